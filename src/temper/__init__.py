@@ -1,4 +1,4 @@
-"""Temper: fine-tune language models so that they hold, and measure whether any classifier does."""
+"""Temper: fine-tune language models for robustness, and evaluate the robustness of classifiers."""
 
 from __future__ import annotations
 

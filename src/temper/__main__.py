@@ -1,4 +1,4 @@
-"""``python -m temper``: the command line, where its script is not on the path."""
+"""``python -m temper``: the command line, if its script is not on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error that Temper raises on purpose: what was expected, what came, where, what to do."""
+"""The errors of Temper; a message has the expectation, the finding, the position and advice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FieldError(SettingError):
     """Report wrong fields of a method's settings, by the name that a reader gave them.
 
     Args:
-        error: What pydantic found.
+        error: The error of pydantic.
         settings: The class that was checked.
         prefix: Prefix of a field's name in messages.
     """
@@ -60,7 +60,7 @@ class DataError(TemperError):
 
 
 class UnlabeledError(DataError):
-    """Report a set without labels where labels are needed."""
+    """A set has no labels, but labels are needed."""
 
 
 class ModelError(TemperError):
@@ -80,15 +80,15 @@ class LockedError(CheckpointError):
 
 
 class WriteError(CheckpointError):
-    """Report what could not be written, why, and how much room there is or would have to be."""
+    """A file could not be written; the message has the reason, and the free and needed space."""
 
 
 class HubError(TemperError):
-    """Report that the Hub cannot be reached, or what it refused."""
+    """The Hub cannot be reached, or rejected a request."""
 
 
 class Terminated(SystemExit):
-    """End the process as SIGTERM asks, after what can be saved was saved: exit code 143."""
+    """The process ends by SIGTERM after saving its state: exit code 143."""
 
     def __init__(self) -> None:
         super().__init__(143)
@@ -107,7 +107,7 @@ class ProcessLostError(TemperError):
 
 
 class OtherProcessError(TemperError):
-    """Report what another process of the same run stopped at, which says it itself."""
+    """Another process of the same run stopped with an error, which it reports itself."""
 
 
 class NonFiniteError(TemperError):
@@ -144,7 +144,7 @@ class Option:
 
 
 LONGEST = 400
-"""Characters of what others wrote that a message repeats."""
+"""Maximum number of characters of external text in a message."""
 LONGEST_VALUE = 60
 LONGEST_LIST = 4000
 LONGEST_MESSAGE = 12_000
@@ -162,7 +162,7 @@ def shortened(text: str, *, longest: int = LONGEST) -> str:
 
 
 def brief(value: object) -> str:
-    """Write a value as Python does, cut to what a message may repeat of a person's data.
+    """Return the `repr` of a value, cut to the length of user data that a message may contain.
 
     Example:
         >>> brief("good"), len(brief(["good"] * 9999))
@@ -173,7 +173,7 @@ def brief(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Write what another library said as one line that is short enough for a message.
+    r"""Return the message of another library as one short line.
 
     Example:
         >>> one_line("refused:\n  no room")
@@ -198,7 +198,7 @@ def shown(text: object) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Say that a name is unknown, with near matches and the known names.
+    """Return the message that a name is unknown, with near matches and the known names.
 
     Args:
         kind: The kind of the name, for example ``"method"``.
@@ -257,7 +257,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
 
 
 def _tables(annotation: Any) -> list[type[BaseModel]]:
-    """Return the classes of settings that a field may hold."""
+    """Return the classes of settings that a field accepts."""
     # An annotated class passes on the attributes of its class.
     parts = [part for part in _within(annotation) if isinstance(part, type)]
     return [part for part in parts if hasattr(part, "model_fields")]
@@ -296,10 +296,10 @@ def perhaps(value: object) -> str:
 
 
 def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> list[str]:
-    """Say each fault that a check of settings found in one line.
+    """Return each fault of a check of settings in one line.
 
     Args:
-        error: What pydantic found.
+        error: The error of pydantic.
         settings: The class that was checked; its fields are the known names.
         prefix: Prefix of a field's name in messages, for example ``"train."``.
 

@@ -1,4 +1,4 @@
-"""Write files and folders whole or not at all, and say in one line what could not be written."""
+"""Write files and folders atomically, and report failures in one line."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from temper.errors import CheckpointError, LockedError, MemoryLimitError, WriteE
 from temper.locks import has_ended, locked, process_tag
 
 SCHEMA = 1
-"""Number of the form of all records, in each of them: what another release must know to read it."""
+"""Schema number of all records; another release needs it to read them."""
 CHECKSUMS = "checksums.json"
 """Hashes of the files of a checkpoint to resume from."""
 NAME_MAX = 255
 """Bytes of the longest file name that common file systems take."""
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
-"""Error numbers of writing alone."""
+"""Error numbers that only writing raises."""
 REFUSALS = {*FULL, errno.EIO, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
 """Error numbers if it cannot or must not write, or cannot read other files."""
-# Libraries in Rust pass the number on in their text alone.
+# Libraries in Rust have the number only in their text.
 NUMBER = re.compile(r"(?:os error |code: )(\d+)")
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what a file system or a library raises at a refused write into one `WriteError`.
+    """Turn exceptions of a file system or library on a failed write into a `WriteError`.
 
     Args:
         path: The written path, for messages.
@@ -80,7 +80,7 @@ def free_bytes(path: Path) -> int | None:
 
 
 def check_free(path: Path, wanted: int, *, what: str) -> None:
-    """Refuse to begin work whose result has no room.
+    """Raise before work if there is not enough disk space for its result.
 
     A quota is not seen here.
 
@@ -101,11 +101,11 @@ def check_free(path: Path, wanted: int, *, what: str) -> None:
 
 
 def check_memory(wanted: int, *, what: str) -> None:
-    """Refuse to begin work that takes more memory than is free.
+    """Raise before work if it needs more than the free memory.
 
     Args:
         wanted: Bytes that it takes at the least.
-        what: What takes them, for the message.
+        what: Name of the work, for the message.
 
     Raises:
         MemoryLimitError: Fewer are free.
@@ -119,7 +119,7 @@ def check_memory(wanted: int, *, what: str) -> None:
 
 
 def check_table(path: Path) -> None:
-    """Refuse a Parquet file that takes more memory than is free, before it is read.
+    """Raise before reading if a Parquet file needs more than the free memory.
 
     Raises:
         MemoryLimitError: Its columns as they were encoded, the least they can take, have no room.
@@ -151,7 +151,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     Its first field is the number of its form; see `check_schema`.
 
     Returns:
-        What was written.
+        The written content.
 
     Raises:
         WriteError: The file system refuses.
@@ -162,7 +162,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_schema(path: Path, content: Any) -> None:
-    """Refuse a record of a form that this release does not know.
+    """Raise if this release does not know the schema of a record.
 
     Args:
         path: The file, for the message.
@@ -205,7 +205,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Give a name to write to, which takes a file's place once this context ends well.
+    """Yield a temporary name to write to; it replaces the file if the context succeeds.
 
     Args:
         path: The file; a link stays, and what it points to is replaced.
@@ -218,7 +218,7 @@ def replaced(path: Path) -> Iterator[Path]:
         temporary = hidden(target, process_tag())
         beginning = hidden(target, "").name
         for name in os.listdir(target.parent):
-            # What killed processes left of the same file.
+            # Leftovers of killed processes for the same file.
             if name.startswith(beginning) and has_ended(name.removeprefix(beginning)):
                 target.with_name(name).unlink(missing_ok=True)
         try:
@@ -229,7 +229,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def hidden(path: Path, ending: str) -> Path:
-    """Return a hidden name next to a path for what becomes it, ``.NAME.ENDING``.
+    """Return a hidden temporary name next to a path, ``.NAME.ENDING``.
 
     Example:
         >>> hidden(Path("runs/a"), "writing").as_posix()
@@ -242,7 +242,7 @@ def hidden(path: Path, ending: str) -> Path:
 
 
 def sweep(folder: Path, names: Iterator[str] | tuple[str, ...]) -> None:
-    """Remove what killed processes left of files that `write_text` was writing.
+    """Remove leftovers of killed processes from `write_text`.
 
     Args:
         folder: The locked folder; no other process writes these files there.
@@ -255,7 +255,7 @@ def sweep(folder: Path, names: Iterator[str] | tuple[str, ...]) -> None:
 
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
-    """Give a folder to write to, which takes a folder's place once this context ends well.
+    """Yield a temporary folder to write to; it replaces the folder if the context succeeds.
 
     All of it happens in ``.NAME.writing`` next to the folder, which is locked: another process that
     writes the same folder is refused. Files that a killed one left are removed, and a folder that
@@ -288,7 +288,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 
 def put_back(path: Path) -> None:
-    """Remove what a killed `staged_folder` left next to a folder, unless a process writes it.
+    """Remove leftovers of a killed `staged_folder` next to a folder, unless a process writes it.
 
     Args:
         path: The folder; where that process had moved it away, it is put back.
@@ -319,7 +319,7 @@ def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
 
     Args:
         path: The folder; it may exist, or be a link to one that does not.
-        option: What gave it, for errors.
+        option: Its option, for errors.
 
     Returns:
         The folders that did not exist before, innermost first, so that `remove_empty` can undo
@@ -374,7 +374,7 @@ def disagreements(folder: Path, recorded: Mapping[str, str]) -> list[str]:
 
     Args:
         folder: The folder.
-        recorded: What `checksums` returned when they were written.
+        recorded: The result of `checksums` at the time of writing.
     """
     faults = []
     for name, expected in recorded.items():

@@ -48,7 +48,7 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
 
 
 def check_file_exists(what: str, *, purpose: str) -> None:
-    """Refuse a file that is not there; nothing is imported.
+    """Raise if a file does not exist; nothing is imported.
 
     Args:
         what: As `import_named` takes it; a module's name is not looked up.
@@ -86,7 +86,7 @@ def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> Mod
         purpose: The kind of objects wanted from it, in the plural.
 
     Returns:
-        What ``act`` returns.
+        The result of ``act``.
 
     Raises:
         SettingError: If it fails; the message gives the line.

@@ -69,7 +69,7 @@ def _acquired(folder: Path, what: Path) -> FileLock:
 
 
 def check_unlocked(folder: Path, *, what: Path) -> None:
-    """Refuse a folder that another process writes, before any work.
+    """Raise before any work if another process writes to a folder.
 
     Args:
         folder: The folder; it need not exist.
@@ -99,7 +99,7 @@ def has_lock(folder: Path) -> bool:
 
 
 def process_tag() -> str:
-    """Return what a file ends in that this process is writing, so that others know whose it is."""
+    """Return the ending of files that this process is writing, which identifies it to others."""
     machine = hashlib.sha256(f"{socket.gethostname()} {_machine()}".encode()).hexdigest()[:8]
     return f"{machine}_{os.getpid()}"
 
@@ -108,7 +108,7 @@ def has_ended(tag: str) -> bool:
     """Return whether a tag is that of a process of this machine which has ended.
 
     Args:
-        tag: What `process_tag` returned there.
+        tag: The result of `process_tag` in that process.
     """
     machine, _, pid = tag.partition("_")
     if os.name == "nt" or machine != process_tag().partition("_")[0] or not pid.isdecimal():
@@ -138,7 +138,7 @@ def _refusal(what: Path, owner: str) -> str:
 
 
 def _machine() -> str:
-    """Tell machines, their starts and containers apart: process numbers count within one alone."""
+    """Identify the machine, its start and container, because process ids are only unique there."""
     parts = []
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())

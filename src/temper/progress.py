@@ -1,4 +1,4 @@
-"""Progress of long work: what is reported, and bars that show it."""
+"""Progress of long work: reports, and bars that show them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Bars(Progress):
             self.write(f"epoch {entry['epoch']:.3g}: {', '.join(self._scores)}")
 
     def evaluation(self, done: int, total: int, what: str) -> None:
-        """Show what is being measured."""
+        """Show the current measurement."""
         self._end("steps")
         self._show("evaluation", done, total, f"evaluating {what}", [])
 
@@ -220,7 +220,7 @@ def losses(entry: Mapping[str, Any]) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Write a number of ``metrics.jsonl``, where one that is not finite is null."""
+    """Format a number of ``metrics.jsonl``; one that is not finite is null."""
     return "undefined" if value is None else f"{value:.4f}"
 
 

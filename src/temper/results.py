@@ -1,4 +1,4 @@
-"""What `temper.train`, `temper.evaluate` and `temper.compare` return; notebooks show it."""
+"""Results of `temper.train`, `temper.evaluate` and `temper.compare`, also shown in notebooks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TrainingResult(Result):
     """A finished run.
 
     Args:
-        folder: Where it lies: a plain checkpoint with its record.
+        folder: Its folder: a plain checkpoint with its record.
         record: The content of its ``run.json``.
     """
 
@@ -117,7 +117,7 @@ class EvaluationResult(Result):
     """An evaluation.
 
     Args:
-        folder: Where rows and scores lie.
+        folder: Folder of rows and scores.
         content: The content of its ``scores.json``.
         sources: Name of each set to its source.
     """
@@ -139,7 +139,7 @@ class EvaluationResult(Result):
         return pandas.DataFrame(self.content["scores"])
 
     def errors(self) -> ErrorAnalysis | None:
-        """Analyze the errors: confusions, scores by class, worst errors, and what to do next.
+        """Analyze the errors: confusions, scores by class, worst errors, and advice.
 
         Returns:
             The analysis; None for a regression.

@@ -32,7 +32,7 @@ class Faults(list[str]):
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Take up what is raised inside this context."""
+        """Collect exceptions that are raised inside this context."""
         try:
             yield
         except TemperError as error:
@@ -160,7 +160,7 @@ def section(settings: type[Settings], name: str, table: Any) -> Settings:
     Args:
         settings: The class that describes the table.
         name: The table's name, for messages.
-        table: What came; settings that are checked already are returned.
+        table: The given value; settings that are already checked are returned.
 
     Returns:
         The settings, defaults filled in.

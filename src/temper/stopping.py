@@ -1,4 +1,4 @@
-"""Stop where work can be saved: SIGTERM and Ctrl-C as a wish that is granted at the next step."""
+"""Stop after the next step, at which work can be saved, on SIGTERM and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self
 from temper.errors import Terminated
 
 GRACE = 20.0
-"""Seconds that the work in hand has to come to a point where it is saved; clusters give 30."""
+"""Seconds to reach a point at which work is saved; clusters allow 30."""
 PASSED_ON = 1.0
 """Seconds in which a further signal is the same one: a launcher passes on what the terminal has
 sent to all processes already."""
@@ -64,13 +64,13 @@ class StopRequest:
 
 
 def stop_error(number: int) -> BaseException:
-    """Return what a signal is raised as: exit code 130 of SIGINT, 143 of SIGTERM."""
+    """Return the exception of a signal, with exit code 130 for SIGINT, 143 for SIGTERM."""
     return KeyboardInterrupt() if number == signal.SIGINT else Terminated()
 
 
 @contextmanager
 def terminating() -> Iterator[None]:
-    """Raise `Terminated` at SIGTERM inside this context, so that what is written is cleaned up."""
+    """Raise `Terminated` on SIGTERM inside this context, so that temporary files are removed."""
     older = raise_terminated() if threading.current_thread() is threading.main_thread() else None
     try:
         yield
@@ -80,7 +80,7 @@ def terminating() -> Iterator[None]:
 
 
 def raise_terminated() -> Callable[..., Any] | int | None:
-    """Let SIGTERM raise `Terminated` in this process, and return what it did before."""
+    """Make SIGTERM raise `Terminated` in this process, and return the previous handler."""
 
     def stop(number: int, _: object) -> NoReturn:
         raise stop_error(number)

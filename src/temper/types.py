@@ -35,7 +35,7 @@ class Windows:
     Args:
         stride: Tokens that neighboring windows share, >= 0.
         pool: How the logits of a text's windows are pooled: ``mean`` or ``max``.
-        max_windows: Most windows of a text, >= 1; what is behind them is cut.
+        max_windows: Maximum number of windows of a text, >= 1; the rest is cut.
     """
 
     stride: int
@@ -92,7 +92,7 @@ class Batch:
 
     @property
     def device(self) -> torch.device:
-        """Where the inputs lie."""
+        """Device of the inputs."""
         return next(iter(self.inputs.values())).device
 
     @property
@@ -110,7 +110,7 @@ class Batch:
 
     @property
     def begins(self) -> Tensor:
-        """First real token of each row [B], because padding may be before or behind a row."""
+        """First real token of each row [B], because padding may be before or after a row."""
         return self.mask.int().argmax(-1)
 
     @property
@@ -241,7 +241,7 @@ class LossTerms:
         diagnostics: Mapping[str, Tensor] | None = None,
         carried: Tensor | None = None,
     ) -> LossTerms:
-        """Collect terms and check that no name stands twice.
+        """Collect terms and check that names are unique.
 
         Args:
             terms: The terms of one total.

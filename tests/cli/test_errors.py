@@ -206,8 +206,8 @@ def test_a_comparison_is_no_model_and_says_where_its_models_lie(
     folder.mkdir()
     (folder / "study.json").write_text("{}", encoding="utf-8")
     asked = ("--data", tiny_data / "reviews", "--out", tmp_path / "out", "--device", "cpu")
-    refused(call("evaluate", folder, *asked), "it holds a comparison", "runs/")
-    refused(call("predict", folder, "--text", "a"), "it holds a comparison", "runs/")
+    refused(call("evaluate", folder, *asked), "it is a comparison", "runs/")
+    refused(call("predict", folder, "--text", "a"), "it is a comparison", "runs/")
 
 
 def test_a_folder_beside_one_that_is_not_there_is_asked_for(

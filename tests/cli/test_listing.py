@@ -87,7 +87,7 @@ def test_a_new_method_is_written_where_it_was_asked(tmp_path: Path) -> None:
         "test": str(tmp_path / "test_mine.py"),
         "card": str(tmp_path / "mine.md"),
     }
-    refused(call("new-method", "mine", "--into", tmp_path), "exists already")
+    refused(call("new-method", "mine", "--into", tmp_path), "already exists")
     shown = call("new-method", "other", "--into", tmp_path).stdout
     assert f"temper train --import {tmp_path / 'other.py'} --method other" in shown
 

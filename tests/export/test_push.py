@@ -135,7 +135,7 @@ def unrecorded(run: Path) -> None:
         (damaged, {}, r"config\.json is damaged or was changed"),
         (unrecorded, {}, "is no folder of a run"),
         (spoil_nothing, {"repo": "a/b/c"}, "'a/b/c' is no repository's name"),
-        (spoil_nothing, {"evaluation": "nowhere"}, r"nowhere holds no scores\.json"),
+        (spoil_nothing, {"evaluation": "nowhere"}, r"nowhere has no scores\.json"),
     ],
 )
 def test_what_must_not_leave_is_refused_before_anything_is_asked_of_the_hub(

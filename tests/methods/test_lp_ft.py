@@ -144,7 +144,7 @@ def test_settings_that_do_not_fit_are_refused_or_warned_of(
     stepper = stepper_of(LPFT(probe={"steps": 7}), total=5)
     with caplog.at_level(logging.WARNING, logger="temper"):
         stepper.backward(*two_batches())
-    assert "All 5 steps train the head alone" in caplog.text
+    assert "All 5 steps train only the head" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_in_a_clone_the_files_go_to_their_places(tmp_path: Path) -> None:
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine.md").write_text("mine", encoding="utf-8")
-    with pytest.raises(SettingError, match=r"mine\.md exists already and is left as it is"):
+    with pytest.raises(SettingError, match=r"mine\.md already exists and was not changed"):
         new_method("mine", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.md"]
 
@@ -113,8 +113,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         ("2nd", "got '2nd'.$"),
         ("../up", "Try 'up'"),
         ("", "got ''.$"),
-        ("r_drop", "There is a method 'r_drop' already"),
-        ("rdrop", "There is a method 'r_drop' already"),
+        ("r_drop", "There is already a method 'r_drop'"),
+        ("rdrop", "There is already a method 'r_drop'"),
         ("class", "is already used by"),
         ("preset", "is already used by"),
         ("method", "is already used by"),

@@ -81,7 +81,7 @@ def test_it_is_kept_again_from_what_is_kept(kept: Path, tmp_path: Path) -> None:
 def test_a_run_whose_scores_were_not_kept_is_missing(study: Path, tmp_path: Path) -> None:
     (study / "runs" / "uegr-s1-key" / "evaluation" / "scores.json").unlink()
     keep_study(read(study), tmp_path / "kept")
-    assert read(tmp_path / "kept").missing == ("uegr, seed 1: its scores were not kept.",)
+    assert read(tmp_path / "kept").missing == ("uegr, seed 1: its scores were not stored.",)
 
 
 @pytest.mark.parametrize("text", [b"", b"no parquet"])

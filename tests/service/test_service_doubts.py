@@ -116,7 +116,7 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="`shift_rows` is of a comparison .* keeps none"):
         Service(plain, ServiceSettings(shift_rows=100))
     Service(plain, ServiceSettings())
-    with pytest.raises(SettingError, match="`coverage` asks for what is known from held-out rows"):
+    with pytest.raises(SettingError, match="`coverage` needs held-out rows"):
         plain.terms(coverage=0.9)
 
 

@@ -257,7 +257,7 @@ def test_a_loss_scaler_resumes_with_its_scale(tmp_path: Path) -> None:
 
 def test_a_stream_that_has_begun_anew_cannot_be_resumed(tmp_path: Path) -> None:
     saving(tmp_path, "plain", rows=Stream(8), max_steps=5)
-    with pytest.raises(SettingError, match=r"a stream \(Stream\) .* in pass 2"):
+    with pytest.raises(SettingError, match=r"a stream \(Stream\) .* from pass 2"):
         saving(
             tmp_path,
             "plain",

@@ -1,4 +1,4 @@
-"""Compare methods over seeds: what `temper.compare` and ``temper compare`` do.
+"""Compare methods over seeds (`temper.compare` and ``temper compare``).
 
 torch is imported once all names and paths are known to be right.
 """
@@ -49,7 +49,7 @@ def compare(
     """Train and evaluate a grid of methods and seeds; a stopped one is resumed.
 
     Args:
-        data: What to train and evaluate on, as in `temper.train`.
+        data: The data to train and evaluate on, as in `temper.train`.
         model: Hub id, folder, or short name of ``temper list models``.
         methods: Methods, or compositions as ``"r_drop + at"``; the first is the baseline. A text
             has commas between them. None is ``plain,uegr``, and none at all if there are recipes.

@@ -1,4 +1,4 @@
-"""Measure any classifier: what `temper.evaluate` and ``temper evaluate`` do.
+"""Evaluate any classifier (`temper.evaluate` and ``temper evaluate``).
 
 torch is imported once all names and paths are known to be right.
 """
@@ -68,7 +68,7 @@ def evaluate(
             ``shift``, ``gives`` ...), ``task``, ``perspectives``, and the table ``evaluate``.
 
     Returns:
-        The scores and where they lie.
+        The scores and their folder.
 
     Raises:
         TemperError: If model, data or settings do not fit, or the folder has other content.

@@ -1,4 +1,4 @@
-"""What `temper.fit` reports about a dataset, as sentences."""
+"""Findings of `temper.fit` about a dataset, as sentences."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Fitted:
 
     @property
     def findings(self) -> list[str]:
-        """What was found, a sentence or two each."""
+        """The findings, one or two sentences each."""
         return list(self.record["findings"])
 
     def load(self) -> Classifier:
@@ -189,7 +189,7 @@ def fit(
 
 
 def _check(tree: Mapping[str, Any], model: str) -> None:
-    """Refuse settings that `fit` chooses itself, and models that are not encoders."""
+    """Raise on settings that `fit` chooses itself, and on models that are not encoders."""
     from temper.training.config import RunConfig, is_scratch
 
     chosen = [name for name in ("method", "recipe", "tasks", "model") if name in tree]

@@ -169,7 +169,7 @@ class EvaluateKeywords(_Named, DataKeywords, SetKeywords, PredictorKeywords, tot
 
 
 Paths = Mapping[str, tuple[str, ...]]
-"""The setting that each keyword gives: its place in nested settings."""
+"""The setting of each keyword: its path in nested settings."""
 
 
 def _paths(table: str, *keywords: type) -> Paths:

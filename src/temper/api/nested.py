@@ -104,7 +104,7 @@ def split_list(text: str, option: str) -> list[str]:
     """Split ``a,b,c``.
 
     Raises:
-        SettingError: There is nothing between two commas.
+        SettingError: A name between two commas is empty.
 
     Example:
         >>> split_list("plain,uegr", "--methods")
@@ -128,7 +128,7 @@ def _listed(name: str, value: Any) -> Any:
 
 
 def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str, dict[str, Any]]:
-    """Remove the keywords that are only read together, and return the settings that they give."""
+    """Remove the keywords that are only valid together, and return their settings."""
     joined: dict[str, dict[str, Any]] = {}
     if isinstance(values.get("method"), str):
         joined["method"] = {"name": values.pop("method")}

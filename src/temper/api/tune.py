@@ -53,7 +53,7 @@ class Tuned:
 
     @property
     def summary(self) -> str:
-        """What was gained and what it costs."""
+        """The gain and its cost."""
         return str(self.record["summary"])
 
     @property
@@ -80,7 +80,7 @@ def tune(
     """Search recipes and settings for a dataset, and evaluate the winner once.
 
     Args:
-        data: What to train and evaluate on, as in `temper.train`.
+        data: The data to train and evaluate on, as in `temper.train`.
         model: Hub id, folder, or short name of ``temper list models``; None is MiniLM.
         budget: Total budget: ``30m``, ``2h``, or ``12runs``, trainings on all rows with plain
             fine-tuning.

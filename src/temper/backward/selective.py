@@ -177,7 +177,7 @@ class EpochSelectiveUpdate(Selection):
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
         """Add a batch's squared gradient to the importance."""
         if state["observed"] == 0:
-            # Reset here, not in begin_epoch: an epoch of the head alone has no new importance.
+            # Reset here, not in begin_epoch: an epoch of only the head has no new importance.
             for total in state["importance"].values():
                 total.zero_()
         for name, total in state["importance"].items():

@@ -1,4 +1,4 @@
-"""Ascent in the weights: take the gradient where the loss is higher, and apply it here.
+"""Ascent in the weights: compute the gradient at a point of higher loss, and apply it here.
 
     e = a step towards a higher loss,  gradient = dL(w + e)/dw
 

@@ -71,7 +71,7 @@ class Abstention:
         confidence: FloatArray | None,
         needed: float | None,
     ) -> dict[str, list[str]]:
-        """Say by each rule of each row why there is no answer; empty if it does not object.
+        """Return for each rule and row why there is no answer; empty if there is one.
 
         Args:
             flagged: Which are anomalies, [N].

@@ -121,7 +121,7 @@ class Shift:
     rows: int
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the result in a line."""
         has = "has shifted" if self.shifted else "shows no shift"
         return f"The batch {has} from the held-out rows (p = {self.p:.3g}, {self.rows} texts)."
 
@@ -160,11 +160,11 @@ class Answers(Sequence[Answer]):
 
     Args:
         rows: One answer a text.
-        notices: What their reader should know, such as that texts were cut.
-        shift: Whether the texts as a whole have shifted; None of few, or where it is not known.
+        notices: Notices for the reader, for example about cut texts.
+        shift: Result of the shift test on all texts; None for few texts or without a test.
         scores: Estimated accuracy and macro-F1; None if no held-out rows are kept.
         own: The model's own answers, uncalibrated.
-        states: The states that were read next to them, [n, D].
+        states: The states from the same pass, [n, D].
         abstained: How many texts each rule of abstention objects to.
     """
 

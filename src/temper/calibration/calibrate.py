@@ -1,4 +1,4 @@
-"""Fit on held-out rows what makes a checkpoint's answers trustworthy, and keep it in its folder.
+"""Fit the calibration of a checkpoint on held-out rows, and store it in its folder.
 
 The rows are drawn into two parts by a hash of each row. The temperature is fitted, and the
 detector chosen, on the first; every threshold is a quantile over the second, on which nothing was
@@ -99,7 +99,7 @@ def calibrate(
         The content of the file.
 
     Raises:
-        TemperError: The folder holds no checkpoint, the model has seen all of the rows, they are
+        TemperError: The folder has no checkpoint, the model has seen all of the rows, they are
             too few for a coverage, or no temperature is best for them.
     """
     progress, settings = progress or Progress(), settings or CalibrationSettings()
@@ -147,7 +147,7 @@ def calibrate(
 
 @dataclass
 class _Fit:
-    """One calibration: what is given, and what is read of it."""
+    """One calibration: its inputs and the values derived from them."""
 
     request: EvaluationRequest
     settings: CalibrationSettings
@@ -166,7 +166,7 @@ class _Fit:
         """Fit everything.
 
         Args:
-            keeps_sets: Whether what is replaced keeps more than a temperature.
+            keeps_sets: Whether the replaced calibration has more than a temperature.
         """
         self._check_kind()
         first, second = self._parts()
@@ -294,7 +294,7 @@ class _Fit:
         return bool(self.settings.model_fields_set - {"threshold"})
 
     def _check_kind(self) -> None:
-        """Refuse settings that are of the other kind of model."""
+        """Raise on settings for other kinds of models."""
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
                 f"calibrate.by=class needs classes, and {self.request.model} is a regression."
@@ -313,7 +313,7 @@ class _Fit:
             )
 
     def _check_enough(self, second: IntegerArray) -> None:
-        """Refuse too few rows for a threshold before the model answers any."""
+        """Raise before any forward pass if there are too few rows for a threshold."""
         if not len(second) and not self._asked:
             return
         coverages = () if self._tagged else self.settings.coverage
@@ -350,13 +350,13 @@ class _Fit:
             )
 
     def _read(self, rows: Examples) -> tuple[Prediction, States]:
-        """Answer rows and read their states; without states where the model shows none."""
+        """Predict rows and read their states, if the model returns states."""
         size = self.request.evaluate.batch_size
         try:
             if isinstance(self.predictor, StateReader):
                 return self.predictor.predict_with_states(rows, batch_size=size)
         except ModelError as error:
-            message = f"Hidden states cannot be read, so answers alone are looked at: {error}"
+            message = f"Hidden states cannot be read, so only predictions are used: {error}"
             if message not in self.notices:
                 self.notice(message)
         answers = self.predictor.predict(rows, batch_size=size)
@@ -390,7 +390,7 @@ class _Fit:
         names = self.predictor.label_names
         for label in missing:
             name = label if names is None else names[label]
-            self.notice(f"No held-out row is of class {name!r}, so nothing is known of its sets.")
+            self.notice(f"No held-out row is of class {name!r}, so its sets are not calibrated.")
         return temperature
 
     def _temperatures(self, labels: FloatArray, answers: Prediction) -> tuple[float, ...]:
@@ -528,7 +528,7 @@ def _before_and_after(
 
 
 def _before(file: Path) -> dict[str, Any] | None:
-    """Return what a calibration holds that is replaced, nothing of a damaged one; None of none."""
+    """Return the content of a calibration to replace; empty if damaged, None if there is none."""
     with suppress(CheckpointError):
         return read_json(file) if file.is_file() else None
     return {}

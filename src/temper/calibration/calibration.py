@@ -1,6 +1,6 @@
 """Calibration of a model on held-out rows.
 
-Every threshold is a quantile of what the model answered to rows on which nothing else was fitted.
+Every threshold is a quantile over rows on which nothing else was fitted.
 Those answers are held, so that any coverage may be asked for. Letters: n held-out rows, N rows to
 answer, C classes, L layers, D entries of a state.
 """
@@ -50,7 +50,7 @@ class SetRule:
     """How prediction sets, or intervals of a regression, are made.
 
     Args:
-        by: Within what the coverage holds.
+        by: Scope of the coverage.
         coverage: Coverages that the held-out rows are known to be enough for; the first is the one
             that answers are given at where none is asked for.
     """
@@ -61,7 +61,7 @@ class SetRule:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A model's outputs for rows that set thresholds and fit nothing.
+    """A model's outputs for rows that set thresholds and are not used for fitting.
 
     Args:
         prediction: The model's own answers, n rows.
@@ -93,7 +93,7 @@ class Detector:
 
     Args:
         name: Which one.
-        fitted: What was computed from in-distribution rows; None for one that reads logits.
+        fitted: The fit to in-distribution rows; None for a detector that reads logits.
     """
 
     name: DetectorName
@@ -105,7 +105,7 @@ class Detector:
         Args:
             answers: The model's own answers.
             scaled: The calibrated ones.
-            states: Hidden states, [n, L, D]; read by `mahalanobis` alone.
+            states: Hidden states, [n, L, D]; only `mahalanobis` reads them.
         """
         if self.fitted is not None:
             return self.fitted.score(states)
@@ -164,7 +164,7 @@ class Calibration:
 
     @property
     def compared(self) -> FloatArray | None:
-        """What batches are compared with: states, or answers, of held-out rows, [r, .]."""
+        """The reference of shift tests: states, or predictions, of held-out rows, [r, .]."""
         if self.reference is not None or self.held_out is None:
             return self.reference
         return outputs(self.held_out.prediction)[:REFERENCE]
@@ -191,7 +191,7 @@ class Calibration:
 
         Args:
             scaled: Calibrated answers.
-            coverage: How often the sets shall hold the truth; of several labels the expected
+            coverage: Nominal coverage of the sets; for several labels the expected
                 fraction of a text's labels that are in its set.
 
         Raises:
@@ -205,7 +205,7 @@ class Calibration:
 
         Args:
             values: Predicted values, [N].
-            coverage: How often the intervals shall hold the truth.
+            coverage: Nominal coverage of the intervals.
 
         Raises:
             SettingError: The held-out rows are too few for that coverage.
@@ -349,5 +349,5 @@ def middle(states: NDArray[Any]) -> NDArray[Any]:
 
 
 def outputs(answers: Prediction) -> FloatArray:
-    """Return what batches are compared by where no states are read: logits, or values, [n, .]."""
+    """Return the inputs of a shift test without states: logits, or values, [n, .]."""
     return answers.prediction[:, None] if answers.logits is None else answers.logits

@@ -1,4 +1,4 @@
-"""Answer texts with a model where it is used: what ``temper predict`` does, as a Python object."""
+"""Predict texts with a calibrated model: ``temper predict`` as a Python object."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class Terms:
     """The requested parts of an answer; `Classifier.terms` checks them.
 
     Args:
-        coverage: How often prediction sets, or intervals, shall hold the truth; None if there are
+        coverage: Nominal coverage of prediction sets, or intervals; None if there are
             none.
         rules: When to abstain.
-        selection: The confidence that is needed, where a risk was asked for.
+        selection: The required confidence, if a maximum risk was set.
     """
 
     coverage: float | None = None
@@ -191,7 +191,7 @@ class Classifier:
         """Answer texts.
 
         Args:
-            texts: The texts, a list or a column of a DataFrame; none give no answers.
+            texts: The texts, a list or a column of a DataFrame; may be empty.
             text_pairs: The second text of each, for a task of pairs; for a model of choices these
                 choices, a list or JSON.
             coverage: How often prediction sets, or intervals, shall hold the truth, in (0, 1); None
@@ -230,7 +230,7 @@ class Classifier:
         abstain: str | None = None,
         max_risk: float | None = None,
     ) -> Terms:
-        """Check what answers shall say next to labels, before there is a text.
+        """Check the options of answers, before there is a text.
 
         Args:
             coverage: As for a call.
@@ -249,7 +249,7 @@ class Classifier:
             if wanted and not kept:
                 has = "keeps only a temperature" if known is not None else "keeps no calibration"
                 raise SettingError(
-                    f"`{option}` asks for what is known from held-out rows, and {name} {has}. Give "
+                    f"`{option}` needs held-out rows, and {name} {has}. Give "
                     f"it held-out rows first: temper calibrate {name} --data ROWS --coverage 0.9"
                 )
         if known is None or known.detector is None:
@@ -278,7 +278,7 @@ class Classifier:
 
         Args:
             examples: Texts; labels are not looked at.
-            terms: What `terms` returned; None asks for nothing.
+            terms: The result of `terms`; None for only the labels.
             compare: Whether the texts as a whole are compared with held-out rows; a service does
                 that itself, over the texts of several requests.
 
@@ -312,10 +312,10 @@ class Classifier:
         )
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
-        """Return what is to be said of every answer: the texts' length, the confidence needed.
+        """Return notices about all answers: the length of texts, the required confidence.
 
         Args:
-            terms: What answers shall say.
+            terms: Options of the answers.
         """
         known, longest = self.calibration, longest_row(self.predictor)
         notices = []
@@ -377,12 +377,12 @@ class Classifier:
         examples: Examples,
         tagged: list[WordsInText] | None = None,
     ) -> Answers:
-        """Return what is known of the model's own answers.
+        """Return the answers with sets, flags and abstentions, from the model's predictions.
 
         Args:
             own: The answers, n rows.
             anomaly: Score of the calibration's detector, [n]; None without one.
-            terms: What they shall say.
+            terms: Options of the answers.
             examples: The texts.
             tagged: Where the words of each text are, if words have tags.
         """
@@ -479,7 +479,7 @@ def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _check_texts(name: str, given: object, count: int) -> None:
-    """Refuse what is no list of texts, or of another length than ``texts``."""
+    """Raise if a value is not a list of texts, or has another length than ``texts``."""
     if given is None and name != "texts":
         return
     if isinstance(given, str) or not isinstance(given, Sequence):

@@ -143,7 +143,7 @@ def remove_calibration(model: Checkpoint, backend: Backend = "torch") -> Path:
         return folder / INT8
     file = folder / FILE
     if not model.is_calibrated:
-        raise CheckpointError(f"{model} holds no {FILE}, so there is no calibration to remove.")
+        raise CheckpointError(f"{model} has no {FILE}, so there is no calibration to remove.")
     with writing(file), locked(folder):
         file.unlink()
         _sweep(folder, None)
@@ -200,7 +200,7 @@ def copy_calibration(model: Checkpoint, folder: Path) -> None:
 
     Args:
         model: The model.
-        folder: Where these weights lie too.
+        folder: The folder, which also has these weights.
     """
     source = model.folder
     for name in calibration_files(source):
@@ -259,7 +259,7 @@ def _arrays(made: Calibration) -> dict[str, Any]:
 
 
 def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
-    """Make a calibration of what was read.
+    """Make a calibration from the content of its files.
 
     Raises:
         ValueError: The arrays are not those of the record.

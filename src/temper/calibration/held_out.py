@@ -56,7 +56,7 @@ def _unseen(
     if seen.trained:
         notices.append(
             f"{len(seen.trained)} of {len(rows)} rows, the first row {seen.trained[0] + 1}, are "
-            f"left out: {whom} was trained on them, and a model is too sure of such."
+            f"left out: {whom} was trained on them, and a model is overconfident on such rows."
         )
     if seen.judged and with_dev:
         notices.append(

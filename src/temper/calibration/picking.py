@@ -1,4 +1,4 @@
-"""Say which choice of a question, or which part of its context, a model picks."""
+"""The choice of a question, or the part of its context, that a model predicts."""
 
 from __future__ import annotations
 

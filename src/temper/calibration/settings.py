@@ -12,7 +12,7 @@ from temper.functional.decisions import parse_rule
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Within = Literal["all", "class"]
 Backend = Literal["torch", "int8"]
-"""What computes answers: the checkpoint in PyTorch, or its 8-bit copy in ONNX Runtime."""
+"""Backends: the checkpoint in PyTorch, or its 8-bit copy in ONNX Runtime."""
 MEASURES = {
     "nll": "NLL",
     "ece_15": "ECE",

@@ -30,12 +30,12 @@ def label_temperatures(
     all labels: a temperature of a few rows is worse than none.
 
     Args:
-        applies: 1 where a label applies, else 0, [n, L].
+        applies: 1 if a label applies, else 0, [n, L].
         logits: [n, L].
         names: Of the labels.
 
     Returns:
-        Temperatures, L of them; and what to report.
+        Temperatures, L of them; and a report.
     """
     try:
         common = _temperature(applies.ravel(), logits.ravel())
@@ -72,13 +72,13 @@ def choose_thresholds(
     """Return the best threshold of each label by a rule, and notices.
 
     Args:
-        applies: 1 where a label applies, else 0, [n, L].
+        applies: 1 if a label applies, else 0, [n, L].
         probabilities: [n, L].
         names: Of the labels.
         rule: As `temper.functional.decisions.parse_rule` takes it.
 
     Returns:
-        Thresholds, 0.5 where the rule chooses none, L of them; and what to report.
+        Thresholds, L of them, 0.5 if the rule chooses none; and a report.
 
     Raises:
         DataError: It chooses none for any label.

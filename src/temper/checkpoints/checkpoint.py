@@ -1,4 +1,4 @@
-"""A model as its user names it, opened once: its kind, and what its folder records of it."""
+"""A model by its name: its kind, and the records in its folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Kind = Literal["object", "skops", "code", "weights"]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model that functions take in place of its name.
+    """A model that functions accept instead of its name.
 
     Files are read when a property is first used, and once.
 
@@ -253,7 +253,7 @@ class Checkpoint:
     def content_hash(self) -> str:
         """Hash the weights or the code, so that a key does not outlive them.
 
-        Of code, only the named file counts, not what it imports or reads.
+        For code, it covers only the named file, not its imports or the files that it reads.
 
         Returns:
             A hash of the content; the name itself for a model of the Hub or an object in memory.

@@ -105,10 +105,10 @@ class RunFolder:
         return newest_checkpoint_in(self.checkpoints)
 
     def cut_metrics(self, step: int) -> None:
-        """Drop the logs behind a step, because a resumed run writes them again.
+        """Drop the logs after a step, because a resumed run writes them again.
 
         Args:
-            step: Optimizer steps that the checkpoint holds; 0 drops all.
+            step: Optimizer steps of the checkpoint; 0 drops all.
         """
         if not self.writes or not self.metrics.exists():
             return
@@ -125,7 +125,7 @@ class RunFolder:
         write_text(self.metrics, "".join(kept))
 
     def append_metrics(self, entry: Mapping[str, Any]) -> None:
-        """Add one log to ``metrics.jsonl``; what is not finite has no JSON and becomes null."""
+        """Add one log to ``metrics.jsonl``; numbers that are not finite become null."""
         if not self.writes:
             return
         plain = {
@@ -142,7 +142,7 @@ class RunFolder:
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
 
     def clear(self) -> None:
-        """Remove what a stopped run left, and nothing that is not a run's."""
+        """Remove the files of a stopped run, and no other files."""
         for name in OWN_FILES if self.writes else ():
             entry = self.path / name
             if entry.is_dir():
@@ -174,14 +174,14 @@ class RunFolder:
                 shutil.rmtree(entry, ignore_errors=True)
 
     def sweep_finished(self) -> None:
-        """Remove what a process left that was killed after its run was finished."""
+        """Remove leftover files of a process that was killed after its run was finished."""
         if self.checkpoints.exists() or has_lock(self.path):
             # Whoever still writes here tidies up by itself.
             with suppress(LockedError), self.held():
                 self.drop_checkpoints()
 
     def drop_checkpoints(self) -> None:
-        """Remove the checkpoints of a finished run; what cannot go is left to the next command."""
+        """Remove the checkpoints of a finished run; the next command retries failed removals."""
         if self.writes:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
@@ -193,7 +193,7 @@ def held_folder(path: Path) -> Iterator[bool]:
     What killed processes left of files that they were writing is swept up.
 
     Args:
-        path: The folder; it is made if need be, and removed again where it stays empty.
+        path: The folder; it is created if necessary, and removed again if it stays empty.
 
     Yields:
         Whether it was made.
@@ -212,17 +212,17 @@ def held_folder(path: Path) -> Iterator[bool]:
 
 
 def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = "--out") -> None:
-    """Refuse a folder to write to that has other content.
+    """Raise if a folder to write to has other content.
 
     Args:
         out: The folder; it need not exist.
         what: Name for messages.
         held: Says whether the folder holds such a thing already. It is asked once the folder was
             listed: another process may move a whole one there.
-        option: What gave it, for the message.
+        option: Its option, for the message.
 
     Raises:
-        CheckpointError: If it is a file, or holds something and not that.
+        CheckpointError: If it is a file, or has other content.
         SettingError: If it is a URL.
         LockedError: If another process writes it.
     """
@@ -248,7 +248,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
 
 
 def check_study_room(out: Path) -> None:
-    """Refuse a folder to write a study to that has other content.
+    """Raise if a folder to write a study to has other content.
 
     Args:
         out: The folder; it need not exist.
@@ -346,7 +346,7 @@ def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> st
 def is_finished(
     folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
 ) -> bool:
-    """Return whether a folder holds this run to its end, and refuse one that holds another.
+    """Return whether a folder has this finished run, and raise if it has another run.
 
     Args:
         folder: The folder.

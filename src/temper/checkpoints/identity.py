@@ -1,4 +1,4 @@
-"""What identifies the weights of a model, and settings: hashes of their content."""
+"""Identities of model weights and settings: hashes of their content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALIBRATION_ARRAYS = "calibration-*.safetensors"
 
 
 def model_identity(name: str) -> str:
-    """Return the identity of the weights behind a name, so that a key does not outlive them.
+    """Return the identity of the weights of a name, so that a fingerprint changes with them.
 
     Args:
         name: Hub id, folder, or short name.
@@ -69,6 +69,6 @@ _version = cache(version)
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what decides a run's numbers."""
+    """Return the versions of the libraries that affect a run's numbers."""
     installed = {name: _version(name) for name in ("torch", "transformers", "peft", "datasets")}
     return {"python": platform.python_version(), "temper": temper.__version__, **installed}

@@ -1,4 +1,4 @@
-"""The ``temper`` command: parse, call, print; nothing else.
+"""The ``temper`` command: only parse, call and print.
 
 Only this package prints: results to stdout, progress and warnings to stderr.
 """

@@ -62,7 +62,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[Callable[..., None], str]]] = {
         "new-perspective": (new_perspective, "Write a perspective with its test and page"),
     },
 }
-"""The function of each command and what it does, in at most 55 characters, by group."""
+"""The function and summary of each command, in at most 55 characters, by group."""
 
 
 class Commands(TyperGroup):

@@ -1,4 +1,4 @@
-"""``temper list``: methods, models, perspectives, tasks, suites and what else has names."""
+"""``temper list``: methods, models, perspectives, tasks, suites and other names."""
 
 from __future__ import annotations
 

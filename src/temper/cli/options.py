@@ -347,7 +347,7 @@ Coverages = Annotated[list[str] | None, option(
 )]
 By = Annotated[str | None, option(
     EVALUATION, "--by", "all|class",
-    "Where the coverage holds: over all rows (default), or in each true class or label.",
+    "Scope of the coverage: over all rows (default), or in each true class or label.",
 )]
 Threshold = Annotated[str | None, option(
     EVALUATION, "--threshold", "RULE",

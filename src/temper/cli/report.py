@@ -51,7 +51,7 @@ def report(
     """Build report.html of a study, a run or an evaluation."""
     if perspectives is not None and not markdown:
         raise SettingError(
-            "--perspectives chooses what --markdown prints; the page holds all of them. Add "
+            "--perspectives chooses what --markdown prints; the page has all of them. Add "
             "--markdown, or leave it out."
         )
     if figures and markdown:
@@ -73,7 +73,7 @@ def report(
         result = overview(compared)
         if len(result.header) == 1:
             raise SettingError(
-                f"{folder} holds no scores to print. Evaluate the run first: temper evaluate "
+                f"{folder} has no scores to print. Evaluate the run first: temper evaluate "
                 f"{folder} --data SOURCE --out DIR, then name that folder."
             )
         typer.echo(result.markdown())

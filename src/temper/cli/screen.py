@@ -102,7 +102,7 @@ def quiet() -> Iterator[None]:
     """Keep other libraries' bars, logs and warnings off the screen; Temper's own logs stay.
 
     The variables must be set before those libraries are imported, so commands import them late.
-    A variable that the user has set stays as it is.
+    A variable that the user has set is not changed.
     """
     for name, value in SILENT.items():
         os.environ.setdefault(name, value)

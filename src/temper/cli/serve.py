@@ -77,7 +77,7 @@ def serve(
         for message in classifier.notices(terms):
             notice(message)
         url = address_of(bound)
-        say(f"Serving {model} at {url} (what it takes: {url}/openapi.json)")
+        say(f"Serving {model} at {url} (API: {url}/openapi.json)")
         run(made, bound, stopped=_say_end)
 
 

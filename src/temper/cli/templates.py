@@ -114,7 +114,7 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
     taken = [str(path) for path in indices.values() if path.exists()]
     if taken:
         raise SettingError(
-            f"{', '.join(taken)} exists already and is left as it is. Give another name or folder."
+            f"{', '.join(taken)} already exists and was not changed. Give another name or folder."
         )
     module = f"{kind.package}.{name}" if clone else name
     defined = kind.attribute(name)

@@ -1,4 +1,4 @@
-"""Connect to a Ray cluster, with the cores and GPUs that one run takes there."""
+"""Connect to a Ray cluster, with the cores and GPUs of one run."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def cause_of(error: Any) -> TemperError:
 
 
 def check_version(version: str) -> None:
-    """Refuse to work on a machine that has another version of Temper.
+    """Raise if a machine has another version of Temper.
 
     Args:
         version: The version of the process that asks for the work.

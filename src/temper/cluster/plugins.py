@@ -43,15 +43,15 @@ def load(what: str) -> ModuleType:
 
 
 def load_all(names: Iterable[str]) -> None:
-    """Import what another process has imported; see `load`.
+    """Import the plugins of another process; see `load`.
 
     Args:
-        names: What `loaded` returned there.
+        names: The result of `loaded` in that process.
     """
     for name in names:
         load(name)
 
 
 def loaded() -> tuple[str, ...]:
-    """Return what `load` has imported, so that another process can import it too."""
+    """Return the plugins that `load` has imported, for another process."""
     return tuple(_LOADED)

@@ -71,7 +71,7 @@ class Store:
         """Replace the copy, or a folder of it, by the files of the store; skip incomplete runs.
 
         Args:
-            part: The folder of the copy. It stays as it is if the store fails.
+            part: The folder of the copy. It is not changed if the store fails.
             weights: Whether to fetch weights and checkpoints too.
         """
         target = part or self.folder
@@ -98,7 +98,7 @@ class Store:
         self.known.update(self._states(target))
 
     def put(self, folder: Path, mark: str) -> None:
-        """Replace a folder in the store by that of the copy; without its mark it is left alone.
+        """Replace a folder in the store by that of the copy; without its mark it is not changed.
 
         Args:
             folder: The folder of the copy.
@@ -114,7 +114,7 @@ class Store:
             self._upload(remote, root, files)
 
     def push(self) -> None:
-        """Write to the store what has changed in the copy since it was fetched or pushed."""
+        """Upload the changes of the copy since it was fetched or pushed."""
         states = self._states(self.folder)
         with self._opened() as (remote, root):
             changed = [name for name in states if states[name] != self.known.get(name)]

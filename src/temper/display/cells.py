@@ -68,7 +68,7 @@ class Difference:
         seeds: Difference of every seed that both have.
         mean: Mean over the seeds, None if no seed is common.
         low, high: 95% interval: over seeds (`temper.functional.effects`), or of one seed that over
-            examples where the study kept one; else None.
+            examples if the study stored one; else None.
         p: Two-sided p of the same test, None without an interval.
         holm_p: ``p`` after Holm's correction over the columns of this row.
         inside_noise: Whether the interval contains 0; None if it is unknown.
@@ -78,7 +78,7 @@ class Difference:
         examples: Number of examples that the interval is over; None if it is over seeds.
         why: Why there is no verdict; empty if there is one.
         margin: Smallest relevant difference; None for scores without a margin.
-        standard_error: Of the mean over seeds, and over rows where they were kept.
+        standard_error: Standard error over seeds, and over rows if they were stored.
         freedom: Degrees of freedom of the interval over seeds.
         row_variance: Part of the squared standard error that more seeds would not lower; None if
             rows were not kept; the interval then covers other seeds on the same rows.
@@ -119,7 +119,7 @@ class Cell:
         examples: Distinct numbers of scored examples.
         fewest: Number of examples of the smallest class or group; None if unknown.
         low, high: 95% interval over examples, for one seed only.
-        standard_errors: Standard errors over examples, where recorded.
+        standard_errors: Standard errors over examples, if recorded.
         reasons: Why values are undefined, each once.
         difference: Difference from the reference; None for the reference itself.
     """
@@ -250,7 +250,7 @@ class Comparison:
         answer: The outcome in plain sentences.
         margin: Smallest relevant difference, in points.
         detect: Difference in points that the study should detect; None if not set.
-        costs: Training cost of each column, where its runs recorded it.
+        costs: Training cost of each method, if its runs recorded it.
         classes: Number of classes of the task; 0 for regression.
         seen: Notes on scored rows that the models were trained on.
         equal: The same scores compared with plain fine-tuning of equal compute, by column; columns
@@ -276,7 +276,7 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """One line that names what was compared."""
+        """One line with the compared methods."""
         if self.kind == "evaluation":
             return self.model
         if self.reference is None:

@@ -236,7 +236,7 @@ def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
     Args:
         cell: A score of a column.
         unit: How it is shown.
-        counts: What n counts, if not examples.
+        counts: Unit of n, if not examples.
     """
     reach, interval = ends(cell), ABSENT
     if reach is not None:
@@ -375,7 +375,7 @@ def strength_curves(
         heading: Maps the key of a curve to its title.
         caption: A sentence that describes the figure without its full stop.
         axis: Title of the axis; default: the parameter's name.
-        relative_to: What relative sizes are measured against.
+        relative_to: Reference of relative sizes.
     """
     curves: dict[tuple[str, Parameters, str, str], list[tuple[float, Row]]] = {}
     for row in comparison.of(perspective, comparison.metric):
@@ -506,7 +506,7 @@ def layer_map(
         heading: Title of the figures, before the set's name.
         caption: A sentence that describes the figure.
         name: The score's name.
-        counts: What n counts.
+        counts: Unit of n.
     """
     drawn = []
     for chosen, set_rows in _by_set(rows):

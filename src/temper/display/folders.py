@@ -1,4 +1,4 @@
-"""Read what a report is built from: a study, run or evaluation folder (docs/formats.md).
+"""Read the input of a report: a study, run or evaluation folder (docs/formats.md).
 
 All three become one `Source`, so that the rest of the report has one data structure: a run is a
 study with one column and one seed; an evaluation is a run without a record. No model is loaded.
@@ -173,7 +173,7 @@ class Run:
             optional: Columns that older files may lack.
 
         Returns:
-            The rows; empty if the model was not evaluated, or where scores alone were kept.
+            The rows; empty if the model was not evaluated, or if only scores were stored.
 
         Raises:
             CheckpointError: If ``rows.parquet`` is damaged or lacks a column.
@@ -321,7 +321,7 @@ def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
     """
     if not (evaluation / "scores.json").exists():
         raise CheckpointError(
-            f"{evaluation} holds no scores.json. Give the --out folder of `temper evaluate`."
+            f"{evaluation} has no scores.json. Give the --out folder of `temper evaluate`."
         )
     path = evaluation / "settings.json"
     run = parse(path, SettingsRecord).run if path.exists() else None
@@ -363,7 +363,7 @@ def _read_study(folder: Path) -> Source:
             where = study.runs.get(plan.name, {}).get(str(seed))
             run: Run | str = "not run"
             if where is not None and kept is not None:
-                run = kept.get(where, "its scores were not kept")
+                run = kept.get(where, "its scores were not stored")
             elif where is not None:
                 run = _read_run(folder / where, plan.name, seed)
             if isinstance(run, Run) and run.scores is None:

@@ -260,6 +260,6 @@ def _checked(path: Path, content: Mapping[str, Any], record: type[_Parsed]) -> _
             for fault in error.errors()
         )
         raise CheckpointError(
-            f"{path} is not what docs/formats.md describes: {faults}. Remove that file and "
-            "give the command again that wrote it."
+            f"{path} does not have the format of docs/formats.md: {faults}. Remove that file and "
+            "run the command again that wrote it."
         ) from error

@@ -55,7 +55,7 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
 
     Args:
         name: Score name.
-        stated: What ``scores.json`` says, None if it says nothing.
+        stated: The value in ``scores.json``, None if missing.
 
     Returns:
         Whether higher is better; None for a known score without a direction.
@@ -71,7 +71,7 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
         return stated
     if name not in SCORES:
         raise CheckpointError(
-            f"Score {name!r} is unknown, and scores.json gives no `higher_is_better` for it. Name "
+            f"Score {name!r} is unknown, and scores.json has no `higher_is_better` for it. Name "
             "the file of the perspective that it is of with --import."
         )
     return SCORES[name].higher_is_better
@@ -82,7 +82,7 @@ def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
 
     Args:
         parameters: Name to value; NAME_relative is divided by the example's size.
-        of: What such a size is measured against.
+        of: Reference of such a size.
 
     Example:
         >>> described({"norm": "l2", "radius": 0.25, "steps": 5})
@@ -152,7 +152,7 @@ def listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-# What may differ between notices that say the same: a name in quotes, a run in brackets, a number.
+# Parts in which equal notices may differ: a name in quotes, a run in brackets, a number.
 _DETAIL = re.compile(r"'[^']*'|\([^()]*\)|\d+(\.\d+)?")
 
 

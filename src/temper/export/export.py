@@ -1,6 +1,6 @@
-"""Write a classifier into a folder that needs no Temper: what ``temper export`` does.
+"""Export a classifier to a folder that does not need Temper (``temper export``).
 
-The folder holds a plain Transformers checkpoint, its calibration, and ``pipeline.py`` and
+The folder has a plain Transformers checkpoint, its calibration, and ``pipeline.py`` and
 ``shift.py`` (`temper.models.standalone`, copied), which answer as `temper.Classifier` does with
 them. That they do is checked on rows before the folder takes its place.
 """
@@ -45,7 +45,7 @@ from temper.report.card import CARD, MARK, CardSources, card
 
 FILE, PIPELINE, SHIFT, MEAN_POOLED = "export.json", "pipeline.py", "shift.py", "mean_pooled.py"
 HOOKS = ("auto_map", "custom_pipelines")
-"""Fields of a configuration that name code, which nothing here is."""
+"""Fields of a configuration that name code; an export has none."""
 TOLERANCE, HALF_TOLERANCE = 1e-4, 1e-2
 """Largest difference of two numbers of an answer (relative to those above 1) that another order of
 sums may make, with weights in single and in half precision."""
@@ -142,7 +142,7 @@ def export(
         onnx: Whether ``model.onnx`` is written too, for onnxruntime.
         int8: Whether ``model-int8.onnx`` is, with weights of eight bits.
         request: Rows to compare on, with labels; None takes fixed texts.
-        max_length: Tokens that texts are cut to; None takes what the model was trained with.
+        max_length: Tokens that texts are cut to; None takes the length of the training.
         settings: Class names that replace the model's own; the export has them.
         progress: Receives notices.
 
@@ -151,7 +151,7 @@ def export(
 
     Raises:
         CheckpointError: The folder has other content.
-        ModelError: It is no plain Transformers classifier, or what was written answers otherwise.
+        ModelError: It is not a plain Transformers classifier, or the export has other outputs.
         SettingError: The extra ``onnx`` is not installed.
     """
     progress = progress or Progress()
@@ -289,7 +289,7 @@ def _compared(
     *,
     onnx: str | None = None,
 ) -> Likeness:
-    """Ask what was written, as its users do."""
+    """Predict with the export, as its users do."""
     answers = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair)
     return Likeness.of(asked, answers, labels)
 

@@ -1,7 +1,7 @@
-"""Publish a run on the Hub: what `temper.push` and ``temper push`` do.
+"""Publish a run on the Hub (`temper.push` and ``temper push``).
 
-Only what is named here leaves the machine: the files of the finished checkpoint, a card with the
-scores in the Hub's metadata, and the report's page. Texts of rows do where that is asked for.
+Only these files are uploaded: those of the finished checkpoint, a card with the scores in the
+Hub's metadata, and the report's page. Texts of rows are uploaded only on request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from temper.report.examples import MOST
 from temper.report.page import build
 
 PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".msgpack", ".pickle", ".pkl", ".pt", ".pth")
-"""Ends of files that run code when they are loaded, or hold states of an optimizer."""
+"""Endings of files that run code when they are loaded, or have states of an optimizer."""
 TEXTUAL = (".parquet", ".jsonl")
 """Of a run's files those that are no part of the checkpoint: texts, and logs."""
 PAGE = "report.html"
@@ -58,12 +58,12 @@ def push(
 ) -> Pushed:
     """Upload a run to a repository of the Hub, in one commit.
 
-    The token is read from the environment variable HF_TOKEN alone, and the Hub's address from
-    HF_ENDPOINT where it is set.
+    The token is read only from the environment variable HF_TOKEN, and the Hub's address from
+    HF_ENDPOINT if it is set.
 
     Args:
         run: Folder of a finished run.
-        repo: ``OWNER/NAME``, or a name of your own; it is made if there is none.
+        repo: ``OWNER/NAME``, or a name in your account; it is created if it does not exist.
         private: Whether only you may see it; a repository that all may see is refused then.
         evaluation: The evaluation that card and page are made of; None takes the one in the folder
             or next to it, if any.

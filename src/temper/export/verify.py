@@ -1,4 +1,4 @@
-"""Whether a folder still holds what was written: hashes of files, and scores from rows."""
+"""Verify a folder: hashes of its files, and scores recomputed from rows."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ RECORDS = {
     "export.json": "export",
     "settings.json": "evaluation",
 }
-"""Files that name others with their hashes, and what they are the record of."""
+"""Files with hashes of other files, and the kind of their folder."""
 TOLERANCE = 1e-9
 """Relative difference of two scores that another processor's order of sums may make."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What one folder holds.
+    """The result for one folder.
 
     Args:
         folder: Where.
         kind: ``run``, ``export``, ``evaluation`` or ``checkpoint``.
         files: Files whose hashes were compared; None if none were written.
         scores: Scores that were computed again; None if there are none.
-        faults: What does not agree.
+        faults: The differences.
     """
 
     folder: Path
@@ -54,7 +54,7 @@ def verify(folder: Path | str) -> list[Verified]:
         One entry a run, export, evaluation and checkpoint, sorted by folder.
 
     Raises:
-        CheckpointError: The folder has nothing that Temper wrote.
+        CheckpointError: The folder has no files of Temper.
     """
     root = Path(folder)
     names = {*RECORDS, CHECKSUMS}
@@ -85,14 +85,14 @@ def _verified(file: Path) -> Verified:
     except TemperError as error:
         return Verified(folder, kind, None, None, (str(error),))
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
-        # A record may hold anything; whatever cannot be made sense of does not agree.
+        # A record may contain anything; unreadable content is a difference.
         fault = f"The records in {folder} are not what docs/formats.md describes: {error!s:.300}"
         return Verified(folder, kind, None, None, (fault,))
     return Verified(folder, kind, None if sums is None else len(sums), scores, tuple(faults))
 
 
 def _rescored(folder: Path, record: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """Compute the scores of an evaluation from its rows; return their number, and what differs."""
+    """Recompute the scores of an evaluation from its rows; return their number and differences."""
     from temper.evaluation.run import read, score
     from temper.evaluation.settings import EvaluationSettings
 
@@ -112,7 +112,7 @@ def _rescored(folder: Path, record: Mapping[str, Any]) -> tuple[int, list[str]]:
 def _pairs(
     written: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Put entries of one name side by side; what only one has stands next to nothing."""
+    """Pair entries of the same name; an entry that only one side has is paired with None."""
     ours, theirs = ({_name(each): each for each in entries} for entries in (written, made))
     empty: Mapping[str, Any] = {}
     return [

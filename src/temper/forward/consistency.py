@@ -57,7 +57,7 @@ def consistency(
     """Return the divergence of a perturbed pass from the clean one, with gradients through both.
 
     If the clean pass has several sub-models, it is the mean over them. Every 50 steps the fraction
-    that is due to dropout alone is logged.
+    that is due only to dropout is logged.
 
     Args:
         step: The micro-batch.

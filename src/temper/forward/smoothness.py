@@ -42,7 +42,7 @@ DIFFERENCES_NEED_CLASSES = (
 )
 
 RULE = "smoothness"
-"""Name of the update rule that keeps the layers' weights, and eta where it is measured."""
+"""Name of the update rule that stores the layers' weights, and eta if it is measured."""
 
 MEASUREMENTS = 8
 """Steps whose gradients are compared: under dropout one ratio may be off by orders of magnitude."""
@@ -75,7 +75,7 @@ class Smoothness:
             gradients cancel, and the penalty's add up.
         jacobian: j, the factor on the Jacobian term, at least 0.
         hessian: k, the factor on the Hessian term, at least 0; 0 spares its passes.
-        layers: ``all`` blocks, or the ``logits`` alone.
+        layers: ``all`` blocks, or only the ``logits``.
         scheme: How it is estimated.
         step_size: Of finite differences, over the RMS of the example's embeddings; None takes
             2e-3 for ``difference`` and 3e-2 for ``four_point``.

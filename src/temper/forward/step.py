@@ -265,7 +265,7 @@ class StepContext:
         self.notes["attack/relative_size"] = size
 
     def note_dropout_fraction(self, term: Term, unperturbed: Callable[[], Tensor]) -> None:
-        """Log the fraction of a divergence that is due to dropout alone (one pass, no graph).
+        """Log the fraction of a divergence that is due only to dropout (one pass, no graph).
 
         At 1, the loss is R-Drop's. It is measured every 50 steps.
 

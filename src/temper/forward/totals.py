@@ -100,7 +100,7 @@ def _owned(terms: Losses, method: str, owners: dict[str, str]) -> list[Term]:
 
 def _clean_total(step: StepContext, terms: list[Term]) -> LossTerms:
     clean = step.clean
-    # Only a backward of the task's loss alone leaves the gradient that an attack reads.
+    # Only a backward of just the task's loss leaves the gradient that an attack reads.
     if step.plan.gradient and [term.name for term in terms] != ["task"] and clean.task is not None:
         _ = clean.gradient
     carried = [value for make in clean.carried if (value := make(terms)) is not None]

@@ -94,7 +94,7 @@ class SharpnessAware(WeightAscent):
     "adv_weight",
     summary="Gradient at the worst weights nearby (SAM, ASAM)",
     cost="6F",
-    memory="during a step, what moves once more",
+    memory="during a step, the perturbed weights once more",
     paper="Foret et al., ICLR 2021",
 )
 class AdvWeight(Method):

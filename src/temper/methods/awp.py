@@ -69,7 +69,7 @@ class RelativeAscent(WeightAscent):
     "awp",
     summary="Gradient at matrices moved uphill by a fraction of their norms",
     cost="6F",
-    memory="during a step, what moves once more",
+    memory="during a step, the perturbed weights once more",
     paper="Wu et al., NeurIPS 2020",
 )
 class AWP(Method):

@@ -85,7 +85,7 @@ def flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bounds(field: FieldInfo) -> str:
-    """Write what values a setting takes: its limits, or its choices.
+    """Return the valid values of a setting: its limits, or its choices.
 
     Args:
         field: Of a settings class.
@@ -108,7 +108,7 @@ def bounds(field: FieldInfo) -> str:
 
 
 def _metadata(annotation: Any) -> list[Any]:
-    """Return what stands next to a type and next to those that it is made of."""
+    """Return the annotations of a type and of the types that it is made of."""
     inner = [result for part in get_args(annotation) for result in _metadata(part)]
     return [*getattr(annotation, "__metadata__", ()), *inner]
 

@@ -92,7 +92,7 @@ class Distil(Method):
     )
 
     def check(self) -> None:
-        """Raise if there is nothing to learn from but the network's own average."""
+        """Raise if there is no teacher except the network's own average."""
         super().check()
         if not self.clean_weight and (not self.weight or isinstance(self.teacher, OwnAverage)):
             raise ValueError(
@@ -101,7 +101,7 @@ class Distil(Method):
             )
 
     def off(self) -> Self:
-        """Learn from the labels alone."""
+        """Learn only from the labels."""
         return self._with(weight=0.0, clean_weight=1.0)
 
     @property

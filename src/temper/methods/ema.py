@@ -22,7 +22,7 @@ from temper.methods import Method, register
 
 @register(
     "ema",
-    summary="The average of the weights over the steps is what is kept",
+    summary="Keeps the average of the weights over the steps",
     cost="3F",
     memory="one copy of the weights",
     paper="Izmailov et al., UAI 2018",

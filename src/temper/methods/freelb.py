@@ -135,7 +135,7 @@ class FreeLB(Method):
             )
 
     def off(self) -> Self:
-        """Train on the clean loss alone."""
+        """Train only on the clean loss."""
         return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:

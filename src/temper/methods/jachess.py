@@ -65,7 +65,7 @@ class Uniform(Variant):
 
 
 class Logits(Variant):
-    """The logits alone, and no block (the paper's ablation)."""
+    """Only the logits, and no block (the paper's ablation)."""
 
     kind: Literal["logits"] = "logits"
 

@@ -38,7 +38,7 @@ class ByFraction(Variant):
         default=0.2,
         ge=0.0,
         le=1.0,
-        description="Fraction of the steps that train the head alone; 0 is plain fine-tuning, 1 "
+        description="Fraction of the steps that train only the head; 0 is plain fine-tuning, 1 "
         "is linear probing. The default is ours: the paper has two runs.",
     )
 
@@ -47,7 +47,7 @@ class BySteps(Variant):
     """A number of steps."""
 
     kind: Literal["steps"] = "steps"
-    steps: int = Field(ge=0, description="Number of steps that train the head alone.")
+    steps: int = Field(ge=0, description="Number of steps that train only the head.")
 
 
 logger = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class HeadFirst(UpdateRule):
         total = known_total(self, step)
         state["probing"] = step.number < self.length(step)
         if step.number == 0 and self.length(step) >= total:
-            logger.warning("All %d steps train the head alone, so nothing is fine-tuned.", total)
+            logger.warning("All %d steps train only the head, so nothing is fine-tuned.", total)
         if state["probing"] and step.ranks == 1 and not torch.distributed.is_initialized():
             state["aside"] = True
             for name, tensor in params.tensors.items():
@@ -138,7 +138,7 @@ class HeadFirst(UpdateRule):
         return dict.fromkeys(params.tensors, scale) if state["probing"] and scale != 1 else {}
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
-        """Return 1 while the head trains alone, then 0."""
+        """Return 1 while only the head trains, then 0."""
         return {"phases/probing": float(state["probing"])}
 
     def _of_head(self, grads: Gradients, params: Parameters, state: State) -> Gradients:
@@ -149,8 +149,8 @@ class HeadFirst(UpdateRule):
 
 @register(
     "lp_ft",
-    summary="The head alone first, then everything",
-    cost="F while the head trains alone, then 3F",
+    summary="First only the head, then everything",
+    cost="F while only the head trains, then 3F",
     memory="none",
     paper="Kumar et al., ICLR 2022",
 )
@@ -163,7 +163,7 @@ class LPFT(Method):
         default=ByFraction(),
         discriminator="kind",
         description=(
-            "Length of the phase in which the head trains alone: a `fraction` of all steps, or a "
+            "Length of the phase in which only the head trains: a `fraction` of all steps, or a "
             "number of `steps`."
         ),
     )
@@ -171,7 +171,7 @@ class LPFT(Method):
         default=1.0,
         gt=0.0,
         allow_inf_nan=False,
-        description="Factor on the learning rate while the head trains alone.",
+        description="Factor on the learning rate while only the head trains.",
     )
 
     def off(self) -> Self:

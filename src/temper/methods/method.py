@@ -115,7 +115,7 @@ class Method(BaseModel, ABC):
         yield from ()
 
     def update(self) -> Sequence[UpdateRule]:
-        """Return the update rules, in order; none leaves the optimizer's step as it is."""
+        """Return the update rules, in order; none keeps the optimizer's step unchanged."""
         return []
 
     @property

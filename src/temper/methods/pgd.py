@@ -67,7 +67,7 @@ class PGD(AttackConfig):
             )
 
     def off(self) -> Self:
-        """Train on the clean loss alone."""
+        """Train only on the clean loss."""
         return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:

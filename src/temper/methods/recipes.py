@@ -1,4 +1,4 @@
-"""Recipes: methods with settings that go together, what they cost, and what speaks for them.
+"""Recipes: methods with matching settings, their cost, and the evidence for them.
 
 They are in ``assets/recipes.toml``; docs/effect.md explains how they are chosen.
 """
@@ -35,7 +35,7 @@ class Recipe:
         method: A method of ``temper list methods``, or several with ``+`` between.
         passes: Forward passes (F) that a step costs with these settings, times the trainings of a
             run that trains several times; plain fine-tuning's is 3.
-        evidence: What speaks for it.
+        evidence: The evidence for it.
         settings: Its settings of the tables ``method`` and ``train``, nested.
         search: Settings that `temper tune` varies, by their dotted names: the lowest value, the one
             that it begins with, and the highest, all above 0; it draws from their logarithms.
@@ -71,7 +71,7 @@ def recipe_named(name: str) -> Recipe:
         name: Of ``temper list recipes``.
 
     Raises:
-        SettingError: There is none of that name.
+        SettingError: There is no recipe of that name.
     """
     if name not in recipes():
         raise SettingError(unknown("recipe", name, recipes()))
@@ -122,7 +122,7 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def listing() -> list[dict[str, Any]]:
-    """Return what ``temper list recipes`` shows."""
+    """Return the rows of ``temper list recipes``."""
     return [
         {
             "name": f"{recipe.name} (default)" if recipe.default else recipe.name,

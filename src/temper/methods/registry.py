@@ -28,7 +28,7 @@ from temper.types import Step
 DEFAULT = "plain"
 """The method of a run that names none."""
 ALIASES = {"vanilla": DEFAULT}
-"""Other names of methods, which are replaced where a name is read."""
+"""Aliases of methods, which are replaced when a name is read."""
 GROUP = "temper.methods"
 """Entry points by which other packages offer methods."""
 HALVES: tuple[Literal["objective"], Literal["rule"]] = ("objective", "rule")

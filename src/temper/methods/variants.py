@@ -24,7 +24,7 @@ OFF = "off"
 
 
 class Variant(BaseModel):
-    """One kind of a setting, with what it reads and nothing else."""
+    """One kind of a setting, with only the keys that it reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -32,7 +32,7 @@ class Variant(BaseModel):
 
     @property
     def is_off(self) -> bool:
-        """Whether it switches off what it is a setting of."""
+        """Whether it disables the feature."""
         return self.kind == OFF
 
     @property
@@ -93,7 +93,7 @@ def completed(given: Any, field: FieldInfo) -> Any:
         field: The field.
 
     Raises:
-        ValueError: If there is no such kind, or it does not have what the table sets.
+        ValueError: If there is no such kind, or it does not have the keys of the table.
     """
     kinds = kinds_of(field)
     if not kinds:

@@ -2,7 +2,7 @@
 
 ``L = CE(x) + weight * max_{||d|| <= epsilon} symKL(f(x), f(x + d))``; d is one ascent step (or
 several) from small noise, all passes with the dropout masks of the clean pass. The second term
-needs no labels: a batch without labels trains on it alone.
+needs no labels: a batch without labels trains only on it.
 
 Source: Miyato et al., TPAMI 2019 (arXiv 1704.03976), with the divergence, norm and site of SMART
 (Jiang et al., ACL 2020), whose first half this is. Differs: the loop that SMART's authors released
@@ -42,7 +42,7 @@ UNDERFLOW_GUARD = 2.0**12
 
 @register(
     "vat",
-    summary="Predictions held where the embeddings nearby change them most; needs no labels",
+    summary="Penalizes changes of the prediction under nearby embeddings; needs no labels",
     cost="8F (+2F per further step)",
     memory="activations of two passes",
     paper="Miyato et al., TPAMI 2019",

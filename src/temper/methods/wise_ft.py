@@ -71,7 +71,7 @@ class Interpolation(InitialWeightsRule):
 class WiseFT(Method):
     """Settings of WiSE-FT."""
 
-    PRETRAINED = "goes back to pre-trained weights part of the way"
+    PRETRAINED = "interpolates with the pre-trained weights"
 
     alpha: float = Field(
         default=0.5,

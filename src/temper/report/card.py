@@ -422,7 +422,7 @@ def _limits(record: RunRecord | None, source: Source | None, comparison: Compari
     messages = [
         "One model of one seed: another seed gives other numbers, by more than the intervals over "
         "examples say.",
-        "Attacks and perturbations are lower bounds of what a stronger attack would do.",
+        "Attacks and perturbations are lower bounds of the effect of stronger attacks.",
     ]
     if record is not None:
         messages.append(_kept(record))

@@ -156,7 +156,7 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
     else:
         caption += (
             "right of 0 is better, whichever way the score points. Lines are 95% intervals "
-            "where there are seeds enough."
+            "if there are enough seeds."
         )
         looks = style(comparison.columns, comparison.reference)
         chart = Bars("fraction of the gap to perfect that is closed (%)", marks, looks)
@@ -207,7 +207,7 @@ def training(source: Source) -> list[Figure]:
 
 
 def _losses(column: str, seeds: pd.DataFrame, look: Look) -> list[Curve]:
-    # Use steps that every seed logged: a mean over fewer seeds would jump where a run ends.
+    # Only steps that every seed logged: a mean over fewer seeds would jump at the end of a run.
     means = seeds.dropna().mean(axis=1)
     behind = list(seeds.items()) if len(seeds.columns) > 1 else []
     return [

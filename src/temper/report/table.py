@@ -324,7 +324,7 @@ def _collect(source: Source) -> Scores:
 
 
 WITHOUT_ROWS = (
-    "Scores alone were kept, without rows.parquet: reliability diagrams, ROC curves and examples "
+    "Only scores were stored, without rows.parquet: reliability diagrams, ROC curves and examples "
     "are missing."
 )
 

@@ -75,7 +75,7 @@ class Batcher:
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """End the thread, once nothing waits."""
+        """End the thread after all waiting requests."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -89,7 +89,7 @@ class Batcher:
             rows: At least one.
 
         Returns:
-            Their replies, or the error that ``answer`` raises on these rows alone.
+            Their replies, or the error that ``answer`` raises on only these rows.
 
         Raises:
             QueueFullError: Too many rows wait.

@@ -105,7 +105,7 @@ class ShiftWindow:
     clients: what is asked is whether the traffic as a whole looks like the held-out rows.
 
     Args:
-        classifier: What answers, with held-out rows to compare with.
+        classifier: The classifier, with held-out rows to compare with.
         rows: Texts of a window, >= 20.
     """
 

@@ -26,7 +26,7 @@ def token_of_environment() -> str | None:
     """Return the token that requests must bear, None if none is set.
 
     Raises:
-        SettingError: It is too short, or no header can hold it.
+        SettingError: It is too short, or cannot be sent in a header.
     """
     token = os.environ.get(TOKEN, "")
     if not token:
@@ -44,7 +44,7 @@ def bind(settings: ServiceSettings, *, token: str | None) -> socket.socket:
 
     Args:
         settings: Host and port.
-        token: What requests must bear; None if nothing is.
+        token: Bearer token of requests; None if none is required.
 
     Returns:
         The socket, which does not listen yet.
@@ -122,7 +122,7 @@ def serve(service: Service, bound: socket.socket, *, stopped: Callable[[Service]
 
     Args:
         service: The service.
-        bound: What `bind` returned.
+        bound: The result of `bind`.
         stopped: Called once all is answered.
 
     Raises:

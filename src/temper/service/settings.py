@@ -10,7 +10,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class ServiceSettings(BaseModel):
-    """Where the service listens, how it joins requests, and what it refuses."""
+    """Settings of the service: address, batches and limits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -82,7 +82,7 @@ class Service:
     Args:
         classifier: The model.
         settings: Limits and windows.
-        terms: What answers contain in addition to labels, from `Classifier.terms`.
+        terms: Content of answers in addition to labels, from `Classifier.terms`.
         token: Token that requests need; without one, they must name this machine as their host.
 
     Raises:
@@ -213,7 +213,7 @@ class Service:
         return bytes(body)
 
     def _check(self, question: Question) -> None:
-        """Refuse texts that are too many or too long, or that do not fit the model."""
+        """Raise if texts are too many or too long, or do not fit the model."""
         texts, pairs = question.texts, question.text_pairs
         most, longest = self.settings.request_rows, self.settings.text_characters
         if len(texts) > most:

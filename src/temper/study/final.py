@@ -96,7 +96,7 @@ def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
     plain = next(each for each in ranking if each.recipe.name == PLAIN)
     columns = [plain.column] if winner is plain else [plain.column, winner.column]
     if winner is plain and winner.settings["train"]:
-        # The report then shows the gain from tuning alone.
+        # The report then shows the gain that is due only to tuning.
         columns = [Column(GIVEN, plain.recipe.method), *columns]
     progress.notice(
         f"The search is over: {winner.recipe.name} is best on the validation folds. Final "

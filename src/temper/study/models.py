@@ -2,7 +2,7 @@
 
 Every model is fine-tuned plainly on the validation folds with the given learning rate, then with
 half and with twice that rate while half of the budget lasts. The goal's mean improvement over the
-first model decides; the recipes are then searched for that model alone.
+first model decides; the recipes are then searched only for that model.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:
     folder = work.folder
     seconds: dict[str, dict[int, float | None]] = {name: {} for name, _ in folder.config.order()}
     folder.write(cost={})
-    # Closed here, so no worker outlives an error in what follows.
+    # Closed here, so that no worker outlives a later error.
     with closing(runs) as finished:
         for (column, seed), taken in finished:
             seconds[column][seed] = taken

@@ -306,7 +306,7 @@ class Search:
             work.do(job.cell, progress=self.progress)
 
     def allowed(self, trial: float | None = None) -> Allowed:
-        """Return what the budget allows.
+        """Return the parts of the search that fit into the budget.
 
         Args:
             trial: Measured seconds of a trial of plain fine-tuning; None for a budget in runs.
@@ -352,7 +352,7 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
     """Run trials until the budget is used up.
 
     Returns:
-        The candidates that finished all folds, best first, and what the budget allowed.
+        The candidates that finished all folds, best first, and the allowed parts of the search.
 
     Raises:
         SettingError: If the budget is too small.
@@ -409,7 +409,7 @@ def _finished(study: Any) -> list[Any]:
 
 
 def _allowed(search: Search, study: Any) -> Allowed:
-    """Return what the budget allows, decided once, because Optuna needs a fixed set of recipes."""
+    """Return the allowed parts, fixed once, because Optuna needs a fixed set of recipes."""
     if "allowed" not in study.user_attrs:
         result = _measured(search, _finished(study)[0])
         study.set_user_attr("allowed", vars(result))
@@ -425,7 +425,7 @@ def _allowed(search: Search, study: Any) -> Allowed:
 
 
 def _measured(search: Search, baseline: Any) -> Allowed:
-    """Return what the budget allows, from a trial with at least one finished fold."""
+    """Return the allowed parts, from a trial with at least one finished fold."""
     if search.request.budget.unit == "runs":
         return search.allowed()
     return search.allowed(FOLDS * _spent([baseline]) / len(baseline.user_attrs["scores"]))

@@ -1,4 +1,4 @@
-"""What users of any method count on, law by law, on a tiny BERT."""
+"""Laws that every method must keep, checked on a tiny BERT."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Subject:
         return Stepper(model, method, seed=3, total=STEPS, special_ids=(1, 2))
 
     def prepared(self, model: nn.Module, config: Method | str | None = None) -> Stepper:
-        """Return a stepper that stands before its first step."""
+        """Return a stepper before its first step."""
         stepper = self.stepper(model, config)
         stepper.prepare([rows(5, 3)])
         stepper.begin_epoch(0)
@@ -83,7 +83,7 @@ LAWS: dict[str, Law] = {}
 def check_method(
     method: Method | str, *, draws_by_row: bool = False, laws: Iterable[str] | None = None
 ) -> None:
-    """Check that a method keeps what users of any method count on.
+    """Check that a method keeps all laws.
 
     Args:
         method: A registered name, or settings of a registered class; no composition.
@@ -111,7 +111,7 @@ def check_method(
         try:
             for fault in LAWS[law](subject):
                 result.append(f"{law}: {fault}")
-        except Exception as error:  # noqa: BLE001 - whatever it raises is a fault of the method
+        except Exception as error:  # noqa: BLE001 - any exception is a fault of the method
             cause = cause or error
             result.append(f"{law}: {type(error).__name__}: {error}")
     if result:
@@ -144,7 +144,7 @@ def declaration(subject: Subject) -> Iterator[str]:
 
 @law
 def off(subject: Subject) -> Iterator[str]:
-    """Switched off it is plain fine-tuning, bit for bit, and draws nothing more."""
+    """Switched off it is plain fine-tuning, bit for bit, without further random draws."""
     plain = subject.train(tiny_bert(), "plain")
     model = tiny_bert()
     generator = torch.get_rng_state()
@@ -168,7 +168,7 @@ def on(subject: Subject) -> Iterator[str]:
 
 @law
 def repetition(subject: Subject) -> Iterator[str]:
-    """A seed gives one run, and the model's modules are afterwards as they were."""
+    """A seed determines the run, and the model's modules are unchanged afterwards."""
     model = tiny_bert()
     before = _modules(model)
     first, second = subject.train(model), subject.train(tiny_bert())
@@ -193,7 +193,7 @@ def log(subject: Subject) -> Iterator[str]:
 
 @law
 def resumption(subject: Subject) -> Iterator[str]:
-    """A run that stops and goes on equals one that did not."""
+    """A run that stops and resumes equals an uninterrupted one."""
     whole = subject.train(tiny_bert())
     model = tiny_bert()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -346,7 +346,7 @@ def unlabeled_rows(subject: Subject) -> Iterator[str]:
 
 @law
 def memory(subject: Subject) -> Iterator[str]:
-    """It keeps one more copy of the weights at most, or two where it says two, and says so."""
+    """It keeps at most one more copy of the weights, or two, as its registration states."""
     model = tiny_bert()
     stepper = subject.prepared(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -367,7 +367,7 @@ def memory(subject: Subject) -> Iterator[str]:
 
 @law
 def composition(subject: Subject) -> Iterator[str]:
-    """It composes with every method, or one error names both; its halves read what they say."""
+    """It composes with every method, or an error names both; its halves read their settings."""
     name = name_of(subject.config)
     for other in names():
         if other == name:
@@ -392,7 +392,7 @@ def composition(subject: Subject) -> Iterator[str]:
 
 
 def batches_of(stepper: Stepper, step: int) -> list[dict[str, Tensor]]:
-    """Return two micro-batches; the second has no labels where the method learns from such."""
+    """Return two micro-batches; the second has no labels if the method supports that."""
     result = [rows(5, 3, seed=step), rows(4, seed=step + 10)]
     if wants_unlabeled(stepper.method):
         del result[1]["labels"]
@@ -416,7 +416,7 @@ def _told(fault: str, which: Sequence[str]) -> Iterator[str]:
 
 
 def _half(config: Method, half: Literal["objective", "rule"]) -> list[object]:
-    """Return what distinguishes one half of a method under some settings from another."""
+    """Return a fingerprint of one half of a method under some settings."""
     if half == "rule":
         return [(type(rule), vars(rule)) for rule in config.rule.rules]
     stepper = Stepper(tiny_bert(), config, seed=3, total=STEPS, special_ids=(1, 2))

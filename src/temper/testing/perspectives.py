@@ -1,4 +1,4 @@
-"""Check that a perspective keeps what every perspective keeps, and that reports show it."""
+"""Check that a perspective keeps its contract, and that reports show it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_perspective(
     a report of all three is made.
 
     Args:
-        perspective: What to check.
+        perspective: The perspective.
         data: Labeled rows and sets to measure on, small ones; None takes generated texts with
             groups, contrast pairs, and a set of each kind.
         settings: Its settings that differ from the defaults.
@@ -96,7 +96,7 @@ def _of_measurement(
     found: Evaluation,
     tolerance: float,
 ) -> Iterator[str]:
-    """Look at what was measured, and measure the model again, row by row in another order."""
+    """Check the measurement, and measure the model again, row by row in another order."""
     if found.skipped:
         yield f"It was not measured: {' '.join(found.skipped.values())}"
         return
@@ -121,7 +121,7 @@ def _of_measurement(
 
 
 def _differing(found: Evaluation, again: Evaluation, tolerance: float) -> Iterator[str]:
-    """Return which rows depend on their batch or on where they stand."""
+    """Return the rows whose results depend on their batch or position."""
     others = {block.condition: block for block in to_blocks(again.rows)}
     blocks = {block.condition: block for block in to_blocks(found.rows)}
     if others.keys() != blocks.keys():
@@ -160,7 +160,7 @@ def _of_report(
     asked: EvaluationSettings,
     measured: Evaluation,
 ) -> Iterator[str]:
-    """Compare three models, and yield where a report leaves the perspective out."""
+    """Compare three models, and yield the reports that leave the perspective out."""
     with tempfile.TemporaryDirectory() as index:
         folder = Path(index)
         _write_study(folder, data, asked, measured)

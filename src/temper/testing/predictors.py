@@ -86,7 +86,7 @@ def check_predictor(
 
 
 def _of_form(predictor: object) -> Iterator[str]:
-    """Find what keeps a predictor from being asked at all."""
+    """Yield the faults that prevent any prediction."""
     lacking = [name for name in ("predict", "gives", "label_names") if not hasattr(predictor, name)]
     if lacking:
         yield f"It has no {', '.join(f'`{name}`' for name in lacking)}."
@@ -144,7 +144,7 @@ class _Check:
         try:
             for fault in step():
                 result.append(fault)
-        except Exception as error:  # noqa: BLE001 - whatever it raises is a fault of the predictor
+        except Exception as error:  # noqa: BLE001 - any exception is a fault of the predictor
             _LOG.info("`%s` failed in a check.", name, exc_info=True)
             result.append(f"`{name}` fails: {type(error).__name__}: {error}")
         left = differences(before, snapshot(self.predictor))
@@ -241,7 +241,7 @@ class _Check:
         predictor.vocabulary()
 
     def _session(self) -> Iterator[str]:
-        """Check the clean answers of a session, what a perturbation reaches, and how it closes."""
+        """Check a session: clean predictions, the effect of a perturbation, and its exit."""
         predictor = self.predictor
         assert isinstance(predictor, PerturbablePredictor)
         fraction = predictor.truncated(self.examples)
@@ -284,7 +284,7 @@ class _Check:
             return
         clean = session.logits(part).detach()
         delta = torch.zeros_like(embeddings)
-        # The first row alone, by a fixed pattern: no generator is touched.
+        # Only the first row, by a fixed pattern that needs no random generator.
         delta[0] = embeddings.abs().mean() * torch.ones_like(delta[0]).cumsum(-1).cos()
         delta.requires_grad_(True)
         with torch.enable_grad():
@@ -353,7 +353,7 @@ class _Stopped(Exception):  # noqa: N818 - it reports nothing
 
 
 def snapshot(predictor: object) -> dict[str, Any]:
-    """Copy all that asking a predictor must leave alone.
+    """Copy all states that a prediction must not change.
 
     Args:
         predictor: Its attributes that are modules, and the `model` of its other attributes, are
@@ -387,17 +387,17 @@ def snapshot(predictor: object) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return what is not as it was, in words.
+    """Return the changed states by name.
 
     Args:
-        before: What `snapshot` gave then.
+        before: The earlier result of `snapshot`.
         after: Its output now.
     """
     return [name for name, value in before.items() if not _equal(value, after.get(name))]
 
 
 def _hooks(module: nn.Module) -> list[int]:
-    """Return a module's forward hooks, without those of Transformers that stay and do nothing.
+    """Return a module's forward hooks, without permanent ones of Transformers that have no effect.
 
     Transformers installs them when a model is first asked for its hidden states.
     """
@@ -407,7 +407,7 @@ def _hooks(module: nn.Module) -> list[int]:
 
 
 def _modules(predictor: object) -> dict[str, nn.Module]:
-    """Return the networks that a predictor holds, by the names of the attributes."""
+    """Return the networks of a predictor, by attribute name."""
     result = {}
     for name, value in getattr(predictor, "__dict__", {}).items():
         inner = value if isinstance(value, nn.Module) else getattr(value, "model", None)

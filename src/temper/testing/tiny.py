@@ -143,8 +143,8 @@ def tiny_bert(
 
     Args:
         classes: C; 1 for a regression.
-        dropout: Rate behind hidden states.
-        attention: Rate behind attention probabilities.
+        dropout: Rate after hidden states.
+        attention: Rate after attention probabilities.
         settings: Of its ``BertConfig``.
     """
     torch.manual_seed(5)
