@@ -4,9 +4,9 @@ Run ``make gpu`` on a machine with a GPU, torch and Transformers; ``.gpu-kit/`` 
 must lie in the checkout. Four stages, each in processes of its own, so that none takes another
 down; the result is written after each:
 
-1. the step of every method beside a plain one, interleaved, for BERT-base and BERT-large in bf16,
-   with the selective update's mask apart and the stock Trainer beside them; first, because times
-   need the card alone;
+1. the step of every method and a plain step in turns, for BERT-base and BERT-large in bf16, with
+   the selective update's mask separately, and the stock Trainer; first, because times need a card
+   that does nothing else;
 2. the tests marked ``gpu``;
 3. plain fine-tuning and UEGR on all rows of SST-2 with MiniLM, three seeds, three runs at a time;
 4. the table, by ``python -m dev.benchmarks.gpu --from FILE --write docs/benchmarks.md``.
@@ -39,8 +39,8 @@ TOKENS, BATCHES = 128, (16, 64)
 WARM_UP, FEWEST, MOST, SECONDS = 2, 3, 10, 2.0
 RUNS_AT_ONCE, METHODS_TRAINED, SEEDS = 3, ("plain", "uegr"), (0, 1, 2)
 ROWS_A_STEP, LEARNING_RATE, EPOCHS, LONGEST = 64, 1e-4, 1.0, 64
-# Files, not folders: other files of a folder import packages that the kit does not have. What a
-# file needs besides the kit: where it is missing, the file is left out and told.
+# Files, not folders: other files of a folder import packages that the kit does not have. The value
+# is a package that the file needs in addition; without it the file is skipped and reported.
 TESTS = {
     "tests/gpu": None,
     "tests/models/classical/test_networks.py": None,

@@ -208,12 +208,12 @@ def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | No
     return current
 
 
-def switch_back(model: nn.Module, own: str | None) -> None:
+def switch_back(model: nn.Module, attention: str | None) -> None:
     """Restore a model's attention after ``switch_to_eager``.
 
     Args:
         model: The network.
-        own: The result of ``switch_to_eager``.
+        attention: The result of ``switch_to_eager``.
     """
-    if own is not None:
-        innermost(model).set_attn_implementation(own)  # type: ignore[operator]
+    if attention is not None:
+        innermost(model).set_attn_implementation(attention)  # type: ignore[operator]

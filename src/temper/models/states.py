@@ -133,7 +133,7 @@ class StateTracer:
     Args:
         model: The network, without any distributed wrapper.
         blocks: Its repeated blocks, by name.
-        place: Its embedding module.
+        index: Its embedding module, and the order of its axes.
     """
 
     def __init__(
