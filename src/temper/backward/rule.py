@@ -245,7 +245,7 @@ def chain(*rules: UpdateRule) -> Chain:
 
 
 def rules_of(rule: UpdateRule) -> tuple[UpdateRule, ...]:
-    """Return the rules of a chain, or the rule itself."""
+    """Return the update rules that a rule is made of: those of a `Chain`, else the rule alone."""
     return rule.rules if isinstance(rule, Chain) else (rule,)
 
 

@@ -174,10 +174,10 @@ class _Fit:
         self._check_enough(second[~repeats])
         if keeps_sets and not len(second):
             raise SettingError(
-                f"{self.request.model.folder / FILE} keeps prediction sets and a detector, and "
-                f"{len(self.rows)} rows are enough for a temperature alone: that takes "
-                f"{2 * LEAST_ROWS}. Give more rows, ask for fewer by name (--coverage 0.9), or "
-                "remove the file first."
+                f"{self.request.model.folder / FILE} has prediction sets and a detector, which "
+                f"need {2 * LEAST_ROWS} rows. These {len(self.rows)} rows are enough only for a "
+                "temperature. Give more rows, name what you need (--coverage 0.9), or remove the "
+                "file first."
             )
         record: dict[str, Any] = {}
         if self.int8 is not None:

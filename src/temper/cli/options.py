@@ -234,7 +234,7 @@ Imports = Annotated[list[str] | None, option(
 )]
 Gives = Annotated[str | None, option(
     MODEL, "--gives", "KIND",
-    "Output of a function: probabilities, logits or values. Default: its attribute `gives`.",
+    "Result of the function: probabilities, logits or values. Default: its attribute `gives`.",
 )]
 LabelNames = Annotated[list[str] | None, option(
     MODEL, "--label-names", "A,B",

@@ -61,7 +61,7 @@ def known_encoding(name: str) -> str:
 
 
 def check_encoding(name: str | None) -> str | None:
-    """Return an encoding's name in Python, None if there is none.
+    """Return the name that Python has for an encoding; None if none is given.
 
     Args:
         name: The value of ``data.encoding``.

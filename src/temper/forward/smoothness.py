@@ -233,7 +233,7 @@ class Smoothness:
 
 
 def past_table(step: StepContext, trace: Trace, *, penalty: Mapping[str, float]) -> None:
-    """Pass the gradient of the other terms of the total on to the embedding table.
+    """Give the embedding table the gradient of all terms of the loss except the penalty.
 
     The trace, and the clean pass with it, is detached from the table, which must not receive the
     penalty's gradient. The other terms' gradient of the table is computed once (1F) and added to

@@ -24,7 +24,11 @@ OFF = "off"
 
 
 class Variant(BaseModel):
-    """One kind of a setting, with only the keys that it reads."""
+    """The settings of one `kind`, for a setting that has several kinds, such as `mask`.
+
+    Example:
+        ``mask = {kind = "selective", alpha = 0.6}`` is a `Selective`, and it has no other keys.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

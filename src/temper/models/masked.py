@@ -145,7 +145,9 @@ class MaskedModel(PretrainedReader):
             if len(ids) <= self.max_length:
                 return ids, position
             if not before and not after:
-                raise ModelError(f"`max_length` {self.max_length} leaves no room for a word.")
+                raise ModelError(
+                    f"`max_length` {self.max_length} leaves no room for a word. Raise it."
+                )
             # The longer side is halved until the rest fits.
             if position >= len(ids) - position:
                 before = before[(len(before) + 1) // 2 :]

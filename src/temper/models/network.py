@@ -309,7 +309,9 @@ class Network:
             ModelError: Before ``probe``.
         """
         if self._found is None:
-            raise ModelError("The network has not been probed, so its dropout sites are not known.")
+            raise ModelError(
+                "The network's dropout layers are unknown. Call `probe` with a batch first."
+            )
         return self._site_keys
 
     @property

@@ -335,8 +335,8 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
     if head is None:
         if given.label_map:
             raise SettingError(
-                f"`train.label_map` renames the classes of {config.model}, whose "
-                "head is new. Leave it out."
+                f"`train.label_map` renames the classes of a trained head, and {config.model} gets "
+                "a new head. Leave it out."
             )
         return splits if given.label_names is None else _named_like(splits, given.label_names)
     class_names = label_names(train)
