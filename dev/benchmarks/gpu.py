@@ -443,16 +443,12 @@ def _step_lines(record: Mapping[str, Any]) -> list[str]:
             row.append(f"{entry['step'] / entry['plain_step']:.2f}{memory}")
             row.append(f"{entry['update'] / entry['plain_step']:.2f}")
         lines.append(f"| {method} | " + " | ".join(row) + " |")
-    for trainer in dict.fromkeys(entry["trainer"] for entry in record["trainers"]):
+    loops = {(e["shape"], e["batch"], e["trainer"]): e["step"] for e in record["trainers"]}
+    for trainer in dict.fromkeys(trainer for *_, trainer in loops):
         row = []
         for cell in cells:
-            own = [
-                e
-                for e in record["trainers"]
-                if (e["shape"], e["batch"]) == cell and e["trainer"] == trainer
-            ]
-            plain = steps.get((*cell, "plain"), {}).get("step")
-            row += [f"{own[0]['step'] / plain:.2f}" if own and plain else "", ""]
+            loop, plain = loops.get((*cell, trainer)), steps.get((*cell, "plain"), {}).get("step")
+            row += [f"{loop / plain:.2f}" if loop and plain else "", ""]
         lines.append(f"| `{trainer}`, whole loop | " + " | ".join(row) + " |")
     plain_times = [
         f"{1e3 * steps[(*cell, 'plain')]['step']:.1f} ms ({cell[0]}, {cell[1]})"
@@ -460,12 +456,8 @@ def _step_lines(record: Mapping[str, Any]) -> list[str]:
         if "step" in steps.get((*cell, "plain"), {})
     ]
     left = len(record["left_out"])
-    return [
-        *lines,
-        "",
-        f"A plain step took {', '.join(plain_times)}."
-        + (f" Cells left out, for time was up: {left}." if left else ""),
-    ]
+    skipped = f" Cells without time left: {left}." if left else ""
+    return [*lines, "", f"A plain step took {', '.join(plain_times)}.{skipped}"]
 
 
 def write_document(record: Mapping[str, Any], path: Path) -> None:
@@ -476,9 +468,6 @@ def write_document(record: Mapping[str, Any], path: Path) -> None:
     if not rest or START not in text or END not in text:
         raise SystemExit(f"{path} has no {START} ... {END}.")
     path.write_text(f"{before}{START}\n{table_of(record)}\n{END}{after}", encoding="utf-8")
-
-
-# The command
 
 
 def whole(out: Path, *, device: str, shapes: list[str], rows: int | None, minutes: float) -> None:

@@ -84,7 +84,7 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("report", "nowhere"), ("nowhere is not a folder",)),
     (("report", "letters"), ("letters holds no study.json",)),
     ((*TRAIN, "--model", "nowhere", *DEMO), ("No model could be loaded from 'nowhere'",)),
-    ((*TRAIN, "--model", "letters", *DEMO), ("holds no config.json",)),
+    ((*TRAIN, "--model", "letters", *DEMO), ("has no config.json",)),
     ((*TRAIN, "--model", "model", "--data", "no.csv"), ("No such file or folder: no.csv",)),
     ((*TRAIN, "--model", "minilm", "--data", "empty.csv"), ("empty.csv has a header but no rows",)),
     (("train", "--method", "ueg", "--model", "model", *DEMO, *OUT), ("'ueg'", "'uegr'")),

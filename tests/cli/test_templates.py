@@ -68,5 +68,5 @@ def test_what_is_written_is_formatted_as_all_else(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="There is a perspective 'calibration' already"):
+    with pytest.raises(SettingError, match="already a perspective 'calibration'"):
         start(PERSPECTIVE, "calibration", tmp_path)

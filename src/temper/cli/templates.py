@@ -157,7 +157,7 @@ def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
         return f"A {kind.noun}'s name is lower case with '_' between words, got {name!r}.{guess}"
     similar = [known for known in kind.known() if known.replace("_", "") == name.replace("_", "")]
     if similar:
-        return f"There is already a {kind.noun} {similar[0]!r}. Choose a more different name."
+        return f"There is already a {kind.noun} {similar[0]!r}. Choose a name that is less similar."
     hides = keyword.iskeyword(name) or name in SPOKEN_FOR
     if alone and not hides:
         spec = importlib.util.find_spec(name)

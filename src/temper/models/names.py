@@ -163,7 +163,7 @@ def not_loaded(name: str, reason: object) -> str:
     """
     lines = str(reason).strip().splitlines()
     first = shortened(lines[0].rstrip(".")) if lines else type(reason).__name__
-    is_named = name in MODELS or Path(name).is_dir()
+    is_named = name in MODELS or os.path.isdir(name)
     near = "" if is_named else f" {unknown('short name', name, SHORT_NAMES)}"
     return (
         f"No model could be loaded from {name!r} ({first}).{near_folder(name)} Give a folder with "
