@@ -16,7 +16,7 @@ from typing import IO
 SECONDS = 120.0
 """In which a service must listen, and end, on a machine that others use too."""
 HOST = "127.0.0.1"
-ENDED = re.compile(r"Accepted (\d+) requests, answered (\d+)\.")
+ENDED = re.compile(r"Requests: (\d+) accepted, (\d+) answered\.")
 
 
 def free_port() -> int:

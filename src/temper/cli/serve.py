@@ -91,4 +91,4 @@ def _check_installed() -> None:
 
 
 def _say_end(service: Service) -> None:
-    say(f"Accepted {service.accepted} requests, answered {service.answered}.")
+    say(f"Requests: {service.accepted} accepted, {service.answered} answered.")
