@@ -163,7 +163,7 @@ def test_a_temperature_alone_does_not_replace_what_keeps_more(run: Path, held_ou
     before = (run / "calibration.json").read_bytes()
     refused(
         call("calibrate", run, "--data", held_out, "--device", "cpu"),
-        "calibration.json keeps prediction sets and a detector", "20 rows", "remove the file",
+        "calibration.json has prediction sets and a detector", "20 rows", "remove the file",
     )  # fmt: skip
     assert (run / "calibration.json").read_bytes() == before
 
