@@ -347,6 +347,6 @@ def test_labels_that_look_alike_are_two_classes_and_this_is_said(
     rows = [{"text": f"text {place}", "label": label} for place, label in enumerate(labels)]
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     notices = load_examples(str(file)).notices
-    (told,) = (each for each in notices if "look the same" in each)
-    assert ascii(other) in told
-    assert "'good'" in told
+    (notice,) = (each for each in notices if "look the same" in each)
+    assert ascii(other) in notice
+    assert "'good'" in notice

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -325,8 +325,7 @@ def _verdict(comparison: Comparison) -> Headline:
                 _average(
                     improved[column],
                     improvement_of(comparison, column, AFTER),
-                    alone=column == recommended
-                    and _loses_before_calibration(gains, claims, column),
+                    alone=column == recommended and _losses_vanish(gains[column], claims[column]),
                 ),
                 _sureness(comparison, gains[column], tests=tests),
             )
@@ -445,7 +444,7 @@ def _sentences(
         remain = [gain.clause(reference) for gain in ranked if gain in claims.gains][:MOST]
         gains_remain = "The gain remains" if len(remain or gained) == 1 else "The gains remain"
         second = f"{gains_remain} {claims.tested}." if claims.tested else ""
-        if against and not claims.losses:
+        if _losses_vanish(gains, claims):
             second += f" It is not significantly worse {POST_HOC} (`temper calibrate`)."
         if _untested(comparison, column):
             second += " It was not compared with plain fine-tuning of equal compute."
@@ -483,11 +482,9 @@ def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
     return f"the difference in {name}{whose} is not significant ({gain.natural})"
 
 
-def _loses_before_calibration(
-    gains: Mapping[str, Sequence[Gain]], claims: Mapping[str, Claims], column: str
-) -> bool:
-    """Whether all significant losses vanish with post-hoc methods on both sides."""
-    return any(gain.decided < 0 for gain in gains[column]) and not claims[column].losses
+def _losses_vanish(gains: Sequence[Gain], claims: Claims) -> bool:
+    """Whether a column has significant losses, and none with post-hoc methods on both sides."""
+    return any(gain.decided < 0 for gain in gains) and not claims.losses
 
 
 def _average(improved: Gain | None, after: Gain | None, *, alone: bool) -> str:

@@ -337,9 +337,10 @@ class Search:
             rest = self._rest(fold)
             if number > 1 and not self._time_for(alive[0], rest):
                 break
-            trained, planned = [], len(alive)
+            trained, planned, late = [], len(alive), 0
             for index, trial in enumerate(alive, start=1):
                 if self.choice.trials and not self._time_for(trial, rest):
+                    late += 1
                     continue
                 self.progress.runs(index, len(alive), f"{trial.candidate.name}, fold {number}")
                 try:
@@ -353,11 +354,10 @@ class Search:
             if not trained:
                 break
             trained.sort(key=self._score)
-            skipped = " The others are skipped to stay within the budget."
+            skipped = f" {late} skipped to stay within the budget." if late else ""
             self.progress.notice(
                 f"Fold {number} of {len(self.choice.folds)}: {len(trained)} of {planned} "
-                f"candidates trained, best: {trained[0].candidate.name}."
-                f"{skipped if len(trained) < planned else ''}"
+                f"candidates trained, best: {trained[0].candidate.name}.{skipped}"
             )
             kept = len(trained) if number < self.first else max(2, math.ceil(len(trained) / 2))
             alive = [
