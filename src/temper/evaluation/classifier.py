@@ -18,8 +18,6 @@ from temper.data.collator import Collator
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples
-from temper.data.spans import answer_place
-from temper.data.tags import of_words
 from temper.data.token_spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
@@ -31,12 +29,13 @@ from temper.evaluation.predictor import (
     RowBatch,
     Session,
     States,
+    answers_of,
+    answers_of_texts,
     in_order,
     joined,
 )
 from temper.functional.label_names import are_named
-from temper.functional.resampling import FloatArray
-from temper.heads import Choices, MultiLabel, Spans, Tokens, best_spans, head_of
+from temper.heads import Choices, MultiLabel, Spans, Tokens, head_of
 from temper.models.kinds import head_name, position_limit
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
@@ -46,6 +45,8 @@ from temper.models.states import Trace, lacks_second_derivative, layer_means
 from temper.models.windows import windows_of
 from temper.types import Batch, Windows
 
+OF_TOKENS: tuple[Gives, ...] = ("tags", "spans")
+"""Kinds of output whose labels are those of tokens."""
 CHUNK = 4096
 """Number of rows that are tokenized at a time."""
 
@@ -90,9 +91,11 @@ class TextPredictor:
         Returns:
             The set's rows, unpadded and without labels.
         """
-        bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
+        return self._encoded(replace(examples, labels=None, label_names=None, kind="unlabeled"))
+
+    def _encoded(self, examples: Examples) -> EncodedExamples:
         return encode(
-            bare,
+            examples,
             self.tokenizer,
             max_length=self.max_length,
             kind=KINDS.get(self.gives),
@@ -112,13 +115,6 @@ class TextPredictor:
             return
         for start in range(0, len(examples), CHUNK):
             yield examples.select(range(start, min(start + CHUNK, len(examples))))
-
-    def _read(self, answers: FloatArray, truncated: float | None) -> Prediction:
-        if self.gives == "values":
-            return Prediction.of_values(answers[:, 0], truncated=truncated)
-        if self.gives == "labels":
-            return Prediction.of_labels(answers, truncated=truncated)
-        return Prediction.of_logits(answers, truncated=truncated)
 
 
 def label_names_of(config: Any) -> tuple[str, ...] | None:
@@ -213,32 +209,11 @@ class ClassifierPredictor(TextPredictor):
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        if self.gives == "spans":
-            return self._spans(examples, batch_size)
         answers = [
             self.predict_encoded(self.encoded(chunk), batch_size=batch_size)
             for chunk in self._chunks(examples)
         ]
         return joined(range(len(examples)), answers)
-
-    def _spans(self, examples: Examples, batch_size: int | None) -> Prediction:
-        positions = np.full((len(examples), 2), -1)
-        chances, cut, first = np.zeros(len(examples)), 0.0, 0
-        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
-            for chunk in self._chunks(examples):
-                encoded = self.encoded(chunk)
-                for indices, batch in self._batches(encoded, batch_size):
-                    logits = Spans().logits(self.model(**batch.inputs), batch)
-                    ends, likely = best_spans(logits)
-                    ends = ends - batch.begins[:, None]
-                    for index, pair, chance in zip(
-                        indices, ends.tolist(), likely.tolist(), strict=True
-                    ):
-                        positions[first + index] = answer_place(encoded[index], *pair)
-                        chances[first + index] = chance
-                cut += encoded.truncated * len(encoded)
-                first += len(chunk)
-        return Prediction.of_spans(positions, chances, truncated=cut / len(examples))
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
@@ -266,12 +241,15 @@ class ClassifierPredictor(TextPredictor):
             for part in self.parts(examples, batch_size=batch_size):
                 given = self.model(**part.batch.inputs, **asking)
                 states.append(layer_means(given, part.batch.mask).cpu().numpy())
-                logits = given.logits.double().cpu().numpy()
-                if part.words is None:
-                    answers.append(self._read(logits, part.truncated))
-                else:
-                    rows = part.of_words(logits)
-                    answers.append(Prediction.of_tags(rows, truncated=part.truncated))
+                answers.append(
+                    answers_of(
+                        self._logits(given, part.batch),
+                        gives=self.gives,
+                        batch=part.batch,
+                        items=part.items,
+                        truncated=part.truncated,
+                    )
+                )
                 indices += part.indices
         if not indices:
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
@@ -309,24 +287,30 @@ class ClassifierPredictor(TextPredictor):
         if not len(encoded):
             raise ModelError("There are no rows to run the model on.")
         indices: list[int] = []
-        answers: list[Any] = []
+        outputs: list[Tensor] = []
+        answers: list[Prediction] = []
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for positions, batch in self._batches(encoded, batch_size):
-                output = self.model(**batch.inputs)
-                logits = output if isinstance(output, Tensor) else output.logits
-                indices += positions
-                if self.gives == "tags":
-                    words = [encoded[index]["words"] for index in positions]
-                    values = logits.double().cpu().numpy()
-                    answers += of_words(values, batch.begins, words, missing=np.nan)
+                logits = self._logits(self.model(**batch.inputs), batch)
+                if self.gives in OF_TOKENS:
+                    items = [encoded[index] for index in positions]
+                    answers.append(answers_of(logits, gives=self.gives, batch=batch, items=items))
                 else:
-                    answers.append(logits)
+                    outputs.append(logits)
+                indices += positions
                 if tell is not None:
                     tell(len(indices), len(encoded))
-        if self.gives == "tags":
-            rows = [answers[position] for position in np.argsort(indices)]
-            return Prediction.of_tags(rows, truncated=encoded.truncated)
-        return self._read(in_order(indices, answers), encoded.truncated)
+        if answers:
+            return replace(joined(indices, answers), truncated=encoded.truncated)
+        values = in_order(indices, outputs)
+        return answers_of_texts(values, gives=self.gives, truncated=encoded.truncated)
+
+    def _logits(self, output: Any, batch: Batch) -> Tensor:
+        """Return the logits of a model's output, in a shape of `answers_of`."""
+        if self.gives == "spans":
+            return Spans().logits(output, batch)
+        logits: Tensor = output if isinstance(output, Tensor) else output.logits
+        return logits
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of similar length, on the model's device.
@@ -341,15 +325,14 @@ class ClassifierPredictor(TextPredictor):
         special = self._special_ids().to(self.device)
         start = 0
         for chunk in self._chunks(examples):
-            encoded = self.encoded(chunk)
+            # Labels of tokens have the positions of their batch.
+            encoded = (self._encoded if self.gives in OF_TOKENS else self.encoded)(chunk)
             for indices, batch in self._batches(encoded, batch_size):
                 marks = torch.isin(batch.ids, special) & batch.mask
                 rows = [chunk.rows[index] for index in indices]
                 positions = [start + index for index in indices]
-                words = None
-                if self.gives == "tags":
-                    words = [encoded[index]["words"] for index in indices]
-                yield RowBatch(batch, positions, rows, marks, encoded.truncated, words)
+                items = [encoded[index] for index in indices]
+                yield RowBatch(batch, positions, rows, marks, encoded.truncated, items)
             start += len(chunk)
 
     @contextmanager
@@ -398,7 +381,8 @@ class ClassifierPredictor(TextPredictor):
                 trace = session.read(part)
                 layers = [layer.detach().float().cpu() for layer in trace.at_head()]
                 assert trace.logits is not None
-                answers = self._read(trace.logits.detach().double().cpu().numpy(), part.truncated)
+                values = trace.logits.detach().double().cpu().numpy()
+                answers = answers_of_texts(values, gives=self.gives, truncated=part.truncated)
                 yield States(part.indices, part.rows, layers, answers)
 
     def lacks_second_derivative(self) -> str:
@@ -444,10 +428,8 @@ class ClassifierPredictor(TextPredictor):
         collate = Collator(self.tokenizer)
         size = self.batch_size if batch_size is None else batch_size
         for indices in ordered_batches(encoded.lengths, batch_size=size):
-            result = Batch.of(collate([encoded[index] for index in indices]))
-            inputs = {name: value.to(self.device) for name, value in result.inputs.items()}
-            context = None if result.context is None else result.context.to(self.device)
-            yield list(indices), Batch(inputs, context=context)
+            batch = Batch.of(collate([encoded[index] for index in indices]))
+            yield list(indices), batch.to(self.device)
 
     def _special_ids(self) -> Tensor:
         result = [getattr(self.tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
@@ -474,7 +456,8 @@ class _ClassifierSession:
         # cuDNN's recurrent layers cannot run backward in eval mode.
         with torch.backends.cudnn.flags(enabled=False), self._mixed():
             units = self._network.logits(part.batch, delta=delta)
-            return units if self._predictor.gives in ("labels", "tags") else units[:, 0]
+            one_each = self._predictor.gives not in ("labels", *OF_TOKENS)
+            return units[:, 0] if one_each else units
 
     def embeddings(self, part: RowBatch) -> Tensor:
         return self._network.embeddings(part.batch)
