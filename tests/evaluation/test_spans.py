@@ -1,0 +1,120 @@
+"""Answers in contexts: OOD detection of a tiny random BERT."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForQuestionAnswering
+
+from temper.data.examples import Examples
+from temper.errors import SettingError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.rows import Block, Condition, to_blocks
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate
+from temper.evaluation.settings import EvaluationSettings
+from temper.functional.detectors import Mahalanobis, auroc
+from temper.testing.tiny import MARKS, WORDS
+
+
+def make_rows(name: str = "dev", *, rows: int = 30, labeled: bool = True) -> Examples:
+    """Return random questions and contexts, each with an answer of one or two words."""
+    draws = random.Random(name)
+    questions, contexts, answers = [], [], []
+    for _ in range(rows):
+        words = draws.choices(WORDS, k=draws.randint(5, 12))
+        first = draws.randrange(len(words) - 1)
+        answer = " ".join(words[first : first + draws.randint(1, 2)])
+        start = len(" ".join([*words[:first], ""]))
+        questions.append(" ".join(draws.choices(WORDS, k=draws.randint(2, 4))))
+        contexts.append(" ".join(words))
+        answers.append(((start, answer),))
+    return Examples(
+        name,
+        questions,
+        contexts,
+        labels=answers if labeled else None,
+        kind="spans" if labeled else "unlabeled",
+    )
+
+
+@pytest.fixture
+def predictor(tokenizer: Any) -> ClassifierPredictor:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(MARKS) + len(WORDS), hidden_size=16, num_hidden_layers=2,
+        num_attention_heads=2, intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    model = BertForQuestionAnswering(config)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight.normal_(0, 0.5)
+        model.qa_outputs.weight.normal_(0, 2.0)
+    return ClassifierPredictor(model, tokenizer, max_length=64)
+
+
+def measured(
+    predictor: ClassifierPredictor, *perspectives: str, data: EvaluationData, **sections: Any
+) -> Evaluation:
+    """Evaluate some perspectives without intervals."""
+    settings = EvaluationSettings(perspectives=perspectives, bootstrap=0, **sections)
+    return evaluate(predictor, data, settings)
+
+
+def block(found: Evaluation, condition: Condition) -> Block:
+    """Return the rows of a condition."""
+    (result,) = [each for each in to_blocks(found.rows) if each.condition == condition]
+    return result
+
+
+def states_alone(predictor: ClassifierPredictor, rows: Examples) -> np.ndarray[Any, Any]:
+    """Return the mean over each row's tokens of every layer, row by row, [n, L, D]."""
+    result = []
+    for question, context in zip(rows.text, rows.text_pair or (), strict=True):
+        batch = predictor.tokenizer(question, context, return_tensors="pt")
+        with torch.no_grad():
+            output = predictor.model.eval()(**batch, output_hidden_states=True)
+        result.append(torch.stack([layer[0].mean(0) for layer in output.hidden_states]))
+    return torch.stack(result).numpy()
+
+
+def test_ood_texts_are_scored_by_the_mean_states_of_all_tokens(
+    predictor: ClassifierPredictor,
+) -> None:
+    dev, odd, fit = make_rows(), make_rows("odd", labeled=False), make_rows("fit", rows=60)
+    data = EvaluationData(dev, anomaly={"odd": odd}, fit=fit, metric="span_f1")
+    found = measured(predictor, "anomaly", data=data)
+    judge = Mahalanobis.of(states_alone(predictor, fit))
+    scores = [judge.score(states_alone(predictor, rows)) for rows in (dev, odd)]
+    for name, wanted in zip(("dev", "odd"), scores, strict=True):
+        values = block(found, Condition("anomaly", name, "mahalanobis")).value
+        assert values == pytest.approx(wanted, rel=1e-3, abs=1e-3)
+    flags = np.repeat([0.0, 1.0], [len(dev), len(odd)])
+    entries = {entry["name"]: entry for entry in found.scores if entry["perspective"] == "anomaly"}
+    wanted = auroc(flags, np.concatenate(scores), counts=np.ones((1, len(flags))))
+    assert entries["auroc"]["value"] == pytest.approx(float(wanted[0]), abs=5e-3)
+    # The detectors of class probabilities do not apply.
+    assert {entry["condition"] for entry in found.scores} == {"mahalanobis"}
+
+
+def test_the_pass_that_reads_states_returns_the_same_answers(
+    predictor: ClassifierPredictor,
+) -> None:
+    rows = make_rows()
+    plain, (answers, _) = predictor.predict(rows), predictor.predict_with_states(rows, batch_size=4)
+    assert plain.spans is not None
+    assert answers.spans is not None
+    assert answers.spans.tolist() == plain.spans.tolist()
+    assert answers.probabilities == pytest.approx(plain.probabilities, abs=1e-6)
+    assert answers.truncated == plain.truncated
+
+
+def test_ood_rows_without_contexts_are_refused_before_any_work(
+    predictor: ClassifierPredictor,
+) -> None:
+    odd = Examples("odd", ["word1 word2"], kind="unlabeled")
+    data = EvaluationData(make_rows(), anomaly={"odd": odd}, metric="span_f1")
+    with pytest.raises(SettingError, match="'odd' must have questions and contexts"):
+        measured(predictor, "anomaly", data=data)
