@@ -1,8 +1,10 @@
-"""Answers in contexts: OOD detection of a tiny random BERT."""
+"""Answers in contexts: OOD detection, calibration and risk of a tiny random BERT."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,18 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
 from temper.data.examples import Examples
+from temper.display.folders import read
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.folder import write
 from temper.evaluation.rows import Block, Condition, to_blocks
-from temper.evaluation.run import Evaluation, EvaluationData, evaluate
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.detectors import Mahalanobis, auroc
+from temper.report.figures import figures
+from temper.report.table import comparison
 from temper.testing.tiny import MARKS, WORDS
+from tests.evaluation.conftest import assert_same_scores
 
 
 def make_rows(name: str = "dev", *, rows: int = 30, labeled: bool = True) -> Examples:
@@ -118,3 +125,60 @@ def test_ood_rows_without_contexts_are_refused_before_any_work(
     data = EvaluationData(make_rows(), anomaly={"odd": odd}, metric="span_f1")
     with pytest.raises(SettingError, match="'odd' must have questions and contexts"):
         measured(predictor, "anomaly", data=data)
+
+
+def sharp_rows(predictor: ClassifierPredictor) -> Examples:
+    """Return rows whose answers are the predicted ones in two of three rows, for some hits."""
+    rows = make_rows(rows=45)
+    spans = predictor.predict(rows).spans
+    assert spans is not None
+    assert rows.labels is not None
+    labels = [
+        own if number % 3 == 0 else ((start, context[start:end]),)
+        for number, (own, context, (start, end)) in enumerate(
+            zip(rows.labels, rows.text_pair or (), spans.tolist(), strict=True)
+        )
+    ]
+    return replace(rows, labels=labels)
+
+
+def test_the_confidence_of_an_answer_is_compared_with_its_exact_match(
+    predictor: ClassifierPredictor, tmp_path: Path
+) -> None:
+    dev = sharp_rows(predictor)
+    data = EvaluationData(dev, {"far": make_rows("far")}, metric="span_f1")
+    found = measured(predictor, "task", "shift", "calibration", "selective", data=data)
+    answers = predictor.predict(dev)
+    assert answers.spans is not None
+    assert dev.labels is not None
+    told = [
+        context[start:end]
+        for context, (start, end) in zip(dev.text_pair or (), answers.spans.tolist(), strict=True)
+    ]
+    right = [text == own[0][1] for text, own in zip(told, dev.labels, strict=True)]
+    sure = answers.probabilities[:, 0].tolist()
+    assert 0 < sum(right) < len(right)
+    scores = {
+        (entry["perspective"], entry["name"]): entry["value"]
+        for entry in found.scores
+        if entry["set"] == "dev" and entry["condition"] == "clean"
+    }
+    for bins in (10, 15):
+        gaps = [0.0] * bins
+        for hit, chance in zip(right, sure, strict=True):
+            gaps[min(int(chance * bins), bins - 1)] += (hit - chance) / len(right)
+        assert scores["calibration", f"ece_{bins}"] == pytest.approx(sum(map(abs, gaps)))
+    order = sorted(range(len(right)), key=lambda index: -sure[index])
+    wrong = np.cumsum([not right[index] for index in order])
+    risks = wrong / np.arange(1, len(right) + 1)
+    assert scores["selective", "aurc"] == pytest.approx(risks.mean())
+    assert scores["selective", "risk_80"] == pytest.approx(risks[35])
+    # There is no temperature, and the scores follow from the written rows.
+    assert {entry["condition"] for entry in found.scores} == {"clean"}
+    settings = EvaluationSettings(
+        perspectives=("task", "shift", "calibration", "selective"), bootstrap=0
+    )
+    assert_same_scores(score(found.rows, "span_f1", settings=settings), found.scores)
+    folder = write(found, tmp_path / "evaluation")
+    titles = {each.title for each in figures(read(folder), comparison(folder))}
+    assert {"Reliability, dev", "Reliability, far", "Risk over coverage, dev"} <= titles

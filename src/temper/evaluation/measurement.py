@@ -26,7 +26,7 @@ from temper.evaluation.predictor import (
     answers_of,
     joined,
 )
-from temper.evaluation.rows import LABEL, PREDICTED, TARGETS, Block, Condition
+from temper.evaluation.rows import ANSWER, LABEL, PREDICTED, TARGETS, Block, Condition
 from temper.functional.answers import SPAN_SCORES, answer_scores
 from temper.functional.calibration import probabilities_of
 from temper.functional.entities import COUNTS, tag_counts
@@ -553,7 +553,7 @@ def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> di
 
     Returns:
         [n] each: 0 or 1 for each of several labels, the counts of `temper.functional.entities`, or
-        the scores of `temper.functional.answers`; empty without labels.
+        the scores of `temper.functional.answers` with the probability; empty without labels.
     """
     if not labeled or examples.labels is None:
         return {}
@@ -562,7 +562,8 @@ def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> di
     if prediction.spans is not None:
         result = texts_at(prediction.spans.tolist(), examples.text_pair or ())
         right = ([text for _, text in answers] for answers in examples.labels)
-        return dict(zip(SPAN_SCORES, answer_scores(result, right).T, strict=True))
+        scores = dict(zip(SPAN_SCORES, answer_scores(result, right).T, strict=True))
+        return {**scores, ANSWER: prediction.probabilities[:, 0]}
     if prediction.words is None:
         assert prediction.applies is not None
         known = examples.label_names or ()
