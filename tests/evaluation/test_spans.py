@@ -1,9 +1,10 @@
-"""Answers in contexts: OOD detection, calibration and risk of a tiny random BERT."""
+"""Answers in contexts: a tiny random BERT by every perspective that measures them."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,17 @@ from transformers import BertConfig, BertForQuestionAnswering
 
 from temper.data.examples import Examples
 from temper.display.folders import read
+from temper.display.records import Parameters
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import write
-from temper.evaluation.rows import Block, Condition, to_blocks
+from temper.evaluation.rows import ANSWER, Block, Condition, to_blocks
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.detectors import Mahalanobis, auroc
 from temper.report.figures import figures
 from temper.report.table import comparison
+from temper.seeding import derive_seed, generator
 from temper.testing.tiny import MARKS, WORDS
 from tests.evaluation.conftest import assert_same_scores
 
@@ -182,3 +185,128 @@ def test_the_confidence_of_an_answer_is_compared_with_its_exact_match(
     folder = write(found, tmp_path / "evaluation")
     titles = {each.title for each in figures(read(folder), comparison(folder))}
     assert {"Reliability, dev", "Reliability, far", "Risk over coverage, dev"} <= titles
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One question with its context, as the model reads it alone."""
+
+    predictor: ClassifierPredictor
+    ids: torch.Tensor
+    inside: list[int]
+    offsets: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, predictor: ClassifierPredictor, rows: Examples, index: int) -> Alone:
+        pair = (rows.text[index], (rows.text_pair or ())[index])
+        batch = predictor.tokenizer(*pair, return_tensors="pt", return_offsets_mapping=True)
+        sides = batch.sequence_ids(0)
+        inside = [place for place, side in enumerate(sides) if side == 1]
+        offsets = [tuple(pair) for pair in batch["offset_mapping"][0].tolist()]
+        return cls(predictor, batch["input_ids"], inside, offsets)
+
+    def embeddings(self) -> torch.Tensor:
+        table = self.predictor.model.bert.embeddings.word_embeddings
+        return table(self.ids).detach()
+
+    def logits(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return the logits of start and end at the context's tokens, [2, t]."""
+        output = self.predictor.model.eval()(inputs_embeds=embeddings)
+        return torch.stack([output.start_logits[0], output.end_logits[0]])[:, self.inside].double()
+
+    def answer(self, embeddings: torch.Tensor) -> tuple[int, int]:
+        """Return the characters of the likeliest answer."""
+        with torch.no_grad():
+            first, last = self.logits(embeddings).log_softmax(-1).tolist()
+        count = len(first)
+        pairs = [(first[i] + last[j], i, j) for i in range(count) for j in range(i, count)]
+        _, i, j = max(pairs)
+        return self.offsets[self.inside[i]][0], self.offsets[self.inside[j]][1]
+
+
+def f1(predicted: str, right: str) -> float:
+    one, two = predicted.split(), right.split()
+    return 2 * sum((Counter(one) & Counter(two)).values()) / (len(one) + len(two))
+
+
+def test_an_attack_climbs_the_mean_loss_of_start_and_end(predictor: ClassifierPredictor) -> None:
+    dev = sharp_rows(predictor)
+    found = measured(
+        predictor, "task", "embedding_attack", data=EvaluationData(dev, metric="span_f1"),
+        embedding_attack={"radii": (0.5, 2.0), "pgd": None},
+    )  # fmt: skip
+    assert dev.labels is not None
+    for radius in (0.5, 2.0):
+        parameters = Parameters({"radius": radius}, norm="l2", steps=1, restarts=1)
+        rows = block(found, Condition("embedding_attack", "dev", "fgm", parameters))
+        wanted = []
+        for index, context in enumerate(dev.text_pair or ()):
+            row = Alone.of(predictor, dev, index)
+            ((start, text),) = dev.labels[index]
+            places = [row.offsets[place] for place in row.inside]
+            labels = torch.tensor([
+                next(at for at, (begin, _) in enumerate(places) if begin == start),
+                next(at for at, (_, end) in enumerate(places) if end == start + len(text)),
+            ])  # fmt: skip
+            clean = row.embeddings().requires_grad_()
+            loss = torch.nn.functional.cross_entropy(row.logits(clean), labels)
+            (gradient,) = torch.autograd.grad(loss, clean)
+            first, last = row.answer(clean.detach() + radius * gradient / gradient.norm())
+            wanted.append(f1(context[first:last], text))
+        assert rows.measured["span_f1"] == pytest.approx(np.array(wanted))
+    scores = {
+        (entry["parameters"].get("radius"), entry["name"]): entry["value"]
+        for entry in found.scores
+        if entry["perspective"] in ("task", "embedding_attack")
+    }
+    assert scores[2.0, "span_f1"] < scores[None, "span_f1"]
+    assert scores[2.0, "span_exact_match"] < scores[None, "span_exact_match"]
+    drop = scores[None, "span_f1"] - scores[2.0, "span_f1"]
+    assert scores[2.0, "drop"] == pytest.approx(drop)
+    assert (2.0, "mse") not in scores
+
+
+def test_a_row_whose_answer_was_cut_off_is_not_attacked(predictor: ClassifierPredictor) -> None:
+    dev = make_rows()
+    assert dev.labels is not None
+    predictor.max_length = 12
+    ends = [
+        len(predictor.tokenizer(question, context[: start + len(text)])["input_ids"]) - 1
+        for question, context, ((start, text),) in zip(
+            dev.text, dev.text_pair or (), dev.labels, strict=True
+        )
+    ]
+    # [SEP] follows the last token of the context.
+    cut = np.array([end > 11 for end in ends])
+    assert 0 < cut.sum() < len(cut)
+    data = EvaluationData(dev, metric="span_f1")
+    found = measured(
+        predictor, "task", "embedding_attack", data=data,
+        embedding_attack={"radii": 5.0, "pgd": {"steps": 3}},
+    )  # fmt: skip
+    clean, *attacked = to_blocks(found.rows)
+    moved = [np.abs(each.measured[ANSWER] - clean.measured[ANSWER]) > 1e-6 for each in attacked]
+    assert not np.any(moved, axis=0)[cut].any()
+    assert np.any(moved, axis=0)[~cut].all()
+
+
+def test_noise_is_added_to_questions_and_contexts(predictor: ClassifierPredictor) -> None:
+    dev = sharp_rows(predictor)
+    found = measured(
+        predictor, "task", "embedding_noise", data=EvaluationData(dev, metric="span_f1"),
+        embedding_noise={"sigmas": (0.1, 0.5)},
+    )  # fmt: skip
+    assert dev.labels is not None
+    for number, sigma in enumerate((0.1, 0.5)):
+        parameters = Parameters({"sigma_relative": sigma})
+        rows = block(found, Condition("embedding_noise", "dev", "noise", parameters))
+        wanted = []
+        for index, context in enumerate(dev.text_pair or ()):
+            row = Alone.of(predictor, dev, index)
+            clean = row.embeddings()
+            draws = generator(derive_seed(0, "noise", dev.rows[index], number))
+            noise = torch.randn(*clean.shape[1:], generator=draws)
+            first, last = row.answer(clean + noise * sigma * clean.pow(2).mean().sqrt())
+            wanted.append(f1(context[first:last], dev.labels[index][0][1]))
+        assert rows.measured["span_f1"] == pytest.approx(np.array(wanted))
+    assert any(entry["name"] == "area" for entry in found.scores)

@@ -152,7 +152,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor:
-    """Return the labels of a batch: [B], [B, L] of several labels, [B, T] of tags."""
+    """Return the labels of a batch, in a shape of `temper.evaluation.attack.ascent_loss`."""
     if part.batch.labels is not None:
         return part.batch.labels
     labels_of_part: Any = labels[part.indices]
