@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from temper.data.examples import Examples
 from temper.data.token_spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
-    BROKEN,
     KINDS,
     Gives,
     Precision,
@@ -34,14 +32,13 @@ from temper.evaluation.predictor import (
     in_order,
     joined,
 )
+from temper.evaluation.session import ModelSession, opened, read_states, special_ids
 from temper.functional.label_names import are_named
 from temper.heads import Choices, MultiLabel, Spans, Tokens, head_of
 from temper.models.kinds import head_name, position_limit
-from temper.models.modes import in_mode, in_single
-from temper.models.network import Network
+from temper.models.modes import in_mode
 from temper.models.pieces import WholeWords, whole_words
-from temper.models.probing import innermost
-from temper.models.states import Trace, lacks_second_derivative, layer_means
+from temper.models.states import lacks_second_derivative
 from temper.models.windows import windows_of
 from temper.types import Batch, Windows
 
@@ -124,10 +121,6 @@ def label_names_of(config: Any) -> tuple[str, ...] | None:
         return None
     ordered = tuple(str(names[index]) for index in sorted(names, key=int))
     return ordered if are_named(ordered) else None
-
-
-# [UNK] and [MASK] replace words of the text, so they do not count as special here.
-_SPECIAL = ("bos", "eos", "cls", "sep", "pad")
 
 
 class ClassifierPredictor(TextPredictor):
@@ -234,41 +227,21 @@ class ClassifierPredictor(TextPredictor):
             ModelError: The model does not return its hidden states, or an output or a state is not
                 finite.
         """
-        indices: list[int] = []
-        states, answers = [], []
-        asking = self._with_states()
-        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
-            for part in self.parts(examples, batch_size=batch_size):
-                given = self.model(**part.batch.inputs, **asking)
-                states.append(layer_means(given, part.batch.mask).cpu().numpy())
-                answers.append(
-                    answers_of(
-                        self._logits(given, part.batch),
-                        gives=self.gives,
-                        batch=part.batch,
-                        items=part.items,
-                        truncated=part.truncated,
-                    )
-                )
-                indices += part.indices
-        if not indices:
-            raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        # fp32 saves memory (L * D numbers per row), and the states were computed in fp32.
-        read = np.concatenate(states)[np.argsort(indices)]
-        if not bool(np.isfinite(read).all()):
-            raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
-        return joined(indices, answers), read
+        parts = self.parts(examples, batch_size=batch_size)
+        return read_states(self.model, parts, self._run, name=examples.name)
 
-    def _with_states(self) -> dict[str, bool]:
-        """Return the argument that makes the model return its hidden states.
-
-        Raises:
-            ModelError: The model has no such argument.
-        """
-        taken = inspect.signature(innermost(self.model).forward).parameters
-        if "output_hidden_states" not in taken and "kwargs" not in taken:
-            raise ModelError(f"{type(self.model).__name__} does not give its hidden states.")
-        return {"output_hidden_states": True}
+    def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
+        """Return the model's output for a batch, and the predictions."""
+        with self.mixed():
+            output = self.model(**part.batch.inputs, **asked)
+        answers = answers_of(
+            self._logits(output, part.batch),
+            gives=self.gives,
+            batch=part.batch,
+            items=part.items,
+            truncated=part.truncated,
+        )
+        return output, answers
 
     def predict_encoded(
         self,
@@ -322,7 +295,7 @@ class ClassifierPredictor(TextPredictor):
         Yields:
             Every row once.
         """
-        special = self._special_ids().to(self.device)
+        special = special_ids(self.tokenizer).to(self.device)
         start = 0
         for chunk in self._chunks(examples):
             # Labels of tokens have the positions of their batch.
@@ -345,21 +318,15 @@ class ClassifierPredictor(TextPredictor):
         Yields:
             A session.
         """
-        with ExitStack() as stack:
-            stack.enter_context(in_mode(self.model, training=False))
-            if single:
-                stack.enter_context(in_single(self.model))
-            # Without this the backward pass would compute weight gradients that nothing reads.
-            wanted = [weight for weight in self.model.parameters() if weight.requires_grad]
-            network = Network(self.model)
-            try:
-                for weight in wanted:
-                    weight.requires_grad_(False)
-                yield _ClassifierSession(self, network, nullcontext if single else self.mixed)
-            finally:
-                network.remove_hooks()
-                for weight in wanted:
-                    weight.requires_grad_(True)
+        one_each = self.gives not in ("labels", *OF_TOKENS)
+        with opened(self.model, single=single) as network:
+            yield ModelSession(
+                network,
+                self.parts,
+                lambda _, units: units[:, 0] if one_each else units,
+                mixed=nullcontext if single else self.mixed,
+                windows=self.windows,
+            )
 
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
         """Yield every row's hidden states where the head reads them, and the predictions.
@@ -430,51 +397,3 @@ class ClassifierPredictor(TextPredictor):
         for indices in ordered_batches(encoded.lengths, batch_size=size):
             batch = Batch.of(collate([encoded[index] for index in indices]))
             yield list(indices), batch.to(self.device)
-
-    def _special_ids(self) -> Tensor:
-        result = [getattr(self.tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
-        return torch.tensor(sorted({int(i) for i in result if i is not None}), dtype=torch.int64)
-
-
-class _ClassifierSession:
-    """The session of a `ClassifierPredictor`."""
-
-    def __init__(
-        self,
-        predictor: ClassifierPredictor,
-        network: Network,
-        mixed: Callable[[], AbstractContextManager[Any]],
-    ) -> None:
-        self._predictor = predictor
-        self._network = network
-        self._mixed = mixed
-
-    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        return self._predictor.parts(examples, batch_size=batch_size)
-
-    def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
-        # cuDNN's recurrent layers cannot run backward in eval mode.
-        with torch.backends.cudnn.flags(enabled=False), self._mixed():
-            units = self._network.logits(part.batch, delta=delta)
-            one_each = self._predictor.gives not in ("labels", *OF_TOKENS)
-            return units[:, 0] if one_each else units
-
-    def embeddings(self, part: RowBatch) -> Tensor:
-        return self._network.embeddings(part.batch)
-
-    def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
-        self._network.probe(part.batch)
-        rows = Batch({"input_ids": ids.to(part.batch.device).unsqueeze(0)})
-        return self._network.embeddings(rows).squeeze(0)
-
-    def traced(self, part: RowBatch) -> Trace:
-        tracer = self._network.tracer(part.batch)
-        texts = None if self._predictor.windows is None else part.batch.size
-        with torch.enable_grad(), tracer.tracing(twice=True, texts=texts) as trace:
-            trace.logits = self.logits(part)
-        return trace
-
-    def read(self, part: RowBatch) -> Trace:
-        with self._network.tracer(part.batch).reading() as trace:
-            trace.logits = self.logits(part)
-        return trace

@@ -37,8 +37,9 @@ class Prediction:
         spans: Start and end (exclusive) of the answer in the context of each question, in
             characters, [n, 2]; -1 if there is none. ``probabilities`` [n, 1] then are those of the
             answers, and ``prediction`` is NaN.
-        targets: Sum of the losses of each given completion's tokens, and their number, [n, 2]; the
-            arrays above then are NaN.
+        targets: Of each given completion the sum of its tokens' losses, their number, and for each
+            bin of confidence the sum of right less confidence (`temper.evaluation.binned`),
+            [n, 2 + bins]; the arrays above then are NaN.
     """
 
     probabilities: FloatArray
@@ -55,7 +56,7 @@ class Prediction:
         """Make a prediction from the losses of given completions.
 
         Args:
-            targets: Sum of the losses of each completion's tokens, and their number, [n, 2].
+            targets: See `Prediction`, [n, 2 + bins].
             truncated: Fraction of the examples that were cut.
 
         Raises:

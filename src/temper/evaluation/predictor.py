@@ -73,12 +73,14 @@ class RowBatch:
     """Some examples as one batch.
 
     Args:
-        batch: The inputs of B rows. It has labels if they depend on the tokens: tags, spans.
+        batch: The inputs of B rows. It has labels if they are those of tokens: tags, spans,
+            completions.
         indices: Position of each row in its set.
         rows: Hash of each row's text.
         special: Special tokens, [B, T].
         truncated: Fraction of cut rows in this batch, or in the batch that it is a part of.
         items: The encoded rows, without padding, as `temper.data.encode.encode` returns them.
+        prompt: Tokens of the prompts of completions, [B, T]; None if there are none.
     """
 
     batch: Batch
@@ -87,6 +89,12 @@ class RowBatch:
     special: Tensor
     truncated: float | None = None
     items: Sequence[Mapping[str, Any]] = ()
+    prompt: Tensor | None = None
+
+    @property
+    def movable(self) -> Tensor:
+        """Tokens that perturbations move, [B, T]: those of the prompt, or all real ones."""
+        return self.batch.mask if self.prompt is None else self.prompt
 
     def take(self, indices: Tensor) -> RowBatch:
         """Return some of the rows as a separate batch, padded as this one.
@@ -104,6 +112,7 @@ class RowBatch:
             self.special[indices],
             self.truncated,
             [self.items[position] for position in chosen] if self.items else (),
+            None if self.prompt is None else self.prompt[indices],
         )
 
 
@@ -119,7 +128,8 @@ def answers_of(
 
     Args:
         logits: [B, C], [B, 1] of a regression, [B, L] or [B, L, 2] of several labels, [B, T, C] of
-            tags, or [B, 2, T] of the starts and ends of answers.
+            tags, or [B, 2, T] of the starts and ends of answers. Of completions, whose logits are
+            too large to keep, the `Prediction.targets`.
         gives: Kind of the predictor's output.
         batch: The inputs.
         items: The encoded rows, which have the words of tags and the characters of answers.
@@ -131,6 +141,8 @@ def answers_of(
         spans = [answer_place(item, *pair) for item, pair in zip(items, pairs, strict=True)]
         return Prediction.of_spans(np.array(spans), chances.cpu().numpy(), truncated=truncated)
     values = logits.detach().double().cpu().numpy()
+    if gives == "texts":
+        return Prediction.of_targets(values, truncated=truncated)
     if gives == "tags":
         words = [item["words"] for item in items]
         rows = of_words(values, batch.begins, words, missing=np.nan)

@@ -18,6 +18,7 @@ import numpy as np
 from temper.data.stored import values_at
 from temper.display.records import Parameters
 from temper.errors import CheckpointError
+from temper.evaluation.binned import gap_columns
 from temper.functional.answers import SPAN_SCORES
 from temper.functional.entities import COUNTS
 from temper.functional.resampling import FloatArray, IntegerArray
@@ -372,8 +373,8 @@ def _names(part: pa.Table, column: str) -> list[str | None] | None:
 
 STRETCH = 4096
 """Length of a stretch of rows that is stored; a column repeats it without further memory."""
-TARGETS = ("target_loss", "target_tokens")
-"""Values of a completion: the sum of its tokens' losses, and their number."""
+TARGETS = ("target_loss", "target_tokens", *gap_columns("target_tokens"))
+"""Values of a completion: the sum of its tokens' losses, their number, and their gaps by bin."""
 
 
 @contextmanager

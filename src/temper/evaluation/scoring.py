@@ -234,7 +234,7 @@ def statistic_of(name: str, block: Block) -> Statistic:
     if name in SPAN_SCORES:
         return mean_of(block.measured[name])
     if name == "completion_loss":
-        losses, tokens = (block.measured[part] for part in TARGETS)
+        losses, tokens = (block.measured[part] for part in TARGETS[:2])
         return lambda counts: divide(counts @ losses, counts @ tokens)
     if name in RATIOS:
         return _ratio_of(name, block)

@@ -406,7 +406,7 @@ ANOMALY = Perspective(
     averaged=True,
     own_rows=False,
     summary="AUROC, AUPR and FPR at 95% TPR of four detectors on texts of other tasks "
-    "(--anomaly, --suite); for several labels, tags and spans by hidden states",
+    "(--anomaly, --suite); for other labels than one per text by hidden states",
     scores=(
         ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5),
         ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND),
@@ -416,5 +416,5 @@ ANOMALY = Perspective(
     score=score,
     settings=AnomalySettings,
     misfits=_misfits,
-    kinds=(*ONE_ANSWER, "multi_label", "tokens", "spans"),
+    kinds=(*ONE_ANSWER, "multi_label", "tokens", "spans", "completions"),
 )

@@ -16,17 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from temper.data.examples import Examples
+from temper.data.examples import Examples, Kind
 from temper.display.cells import Comparison
 from temper.display.charts import Axis, Curve, Figure, Lines, Look, Point, diagonal, style
 from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import DataError
+from temper.evaluation.binned import binned_error
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
-from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction
-from temper.evaluation.rows import ANSWER, Block, Condition
-from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
+from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition
+from temper.evaluation.scoring import METRICS_OF, ScoreEntry, Scoring, statistic_of
 from temper.evaluation.tag_calibration import (
     in_entities,
     tag_block,
@@ -63,6 +64,8 @@ OF_LABELS = ("classwise_ece", "nll")
 """Scores of texts with several labels."""
 OF_ANSWERS = ("ece_10", "ece_15", "adaptive_ece")
 """Scores of answers in contexts, which are right if they are an exact match."""
+UNSCALED: tuple[Kind, ...] = ("regression", "multi_label", "spans", "completions")
+"""Kinds of labels without temperature scaling here."""
 RESCORED = ("task", "shift", "adversarial")
 TEMPERATURE = "temperature"
 HELD_OUT = "held_out"
@@ -75,7 +78,7 @@ DRAWN = (*((name, "clean") for name in RESCORED), ("calibration", TEMPERATURE))
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Add the labeled rows after temperature scaling, and the held-out rows it was fitted on."""
-    if measurement.regression or measurement.dev.kind in ("multi_label", "spans"):
+    if measurement.dev.kind in UNSCALED:
         return
     sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
     tags = measurement.dev.kind == "tokens"
@@ -337,6 +340,10 @@ def _entries(
         return scoring.entries(block, OF_LABELS, condition=condition)
     if block is not None and block.answered:
         return scoring.entries(block, OF_ANSWERS, condition=condition)
+    if block is not None and TARGETS[0] in block.measured:
+        # The most likely next token at each position before a target.
+        error = binned_error(TARGETS[1], block.measured)
+        return scoring.entries_of(condition, {"ece_10": error}, rows=len(block))
     reason = "a regression gives no probabilities"
     if block is None:
         reason = "no temperature was fitted, see the notices"
@@ -461,10 +468,10 @@ CALIBRATION = Perspective(
     without_training=TEMPERATURE,
     averaged=True,
     rescores=RESCORED,
-    kinds=(*ONE_ANSWER, "multi_label", "tokens", "spans"),
+    kinds=tuple(METRICS_OF),
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; before and after "
     "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags; ECE of "
-    "answers",
+    "answers and of next tokens",
     scores=(*SCORES, OF_ENTITIES),
     rows=rows,
     score=score,
