@@ -124,8 +124,12 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             indices += part.indices
             shift = boundary.to(logits.device)
             clean.append(measurement.answers(part, logits + shift))
+            # Only the budgets are kept: the logits of all batches may not fit on the device.
             attacked.append(
-                [(each, measurement.answers(part, each.logits + shift)) for each in outcomes]
+                [
+                    (replace(each, logits=shift), measurement.answers(part, each.logits + shift))
+                    for each in outcomes
+                ]
             )
     if len(index) == len(measurement.dev):
         truncated = measurement.perturbable.truncated(examples)
