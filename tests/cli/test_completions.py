@@ -99,15 +99,22 @@ def test_predictions_are_written_for_a_file_of_prompts(run: Path, tmp_path: Path
 def test_an_evaluation_scores_the_loss_of_completions(
     base: Path, run: Path, tmp_path: Path
 ) -> None:
-    out, data = tmp_path / "eval", base / "rows.jsonl"
+    out, data, odd = tmp_path / "eval", base / "rows.jsonl", tmp_path / "odd.jsonl"
+    odd.write_text("".join(f'{{"text": "a {"very " * n}"}}\n' for n in range(1, 9)), "utf-8")
+    fit = tmp_path / "fit.jsonl"
+    rows = [{**row, "prompt": f"word1 {row['prompt']}"} for row in ROWS]
+    fit.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     said = succeed(
-        "evaluate", run, "--data", data, "--shift", f"far={data}", "--out", out,
-        "--set", "sets.seen_rows=keep",
+        "evaluate", run, "--data", data, "--shift", f"far={data}", "--anomaly", f"odd={odd}",
+        "--out", out, "--set", "sets.seen_rows=keep", "--set", f"sets.fit={fit}",
+        "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
     assert "This needs one label per text" in said.stderr
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert scores["task"]["kind"] == "completions"
     found = {e["perspective"]: e["value"] for e in scores["scores"]}
+    measured = {"task", "shift", "calibration", "anomaly", "embedding_attack", "embedding_noise"}
+    assert set(found) == measured
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     assert found["task"] == pytest.approx(record["epochs"]["kept"]["dev"], rel=1e-5)
     model, tokenizer = load_headed(str(run), "completions")

@@ -116,7 +116,8 @@ def test_an_evaluation_scores_answers(run: Path, tmp_path: Path) -> None:
     out, data = tmp_path / "eval", run.parent / "rows.jsonl"
     said = succeed(
         "evaluate", run, "--data", data, "--shift", f"far={data}", "--out", out,
-        "--set", "sets.seen_rows=keep", "--set", "evaluate.perspectives=default",
+        "--set", "sets.seen_rows=keep", "--perspectives", "default,selective",
+        "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
     assert "This needs one label per text" in said.stderr
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
@@ -130,6 +131,8 @@ def test_an_evaluation_scores_answers(run: Path, tmp_path: Path) -> None:
     f1, exact = answer_scores(told, [row["answers"]["text"] for row in rows]).mean(0)
     assert found["shift", "span_f1"] == pytest.approx(f1)
     assert found["shift", "span_exact_match"] == pytest.approx(exact)
+    measured = {"task", "shift", "calibration", "selective", "embedding_attack", "embedding_noise"}
+    assert {perspective for perspective, _ in found} == measured
     succeed("report", out)
 
 
