@@ -85,7 +85,9 @@ def test_what_is_better_on_something_and_worse_on_nothing_is_recommended() -> No
         row("task", 0.90, new=(0.901, "equivalent")), row("calibration", 0.10, new=(0.06, "better"))
     )
     assert found.recommended == "new"
-    assert found.sentence.startswith("Recommended: `new`. It is better calibrated (")
+    # The cost is unknown, so longer plain fine-tuning might do the same.
+    assert found.title == "Not confirmed: `new`"
+    assert "It is better calibrated (" in found.sentence
     assert "0.5 points" in found.sentence
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import TRAIN, Source, TrainKeywords
 from temper.api.nested import nested, of_paths, refuse
+from temper.display.bars import Bars
 from temper.errors import SettingError, perhaps
 from temper.methods.recipes import with_recipe
-from temper.progress import Bars, Progress
+from temper.progress import Progress
 
 if TYPE_CHECKING:
     import pandas

@@ -24,8 +24,9 @@ from temper.api.nested import (
     refuse,
     split_list,
 )
+from temper.display.bars import Bars
 from temper.errors import CheckpointError, DataError, SettingError
-from temper.progress import Bars, Progress
+from temper.progress import Progress
 from temper.study.goals import Budget
 
 if TYPE_CHECKING:

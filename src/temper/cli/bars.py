@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from temper.cli.screen import errors, notice
-from temper.progress import Bars
+from temper.display.bars import Bars
 
 
 class ScreenProgress(Bars):

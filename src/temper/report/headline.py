@@ -208,10 +208,12 @@ class Headline:
 
     @property
     def lines(self) -> tuple[tuple[str, str, str], ...]:
-        """For a terminal: perspective, difference and verdict, or the values of one model."""
+        """For a terminal: perspective, difference and verdict, or the values of several tasks."""
+        # The sentence has a single value.
+        values = self.values if len(self.values) > 1 else ()
         levels = [(level.view.title, level.text, level.row.heading()) for level in self.levels]
         gains = [(gain.view.title, gain.natural, gain.said) for gain in self.gains]
-        return (*self.values, *levels, *gains)
+        return (*values, *levels, *gains)
 
     @property
     def reach(self) -> int:
@@ -274,7 +276,8 @@ def headline(comparison: Comparison) -> Headline:
     "Better" and "worse" mean significant after Holm's correction over all gains and average
     improvements, so at most 5% of studies without any true difference recommend another column than
     the reference. Some gain must remain with post-hoc methods on both sides and against plain
-    fine-tuning of equal compute, which must not be more accurate (`temper.report.gains`).
+    fine-tuning of equal compute, which must not be more accurate (`temper.report.gains`). If the
+    study has no plain fine-tuning of equal compute, the column is called "not confirmed".
 
     Args:
         comparison: All scores; its own ``answer`` is ignored.
@@ -446,9 +449,11 @@ def _sentences(
         second = f"{gains_remain} {claims.tested}." if claims.tested else ""
         if _losses_vanish(gains, claims):
             second += f" It is not significantly worse {POST_HOC} (`temper calibrate`)."
+        first = "Recommended"
         if _untested(comparison, column):
-            second += " It was not compared with plain fine-tuning of equal compute."
-        return f"Recommended: `{column}`. It {listed(remain or gained)}{but}{note}.", second
+            first = "Not confirmed"
+            second += " Longer plain fine-tuning may do the same: --equal-compute tests it."
+        return f"{first}: `{column}`. It {listed(remain or gained)}{but}{note}.", second
     kept = "Keep plain fine-tuning" if reference == PLAIN else f"Keep `{reference}`"
     if against:
         though = f", though it {listed(gained)}" if gained else ""

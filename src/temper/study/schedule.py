@@ -117,6 +117,7 @@ def run_study(
     equal_compute: bool = False,
     margin: float = MARGIN,
     detect: float | None = None,
+    splits: Splits | None = None,
     progress: Progress | None = None,
 ) -> Study:
     """Train and evaluate every run of a plan, and write the report.
@@ -135,6 +136,7 @@ def run_study(
             column.
         margin: Smallest relevant difference in points.
         detect: Difference in points to detect, if any.
+        splits: The data of the plan, if it is loaded already.
         progress: Receives runs, steps and evaluations.
 
     Returns:
@@ -150,7 +152,8 @@ def run_study(
     store = None if cluster is None else cluster.store
     progress = progress or Progress()
     path = Path(out)
-    splits, sets = load_study(config, progress)
+    splits = load_splits(config.data) if splits is None else splits
+    sets = checked_sets(config, splits, progress)
     check_study_room(path)
     if equal_compute:
         config = with_equal_compute(config, splits, progress)
@@ -202,20 +205,17 @@ def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
         check_free(folder.path, (number + 3 * at_once) * size, what=what)
 
 
-def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, EvaluationSets]:
-    """Load the data of a plan, and check that all of it fits.
+def checked_sets(config: StudyConfig, splits: Splits, progress: Progress) -> EvaluationSets:
+    """Load the evaluation sets of a plan, and check that they, data, model and methods fit.
 
     Args:
         config: The checked plan.
+        splits: Its data.
         progress: Receives the notices about the data.
-
-    Returns:
-        The splits, and the evaluation sets.
 
     Raises:
         TemperError: If data, model or a method does not fit.
     """
-    splits = load_splits(config.data)
     for (column, _), run in config.runs.items():
         method = methods.build(run.method_config())
         check_head(method, {f"Column {column!r}": splits.train.kind})
@@ -229,7 +229,7 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
     check_before_training(sets.data, config.evaluate, with_head(config.any_run, splits).train)
     check_named_models(config.evaluate, regression=splits.train.kind == "regression")
     progress.notice_all(notice for notice in sets.notices if notice not in sets.seen)
-    return splits, sets
+    return sets
 
 
 def finish_study(work: Work, *, margin: float = MARGIN, detect: float | None = None) -> Study:
