@@ -127,6 +127,10 @@ class Batch:
         """
         return self._mapped(lambda tensor: tensor[indices])
 
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device."""
+        return self._mapped(lambda tensor: tensor.to(device))
+
     def repeat(self, copies: int) -> Batch:
         """Stack the batch along the rows, [K*B, ...], pass after pass.
 

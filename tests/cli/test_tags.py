@@ -13,6 +13,7 @@ import torch
 from temper import Classifier
 from temper.data.encode import encode
 from temper.data.examples import Examples
+from temper.data.tags import of_words
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.predictor import Prediction
@@ -110,7 +111,8 @@ def test_answers_do_not_depend_on_the_batch(run: Path) -> None:
     tokenizer.padding_side = "left"
     for part in ClassifierPredictor(model, tokenizer, batch_size=3).parts(examples):
         ids = part.batch.inputs["input_ids"].double().numpy()
-        for index, row in zip(part.indices, part.of_words(ids), strict=True):
+        placed = of_words(ids, part.batch.begins, [item["words"] for item in part.items], missing=0)
+        for index, row in zip(part.indices, placed, strict=True):
             words = examples.text[index].split(" ")
             assert row.tolist() == tokenizer.convert_tokens_to_ids(words)
 

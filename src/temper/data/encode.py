@@ -533,17 +533,19 @@ def _with_completions(
     examples: Examples, rows: list[int], tokenizer: Any, max_length: int
 ) -> tuple[list[dict[str, Any]], int]:
     """Encode prompts with their completions, and count rows that had to be cut."""
-    labels = examples.labels or []
+    labels = examples.labels
     result = encoded_completions(
         [examples.text[row] for row in rows],
-        [labels[row] for row in rows],
+        None if labels is None else [labels[row] for row in rows],
         tokenizer,
         chat=bool(examples.source.get("messages")),
         max_length=max_length,
     )
     items, cut = [], 0
     for ids, targets, was_cut in result:
-        items.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": targets})
+        items.append({"input_ids": ids, "attention_mask": [1] * len(ids)})
+        if targets is not None:
+            items[-1]["labels"] = targets
         cut += was_cut
     return items, cut
 

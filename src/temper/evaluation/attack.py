@@ -3,7 +3,8 @@
 Norms are those of training (`temper.functional.norms`). Every quantity belongs to one row: no row's
 budget or direction depends on its neighbors. Letters: B rows, T tokens, D embedding size, C
 classes. Where words have tags, logits are [B, T, C] and labels [B, T], -100 where no word begins;
-of several labels, logits are [B, L, 2] and labels [B, L].
+of several labels, logits are [B, L, 2] and labels [B, L]; of answers in contexts, logits are
+[B, 2, T] and labels [B, 2], -100 if the answer was cut off.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Target:
 
     Args:
         forward: Logits of some of the rows under a delta.
-        labels: Class indices, targets of a regression, or tags.
+        labels: Class indices, targets of a regression, tags, or positions of answers.
         embeddings: Unperturbed word embeddings, [B, T, D].
         movable: Tokens that may move, [B, T]; never padding.
         rows: Hash of each row's text; random starts are keyed by it.
@@ -100,7 +101,7 @@ class Target:
 
     @property
     def graded(self) -> bool:
-        """Whether a row can be partly right: targets, several labels, tags of words."""
+        """Whether a row can be partly right: targets, several labels, tags of words, answers."""
         return self.regression or self.labels.dim() > 1
 
 
@@ -140,16 +141,19 @@ def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
     For a classifier ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is
     ``log(1 + exp(m))``, so both rise together and their gradients point the same way. But if a
     model is very confident, the gradient of the cross-entropy rounds to 0. The attack would then
-    not move, and the model would look robust. For several labels and tags the loss is their mean
-    cross-entropy, because ``m`` of one that is already wrong would outweigh the others.
+    not move, and the model would look robust. For several labels, tags, and the start and end of an
+    answer the loss is their mean cross-entropy, because ``m`` of one that is already wrong would
+    outweigh the others.
 
     Args:
-        logits: [B, C], [B, 1] of a regression, [B, L, 2] of several labels, or [B, T, C] of tags.
-        labels: Class indices or targets, [B], several labels [B, L], or tags [B, T].
+        logits: [B, C], [B, 1] of a regression, [B, L, 2] of several labels, [B, T, C] of tags, or
+            [B, 2, T] of answers.
+        labels: Class indices or targets [B], several labels [B, L], tags [B, T], or the positions
+            of answers [B, 2].
         regression: Whether to take the squared error.
 
     Returns:
-        [B] fp64.
+        [B] fp64; 0 for a row without labels.
 
     Example:
         >>> ascent_loss(torch.tensor([[90.0, 0.0]]), torch.tensor([0]), regression=False).item()
@@ -174,7 +178,7 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
     start of PGD goes to FGM's point and continues from there, so FGM's result is that pass's first
     forward. PGD returns the worst point it has seen, including the clean one: a wrong prediction
     before a right one, then the higher loss. A wrong row is not attacked further, so its loss is
-    not the maximum. Targets and tags are attacked until the last step.
+    not the maximum. Targets, tags and answers are attacked until the last step.
 
     Cost in forward passes F and gradient passes G (a forward and a backward), with r radii and n
     norms: at most ``1 G + n r ((restarts steps - 1) G + restarts F)``; wrong rows stop early.
@@ -313,7 +317,7 @@ def _loss(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
 
 
 def _not_wrong(target: Target, worst: Tensor, rows: Tensor) -> Tensor:
-    """Return the rows that are still right at every point; all rows for targets and tags."""
+    """Return the rows that are still right at every point; all rows if they are graded."""
     if target.graded:
         return rows
     return rows[worst[rows].argmax(dim=-1) == target.labels[rows].long()]

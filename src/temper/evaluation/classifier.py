@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +17,9 @@ from temper.data.collator import Collator
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples
-from temper.data.spans import answer_place
-from temper.data.tags import of_words
 from temper.data.token_spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.predictor import (
-    BROKEN,
     KINDS,
     Gives,
     Precision,
@@ -31,21 +27,23 @@ from temper.evaluation.predictor import (
     RowBatch,
     Session,
     States,
+    answers_of,
+    answers_of_texts,
     in_order,
     joined,
 )
+from temper.evaluation.session import ModelSession, opened, read_states, special_ids
 from temper.functional.label_names import are_named
-from temper.functional.resampling import FloatArray
-from temper.heads import Choices, MultiLabel, Spans, Tokens, best_spans, head_of
+from temper.heads import Choices, MultiLabel, Spans, Tokens, head_of
 from temper.models.kinds import head_name, position_limit
-from temper.models.modes import in_mode, in_single
-from temper.models.network import Network
+from temper.models.modes import in_mode
 from temper.models.pieces import WholeWords, whole_words
-from temper.models.probing import innermost
-from temper.models.states import Trace, lacks_second_derivative, layer_means
+from temper.models.states import lacks_second_derivative
 from temper.models.windows import windows_of
 from temper.types import Batch, Windows
 
+OF_TOKENS: tuple[Gives, ...] = ("tags", "spans")
+"""Kinds of output whose labels are those of tokens."""
 CHUNK = 4096
 """Number of rows that are tokenized at a time."""
 
@@ -90,9 +88,11 @@ class TextPredictor:
         Returns:
             The set's rows, unpadded and without labels.
         """
-        bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
+        return self._encoded(replace(examples, labels=None, label_names=None, kind="unlabeled"))
+
+    def _encoded(self, examples: Examples) -> EncodedExamples:
         return encode(
-            bare,
+            examples,
             self.tokenizer,
             max_length=self.max_length,
             kind=KINDS.get(self.gives),
@@ -113,13 +113,6 @@ class TextPredictor:
         for start in range(0, len(examples), CHUNK):
             yield examples.select(range(start, min(start + CHUNK, len(examples))))
 
-    def _read(self, answers: FloatArray, truncated: float | None) -> Prediction:
-        if self.gives == "values":
-            return Prediction.of_values(answers[:, 0], truncated=truncated)
-        if self.gives == "labels":
-            return Prediction.of_labels(answers, truncated=truncated)
-        return Prediction.of_logits(answers, truncated=truncated)
-
 
 def label_names_of(config: Any) -> tuple[str, ...] | None:
     """Return the classes that a model's config names by index, None for placeholders."""
@@ -128,10 +121,6 @@ def label_names_of(config: Any) -> tuple[str, ...] | None:
         return None
     ordered = tuple(str(names[index]) for index in sorted(names, key=int))
     return ordered if are_named(ordered) else None
-
-
-# [UNK] and [MASK] replace words of the text, so they do not count as special here.
-_SPECIAL = ("bos", "eos", "cls", "sep", "pad")
 
 
 class ClassifierPredictor(TextPredictor):
@@ -213,32 +202,11 @@ class ClassifierPredictor(TextPredictor):
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        if self.gives == "spans":
-            return self._spans(examples, batch_size)
         answers = [
             self.predict_encoded(self.encoded(chunk), batch_size=batch_size)
             for chunk in self._chunks(examples)
         ]
         return joined(range(len(examples)), answers)
-
-    def _spans(self, examples: Examples, batch_size: int | None) -> Prediction:
-        positions = np.full((len(examples), 2), -1)
-        chances, cut, first = np.zeros(len(examples)), 0.0, 0
-        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
-            for chunk in self._chunks(examples):
-                encoded = self.encoded(chunk)
-                for indices, batch in self._batches(encoded, batch_size):
-                    logits = Spans().logits(self.model(**batch.inputs), batch)
-                    ends, likely = best_spans(logits)
-                    ends = ends - batch.begins[:, None]
-                    for index, pair, chance in zip(
-                        indices, ends.tolist(), likely.tolist(), strict=True
-                    ):
-                        positions[first + index] = answer_place(encoded[index], *pair)
-                        chances[first + index] = chance
-                cut += encoded.truncated * len(encoded)
-                first += len(chunk)
-        return Prediction.of_spans(positions, chances, truncated=cut / len(examples))
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
@@ -259,38 +227,21 @@ class ClassifierPredictor(TextPredictor):
             ModelError: The model does not return its hidden states, or an output or a state is not
                 finite.
         """
-        indices: list[int] = []
-        states, answers = [], []
-        asking = self._with_states()
-        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
-            for part in self.parts(examples, batch_size=batch_size):
-                given = self.model(**part.batch.inputs, **asking)
-                states.append(layer_means(given, part.batch.mask).cpu().numpy())
-                logits = given.logits.double().cpu().numpy()
-                if part.words is None:
-                    answers.append(self._read(logits, part.truncated))
-                else:
-                    rows = part.of_words(logits)
-                    answers.append(Prediction.of_tags(rows, truncated=part.truncated))
-                indices += part.indices
-        if not indices:
-            raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        # fp32 saves memory (L * D numbers per row), and the states were computed in fp32.
-        read = np.concatenate(states)[np.argsort(indices)]
-        if not bool(np.isfinite(read).all()):
-            raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
-        return joined(indices, answers), read
+        parts = self.parts(examples, batch_size=batch_size)
+        return read_states(self.model, parts, self._run, name=examples.name)
 
-    def _with_states(self) -> dict[str, bool]:
-        """Return the argument that makes the model return its hidden states.
-
-        Raises:
-            ModelError: The model has no such argument.
-        """
-        taken = inspect.signature(innermost(self.model).forward).parameters
-        if "output_hidden_states" not in taken and "kwargs" not in taken:
-            raise ModelError(f"{type(self.model).__name__} does not give its hidden states.")
-        return {"output_hidden_states": True}
+    def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
+        """Return the model's output for a batch, and the predictions."""
+        with self.mixed():
+            output = self.model(**part.batch.inputs, **asked)
+        answers = answers_of(
+            self._logits(output, part.batch),
+            gives=self.gives,
+            batch=part.batch,
+            items=part.items,
+            truncated=part.truncated,
+        )
+        return output, answers
 
     def predict_encoded(
         self,
@@ -309,24 +260,30 @@ class ClassifierPredictor(TextPredictor):
         if not len(encoded):
             raise ModelError("There are no rows to run the model on.")
         indices: list[int] = []
-        answers: list[Any] = []
+        outputs: list[Tensor] = []
+        answers: list[Prediction] = []
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for positions, batch in self._batches(encoded, batch_size):
-                output = self.model(**batch.inputs)
-                logits = output if isinstance(output, Tensor) else output.logits
-                indices += positions
-                if self.gives == "tags":
-                    words = [encoded[index]["words"] for index in positions]
-                    values = logits.double().cpu().numpy()
-                    answers += of_words(values, batch.begins, words, missing=np.nan)
+                logits = self._logits(self.model(**batch.inputs), batch)
+                if self.gives in OF_TOKENS:
+                    items = [encoded[index] for index in positions]
+                    answers.append(answers_of(logits, gives=self.gives, batch=batch, items=items))
                 else:
-                    answers.append(logits)
+                    outputs.append(logits)
+                indices += positions
                 if tell is not None:
                     tell(len(indices), len(encoded))
-        if self.gives == "tags":
-            rows = [answers[position] for position in np.argsort(indices)]
-            return Prediction.of_tags(rows, truncated=encoded.truncated)
-        return self._read(in_order(indices, answers), encoded.truncated)
+        if answers:
+            return replace(joined(indices, answers), truncated=encoded.truncated)
+        values = in_order(indices, outputs)
+        return answers_of_texts(values, gives=self.gives, truncated=encoded.truncated)
+
+    def _logits(self, output: Any, batch: Batch) -> Tensor:
+        """Return the logits of a model's output, in a shape of `answers_of`."""
+        if self.gives == "spans":
+            return Spans().logits(output, batch)
+        logits: Tensor = output if isinstance(output, Tensor) else output.logits
+        return logits
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of similar length, on the model's device.
@@ -338,18 +295,17 @@ class ClassifierPredictor(TextPredictor):
         Yields:
             Every row once.
         """
-        special = self._special_ids().to(self.device)
+        special = special_ids(self.tokenizer).to(self.device)
         start = 0
         for chunk in self._chunks(examples):
-            encoded = self.encoded(chunk)
+            # Labels of tokens have the positions of their batch.
+            encoded = (self._encoded if self.gives in OF_TOKENS else self.encoded)(chunk)
             for indices, batch in self._batches(encoded, batch_size):
                 marks = torch.isin(batch.ids, special) & batch.mask
                 rows = [chunk.rows[index] for index in indices]
                 positions = [start + index for index in indices]
-                words = None
-                if self.gives == "tags":
-                    words = [encoded[index]["words"] for index in indices]
-                yield RowBatch(batch, positions, rows, marks, encoded.truncated, words)
+                items = [encoded[index] for index in indices]
+                yield RowBatch(batch, positions, rows, marks, encoded.truncated, items)
             start += len(chunk)
 
     @contextmanager
@@ -362,21 +318,15 @@ class ClassifierPredictor(TextPredictor):
         Yields:
             A session.
         """
-        with ExitStack() as stack:
-            stack.enter_context(in_mode(self.model, training=False))
-            if single:
-                stack.enter_context(in_single(self.model))
-            # Without this the backward pass would compute weight gradients that nothing reads.
-            wanted = [weight for weight in self.model.parameters() if weight.requires_grad]
-            network = Network(self.model)
-            try:
-                for weight in wanted:
-                    weight.requires_grad_(False)
-                yield _ClassifierSession(self, network, nullcontext if single else self.mixed)
-            finally:
-                network.remove_hooks()
-                for weight in wanted:
-                    weight.requires_grad_(True)
+        one_each = self.gives not in ("labels", *OF_TOKENS)
+        with opened(self.model, single=single) as network:
+            yield ModelSession(
+                network,
+                self.parts,
+                lambda _, units: units[:, 0] if one_each else units,
+                mixed=nullcontext if single else self.mixed,
+                windows=self.windows,
+            )
 
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
         """Yield every row's hidden states where the head reads them, and the predictions.
@@ -398,7 +348,8 @@ class ClassifierPredictor(TextPredictor):
                 trace = session.read(part)
                 layers = [layer.detach().float().cpu() for layer in trace.at_head()]
                 assert trace.logits is not None
-                answers = self._read(trace.logits.detach().double().cpu().numpy(), part.truncated)
+                values = trace.logits.detach().double().cpu().numpy()
+                answers = answers_of_texts(values, gives=self.gives, truncated=part.truncated)
                 yield States(part.indices, part.rows, layers, answers)
 
     def lacks_second_derivative(self) -> str:
@@ -444,54 +395,5 @@ class ClassifierPredictor(TextPredictor):
         collate = Collator(self.tokenizer)
         size = self.batch_size if batch_size is None else batch_size
         for indices in ordered_batches(encoded.lengths, batch_size=size):
-            result = Batch.of(collate([encoded[index] for index in indices]))
-            inputs = {name: value.to(self.device) for name, value in result.inputs.items()}
-            context = None if result.context is None else result.context.to(self.device)
-            yield list(indices), Batch(inputs, context=context)
-
-    def _special_ids(self) -> Tensor:
-        result = [getattr(self.tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
-        return torch.tensor(sorted({int(i) for i in result if i is not None}), dtype=torch.int64)
-
-
-class _ClassifierSession:
-    """The session of a `ClassifierPredictor`."""
-
-    def __init__(
-        self,
-        predictor: ClassifierPredictor,
-        network: Network,
-        mixed: Callable[[], AbstractContextManager[Any]],
-    ) -> None:
-        self._predictor = predictor
-        self._network = network
-        self._mixed = mixed
-
-    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        return self._predictor.parts(examples, batch_size=batch_size)
-
-    def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
-        # cuDNN's recurrent layers cannot run backward in eval mode.
-        with torch.backends.cudnn.flags(enabled=False), self._mixed():
-            units = self._network.logits(part.batch, delta=delta)
-            return units if self._predictor.gives in ("labels", "tags") else units[:, 0]
-
-    def embeddings(self, part: RowBatch) -> Tensor:
-        return self._network.embeddings(part.batch)
-
-    def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
-        self._network.probe(part.batch)
-        rows = Batch({"input_ids": ids.to(part.batch.device).unsqueeze(0)})
-        return self._network.embeddings(rows).squeeze(0)
-
-    def traced(self, part: RowBatch) -> Trace:
-        tracer = self._network.tracer(part.batch)
-        texts = None if self._predictor.windows is None else part.batch.size
-        with torch.enable_grad(), tracer.tracing(twice=True, texts=texts) as trace:
-            trace.logits = self.logits(part)
-        return trace
-
-    def read(self, part: RowBatch) -> Trace:
-        with self._network.tracer(part.batch).reading() as trace:
-            trace.logits = self.logits(part)
-        return trace
+            batch = Batch.of(collate([encoded[index] for index in indices]))
+            yield list(indices), batch.to(self.device)

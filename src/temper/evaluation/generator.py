@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
 from temper.data.collator import Collator
 from temper.data.completions import encoded_completions
-from temper.data.encode import encode
+from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples, Kind
 from temper.errors import ModelError
-from temper.evaluation.predictor import Gives, Prediction
-from temper.heads import HEADS, Seq2Seq, per_row
+from temper.evaluation.binned import gaps_by_bin
+from temper.evaluation.predictor import Gives, Prediction, RowBatch, joined
+from temper.evaluation.session import read_states, special_ids
+from temper.functional.precision import at_least_single
+from temper.heads import Completions, Seq2Seq, per_row
+from temper.heads.completions import in_chunks
 from temper.models.kinds import head_name
 from temper.models.modes import in_mode
 from temper.models.probing import innermost
-from temper.types import Batch
+from temper.types import UNLABELED, Batch
 
 
 class TextGenerator:
@@ -50,6 +55,7 @@ class TextGenerator:
         self.max_length, self.batch_size = max_length, batch_size
         self.max_new_tokens = max_new_tokens
         self.reads_apart = head_name(model) == Seq2Seq.name
+        self.head = Seq2Seq() if self.reads_apart else Completions()
 
     gives: Gives = "texts"
     label_names: tuple[str, ...] | None = None
@@ -69,25 +75,102 @@ class TextGenerator:
                 f"Set {examples.name!r} has no completions. A language model is evaluated by their "
                 "loss. Give completions, or use `temper predict`."
             )
-        kind: Kind = "seq2seq" if self.reads_apart else "completions"
-        encoded = encode(examples, self.tokenizer, max_length=self.max_length, kind=kind)
-        head, collate = HEADS[kind](), Collator(self.tokenizer)
-        device = next(self.model.parameters()).device
-        targets = np.zeros((len(examples), 2))
-        size = self.batch_size if batch_size is None else batch_size
+        indices: list[int] = []
+        answers = []
         with torch.no_grad(), in_mode(self.model, training=False):
-            for indices in ordered_batches(encoded.lengths, batch_size=size):
-                rows = collate([encoded[index] for index in indices])
-                batch = Batch.of({name: value.to(device) for name, value in rows.items()})
-                further = head.inputs(batch, innermost(self.model))
-                taken = inspect.signature(innermost(self.model).forward).parameters
-                known = {name: value for name, value in further.items() if name in taken}
-                logits = head.logits(self.model(**batch.inputs, **known), batch)
-                assert batch.labels is not None
-                mask = head.unit_mask(batch, logits)
-                targets[indices, 0] = per_row(head.loss(logits, batch.labels), mask).double().cpu()
-                targets[indices, 1] = mask.sum(1).cpu()
-        return Prediction.of_targets(targets, truncated=encoded.truncated)
+            for part in self.parts(examples, batch_size=batch_size):
+                answers.append(self._run(part)[1])
+                indices += part.indices
+        return joined(indices, answers)
+
+    def predict_with_states(
+        self, examples: Examples, *, batch_size: int | None = None
+    ) -> tuple[Prediction, NDArray[np.float32]]:
+        """Return the loss of completions, and the hidden states of their prompts.
+
+        A prompt's state at a layer is the mean over its tokens of the layer's output.
+
+        Args:
+            examples: Prompts, n >= 1; those without completions have no target tokens.
+            batch_size: Rows of a forward pass, None for the predictor's own.
+
+        Returns:
+            The output of `predict`, and the states of all layers, the embeddings first, [n, L, D]
+            fp32. For an encoder-decoder model they are the encoder's states.
+
+        Raises:
+            ModelError: The model does not return its hidden states, or a loss or a state is not
+                finite.
+        """
+        parts = self.parts(examples, batch_size=batch_size)
+        return read_states(self.model, parts, self._run, name=examples.name)
+
+    def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
+        """Return the model's output for a batch, and the predictions."""
+        model = innermost(self.model)
+        further = self.head.inputs(part.batch, model)
+        taken = inspect.signature(model.forward).parameters
+        known = {name: value for name, value in further.items() if name in taken}
+        output = self.model(**part.batch.inputs, **known, **asked)
+        values = self._targets(part, self.head.logits(output, part.batch)).cpu().numpy()
+        return output, Prediction.of_targets(values, truncated=part.truncated)
+
+    def _targets(self, part: RowBatch, logits: Tensor) -> Tensor:
+        """Return the `Prediction.targets` of a batch in fp64; its losses have a graph.
+
+        Args:
+            part: The batch.
+            logits: [B, U, V].
+        """
+        labels = part.batch.labels
+        assert labels is not None
+        mask = self.head.unit_mask(part.batch, logits)
+        losses = per_row(self.head.loss(logits, labels), mask).double()
+        with torch.no_grad():
+            right = logits.argmax(-1) == self.head.unit_labels(logits, labels)
+            sure = in_chunks(lambda scores: at_least_single(scores).softmax(-1).amax(-1), logits)
+            owners, hits, chances = (
+                values.cpu().numpy() for values in (mask.nonzero()[:, 0], right[mask], sure[mask])
+            )
+        # A probability in fp32 may round to a little above 1.
+        gaps = gaps_by_bin(owners, hits, np.minimum(chances, 1.0), rows=len(mask))
+        counts = mask.sum(1, keepdim=True).double()
+        return torch.cat([losses[:, None], counts, torch.tensor(gaps, device=mask.device)], 1)
+
+    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
+        """Cut examples into batches of similar length, on the model's device.
+
+        Args:
+            examples: Prompts; those without completions have no target tokens.
+            batch_size: Rows of a batch, None for the predictor's own.
+
+        Yields:
+            Every row once.
+        """
+        encoded, collate = self._prepared(examples), Collator(self.tokenizer)
+        device = next(self.model.parameters()).device
+        special = special_ids(self.tokenizer).to(device)
+        size = self.batch_size if batch_size is None else batch_size
+        for indices in ordered_batches(encoded.lengths, batch_size=size):
+            items = [encoded[index] for index in indices]
+            batch = Batch.of(collate(items)).to(device)
+            if batch.labels is None:
+                # The decoder of an encoder-decoder model reads at least its first token.
+                shape = batch.ids[:, :1] if self.reads_apart else batch.ids
+                batch = replace(batch, labels=torch.full_like(shape, UNLABELED))
+            yield RowBatch(
+                batch,
+                list(indices),
+                [examples.rows[index] for index in indices],
+                torch.isin(batch.ids, special) & batch.mask,
+                encoded.truncated,
+                items,
+                self.head.movable(batch),
+            )
+
+    def _prepared(self, examples: Examples) -> EncodedExamples:
+        kind: Kind = "seq2seq" if self.reads_apart else "completions"
+        return encode(examples, self.tokenizer, max_length=self.max_length, kind=kind)
 
     def complete(
         self, examples: Examples, tell: Callable[[int, int], None] | None = None

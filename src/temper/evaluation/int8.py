@@ -14,7 +14,7 @@ from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.classifier import TextPredictor
-from temper.evaluation.predictor import BROKEN, Prediction
+from temper.evaluation.predictor import BROKEN, Prediction, answers_of_texts
 from temper.lazy import torch
 from temper.models.int8 import load_int8
 
@@ -129,5 +129,6 @@ class Int8Predictor(TextPredictor):
                     result += pool.map(run, encoded.items)
             cut += encoded.truncated * len(encoded)
         outputs = [np.concatenate(each) for each in zip(*result, strict=True)]
-        answers = self._read(outputs[0].astype(np.float64), cut / len(examples))
+        values, truncated = outputs[0].astype(np.float64), cut / len(examples)
+        answers = answers_of_texts(values, gives=self.gives, truncated=truncated)
         return answers, outputs[-1]

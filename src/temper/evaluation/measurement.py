@@ -23,9 +23,10 @@ from temper.evaluation.predictor import (
     Session,
     StatePredictor,
     TokenPredictor,
-    in_order,
+    answers_of,
+    joined,
 )
-from temper.evaluation.rows import LABEL, PREDICTED, TARGETS, Block, Condition
+from temper.evaluation.rows import ANSWER, LABEL, PREDICTED, TARGETS, Block, Condition
 from temper.functional.answers import SPAN_SCORES, answer_scores
 from temper.functional.calibration import probabilities_of
 from temper.functional.entities import COUNTS, tag_counts
@@ -411,42 +412,23 @@ class Measurement:
         """Delete the cached clean predictions, which are also in the rows."""
         self._clean.clear()
 
-    def read(self, logits: FloatArray) -> Prediction:
-        """Make a `Prediction` from a session's outputs.
-
-        Args:
-            logits: [n, C], [n, 1] of a regression, or [n, L] of several labels.
-        """
-        if self.regression:
-            return Prediction.of_values(logits[:, 0])
-        several = self.predictor.gives == "labels"
-        made = Prediction.of_labels if several else Prediction.of_logits
-        return decided(made(logits), self.thresholds)
-
-    def kept(self, part: RowBatch, logits: Tensor) -> Tensor | list[FloatArray]:
-        """Return the outputs of a batch that `read_all` needs.
+    def answers(self, part: RowBatch, logits: Tensor) -> Prediction:
+        """Return the predictions of a batch; decision thresholds are not applied.
 
         Args:
             part: The batch.
-            logits: [B, C], [B, L, 2] of several labels, or [B, T, C] of tags.
+            logits: The output of a session.
         """
-        if self.predictor.gives == "labels":
-            return logits[..., 1] - logits[..., 0]
-        if part.words is None:
-            return logits
-        return part.of_words(logits.detach().double().cpu().numpy())
+        return answers_of(logits, gives=self.predictor.gives, batch=part.batch, items=part.items)
 
-    def read_all(self, indices: Sequence[int], kept: Sequence[Any]) -> Prediction:
-        """Make a `Prediction` from the outputs of all batches.
+    def joined(self, indices: Sequence[int], answers: Sequence[Prediction]) -> Prediction:
+        """Return the predictions of all batches, decided at the thresholds.
 
         Args:
             indices: Position of each row, batch by batch.
-            kept: The results of `kept` for each batch.
+            answers: The results of `answers` for each batch.
         """
-        if self.predictor.gives != "tags":
-            return self.read(in_order(indices, kept))
-        rows = [row for part in kept for row in part]
-        return Prediction.of_tags([rows[index] for index in np.argsort(indices)])
+        return decided(joined(indices, answers), self.thresholds)
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
         """Return the validation rows to perturb and their positions: all, or some by row hash.
@@ -571,7 +553,7 @@ def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> di
 
     Returns:
         [n] each: 0 or 1 for each of several labels, the counts of `temper.functional.entities`, or
-        the scores of `temper.functional.answers`; empty without labels.
+        the scores of `temper.functional.answers` with the probability; empty without labels.
     """
     if not labeled or examples.labels is None:
         return {}
@@ -580,7 +562,8 @@ def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> di
     if prediction.spans is not None:
         result = texts_at(prediction.spans.tolist(), examples.text_pair or ())
         right = ([text for _, text in answers] for answers in examples.labels)
-        return dict(zip(SPAN_SCORES, answer_scores(result, right).T, strict=True))
+        scores = dict(zip(SPAN_SCORES, answer_scores(result, right).T, strict=True))
+        return {**scores, ANSWER: prediction.probabilities[:, 0]}
     if prediction.words is None:
         assert prediction.applies is not None
         known = examples.label_names or ()

@@ -18,12 +18,16 @@ import numpy as np
 from temper.data.stored import values_at
 from temper.display.records import Parameters
 from temper.errors import CheckpointError
+from temper.evaluation.binned import gap_columns
+from temper.functional.answers import SPAN_SCORES
 from temper.functional.entities import COUNTS
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.lazy import pyarrow as pa
 
 LABEL, PREDICTED = "label:", "predicted:"
 """Prefixes of the columns that hold whether a label applies, and whether it is predicted."""
+ANSWER = "answer_probability"
+"""Column of the probability of an answer in a context."""
 _KEYS = ("perspective", "set", "condition", "parameters")
 
 
@@ -89,7 +93,8 @@ class Block:
         measured: Further measured values of each row, by name, [n] each; NaN if there is none. If
             a text may have several labels, ``label:NAME`` is 1 if the label applies, else 0, and
             ``predicted:NAME`` is 1 if it is predicted, else 0. If words have tags, these are the
-            counts of `temper.functional.entities.COUNTS`.
+            counts of `temper.functional.entities.COUNTS`. Answers in contexts have `ANSWER` and
+            `temper.functional.answers.SPAN_SCORES`.
     """
 
     condition: Condition
@@ -166,13 +171,22 @@ class Block:
         return np.stack(columns, axis=1)
 
     @property
+    def answered(self) -> bool:
+        """Whether each row has one prediction, right or wrong, with a probability."""
+        return self.classifies or ANSWER in self.measured
+
+    @property
     def confidence(self) -> FloatArray:
-        """Probability of the predicted class, [n]."""
+        """Probability of the predicted class or answer, [n]."""
+        if ANSWER in self.measured:
+            return self.measured[ANSWER]
         return self.probabilities[np.arange(len(self)), self.prediction.astype(np.int64)]
 
     @property
     def correct(self) -> FloatArray:
-        """1 where the prediction is the label, else 0, [n]."""
+        """1 where the prediction is the label, or the answer an exact match, else 0, [n]."""
+        if ANSWER in self.measured:
+            return self.measured[SPAN_SCORES[1]]
         return np.asarray(self.prediction == self.label, dtype=np.float64)
 
 
@@ -359,8 +373,8 @@ def _names(part: pa.Table, column: str) -> list[str | None] | None:
 
 STRETCH = 4096
 """Length of a stretch of rows that is stored; a column repeats it without further memory."""
-TARGETS = ("target_loss", "target_tokens")
-"""Values of a completion: the sum of its tokens' losses, and their number."""
+TARGETS = ("target_loss", "target_tokens", *gap_columns("target_tokens"))
+"""Values of a completion: the sum of its tokens' losses, their number, and their gaps by bin."""
 
 
 @contextmanager

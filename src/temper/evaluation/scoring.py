@@ -37,7 +37,7 @@ METRICS_OF: dict[Kind, tuple[str, ...]] = {
 """Scores that can be a task's primary metric, by the kind of its labels."""
 
 EMBEDDED: tuple[Kind, ...] = (
-    "classification", "regression", "multi_label", "tokens", "choices",
+    "classification", "regression", "multi_label", "tokens", "choices", "spans",
 )  # fmt: skip
 """Kinds of labels that are scored under perturbed embeddings."""
 METRICS = tuple(dict.fromkeys(metric for each in METRICS_OF.values() for metric in each))
@@ -234,7 +234,7 @@ def statistic_of(name: str, block: Block) -> Statistic:
     if name in SPAN_SCORES:
         return mean_of(block.measured[name])
     if name == "completion_loss":
-        losses, tokens = (block.measured[part] for part in TARGETS)
+        losses, tokens = (block.measured[part] for part in TARGETS[:2])
         return lambda counts: divide(counts @ losses, counts @ tokens)
     if name in RATIOS:
         return _ratio_of(name, block)
@@ -331,14 +331,16 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[
 
 
 def metric_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
-    """Score the task's metric and accuracy (MSE of a regression) under one perturbation.
+    """Score the task's metric and the usual one of its kind under one perturbation.
 
     Args:
         scoring: All rows.
         block: Those under the perturbation.
     """
     usual: tuple[str, ...] = ("accuracy",) if block.classifies else ("mse",)
-    if block.several or block.tagged:
+    if SPAN_SCORES[0] in block.measured:
+        usual = SPAN_SCORES
+    elif block.several or block.tagged:
         usual = ()
     return scoring.entries(block, dict.fromkeys((scoring.metric, *usual)))
 

@@ -8,22 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from temper.data.examples import Examples
+from temper.evaluation.binned import binned_error, gap_columns, gaps_by_bin
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
-from temper.functional.calibration import bin_numbers, expected_calibration_error
+from temper.functional.calibration import expected_calibration_error
 from temper.functional.conformal import BooleanArray
 from temper.functional.entities import Entity, are_entities, entities_of
-from temper.functional.intervals import Centered, Statistic
+from temper.functional.intervals import Statistic
 from temper.functional.resampling import FloatArray, IntegerArray, divide
 
-BINS = 10
 WORDS, ENTITIES, LOSS = "tagged_words", "predicted_entities", "tagged_loss"
 """Columns of a text: its words that are scored, its predicted entities, and the words' loss."""
-
-
-def gap(units: str, number: int) -> str:
-    """Return the column of a bin: the sum of right (1 or 0) less confidence over its units."""
-    return f"{units}_gap_{number}"
 
 
 def tag_block(condition: Condition, rows: Examples, answers: Prediction) -> Block:
@@ -52,10 +47,9 @@ def tag_block(condition: Condition, rows: Examples, answers: Prediction) -> Bloc
 def _by_bin(
     units: str, owners: IntegerArray, right: BooleanArray, sure: FloatArray, rows: int
 ) -> dict[str, FloatArray]:
-    sums = np.zeros((rows, BINS))
-    np.add.at(sums, (owners, bin_numbers(sure, bins=BINS)), right - sure)
     count = np.bincount(owners, minlength=rows).astype(np.float64)
-    return {units: count, **{gap(units, number): sums[:, number] for number in range(BINS)}}
+    gaps = gaps_by_bin(owners, right, sure, rows=rows)
+    return {units: count, **dict(zip(gap_columns(units), gaps.T, strict=True))}
 
 
 def _entities(
@@ -75,18 +69,13 @@ def _entities(
 def tag_statistics(block: Block) -> dict[str, Statistic]:
     """Return the scores of a `tag_block` as functions of resample counts of its texts."""
     measured = block.measured
-
-    def error(units: str) -> Statistic:
-        gaps = np.stack([measured[gap(units, number)] for number in range(BINS)], axis=1)
-        return Centered(
-            lambda counts: divide(np.abs(counts @ gaps).sum(axis=-1), counts @ measured[units])
-        )
-
     scores = {
-        "ece_10": error(WORDS),
+        "ece_10": binned_error(WORDS, measured),
         "nll": lambda counts: divide(counts @ measured[LOSS], counts @ measured[WORDS]),
     }
-    return scores | ({"entity_ece": error(ENTITIES)} if ENTITIES in measured else {})
+    if ENTITIES in measured:
+        scores["entity_ece"] = binned_error(ENTITIES, measured)
+    return scores
 
 
 def word_labels(rows: Examples, answers: Prediction) -> FloatArray:

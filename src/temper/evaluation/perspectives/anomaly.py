@@ -7,7 +7,7 @@ rows have its score of each text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from statistics import fmean
@@ -35,7 +35,13 @@ from temper.display.charts import (
 from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import ModelError
-from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings
+from temper.evaluation.measurement import (
+    Aligned,
+    CommonSettings,
+    EvaluationData,
+    Measurement,
+    PerspectiveSettings,
+)
 from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
 from temper.evaluation.predictor import Prediction, StateReader, joined
 from temper.evaluation.rows import Block, Condition
@@ -140,6 +146,19 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             statistics = {name: _statistic(name, dev, block) for name in MEASURES}
             entries += scoring.entries_of(condition, statistics, rows=total)
     return entries
+
+
+def _misfits(
+    data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
+) -> list[str]:
+    """Return which OOD sets a model of answers in contexts cannot read."""
+    if data.dev.kind != "spans":
+        return []
+    return [
+        f"OOD set {name!r} must have questions and contexts, as dev has; it has one text per row."
+        for name, examples in data.anomaly.items()
+        if examples.text_pair is None
+    ]
 
 
 def _statistic(name: str, ordinary: Block, anomalies: Block) -> Statistic:
@@ -387,7 +406,7 @@ ANOMALY = Perspective(
     averaged=True,
     own_rows=False,
     summary="AUROC, AUPR and FPR at 95% TPR of four detectors on texts of other tasks "
-    "(--anomaly, --suite); for several labels by hidden states",
+    "(--anomaly, --suite); for other labels than one per text by hidden states",
     scores=(
         ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5),
         ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND),
@@ -396,5 +415,6 @@ ANOMALY = Perspective(
     rows=rows,
     score=score,
     settings=AnomalySettings,
-    kinds=(*ONE_ANSWER, "multi_label", "tokens"),
+    misfits=_misfits,
+    kinds=(*ONE_ANSWER, "multi_label", "tokens", "spans", "completions"),
 )

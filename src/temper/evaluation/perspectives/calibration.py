@@ -16,17 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from temper.data.examples import Examples
+from temper.data.examples import Examples, Kind
 from temper.display.cells import Comparison
 from temper.display.charts import Axis, Curve, Figure, Lines, Look, Point, diagonal, style
 from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import DataError
+from temper.evaluation.binned import binned_error
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
-from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction
-from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
+from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition
+from temper.evaluation.scoring import METRICS_OF, ScoreEntry, Scoring, statistic_of
 from temper.evaluation.tag_calibration import (
     in_entities,
     tag_block,
@@ -34,6 +35,7 @@ from temper.evaluation.tag_calibration import (
     tagged_words,
     word_labels,
 )
+from temper.functional.answers import SPAN_SCORES
 from temper.functional.calibration import (
     Temperature,
     fit_temperature,
@@ -60,6 +62,10 @@ NAMES = tuple(score.name for score in SCORES)
 OF_ENTITIES = ScoreFacts("entity_ece", "ECE of entities (10 bins)", False, 0.0, NO_ROWS)
 OF_LABELS = ("classwise_ece", "nll")
 """Scores of texts with several labels."""
+OF_ANSWERS = ("ece_10", "ece_15", "adaptive_ece")
+"""Scores of answers in contexts, which are right if they are an exact match."""
+UNSCALED: tuple[Kind, ...] = ("regression", "multi_label", "spans", "completions")
+"""Kinds of labels without temperature scaling here."""
 RESCORED = ("task", "shift", "adversarial")
 TEMPERATURE = "temperature"
 HELD_OUT = "held_out"
@@ -72,7 +78,7 @@ DRAWN = (*((name, "clean") for name in RESCORED), ("calibration", TEMPERATURE))
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Add the labeled rows after temperature scaling, and the held-out rows it was fitted on."""
-    if measurement.regression or measurement.dev.kind == "multi_label":
+    if measurement.dev.kind in UNSCALED:
         return
     sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
     tags = measurement.dev.kind == "tokens"
@@ -332,6 +338,12 @@ def _entries(
         return scoring.entries(block, NAMES, condition=condition)
     if block is not None and block.several:
         return scoring.entries(block, OF_LABELS, condition=condition)
+    if block is not None and block.answered:
+        return scoring.entries(block, OF_ANSWERS, condition=condition)
+    if block is not None and TARGETS[0] in block.measured:
+        # The most likely next token at each position before a target.
+        error = binned_error(TARGETS[1], block.measured)
+        return scoring.entries_of(condition, {"ece_10": error}, rows=len(block))
     reason = "a regression gives no probabilities"
     if block is None:
         reason = "no temperature was fitted, see the notices"
@@ -365,10 +377,10 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     pooled: dict[str, dict[str, list[tuple[Any, Any]]]] = {}
     for run in source.runs:
         for perspective, condition in DRAWN:
-            for name, hits, confidences in _confidences(run, perspective, condition):
+            for name, hits, sure in confidences(run, perspective, condition):
                 after = AFTER if perspective == "calibration" else ""
                 columns = pooled.setdefault(name + after, {})
-                columns.setdefault(run.column, []).append((hits, confidences))
+                columns.setdefault(run.column, []).append((hits, sure))
     looks = style([column.name for column in source.columns], source.reference)
     drawn = []
     # A set's figure after scaling comes right after the one before scaling.
@@ -391,22 +403,39 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     return drawn
 
 
-def _confidences(run: Run, perspective: str, condition: str) -> Iterable[tuple[str, Any, Any]]:
-    """Yield set, hits and confidences of a run's labeled classification rows."""
-    rows = run.rows(["set", "condition", "label", "prediction", "probabilities"], perspective)
-    rows = rows[(rows["condition"] == condition) & rows["label"].notna()]
-    rows = rows[rows["probabilities"].map(len) > 0] if len(rows) else rows
+def confidences(
+    run: Run, perspective: str, condition: str = "clean"
+) -> Iterable[tuple[str, FloatArray, FloatArray]]:
+    """Yield each set with 1 for right and 0 for wrong predictions, and their probabilities.
+
+    Args:
+        run: The run; its ``rows.parquet`` is read.
+        perspective: Which rows.
+        condition: Which rows.
+
+    Yields:
+        Sets of classes, and of answers in contexts; others have no rows.
+    """
+    columns = ["set", "condition", "label", "prediction", "probabilities"]
+    of_answers = [SPAN_SCORES[1], ANSWER]
+    rows = run.rows(columns, perspective, optional=of_answers)
+    rows = rows[rows["condition"] == condition]
     for name, part in rows.groupby("set", sort=False):
-        hits = (part["label"] == part["prediction"]).to_numpy()
-        # Not the largest one: with `merge="argmax"` the class was chosen among three.
-        chosen = zip(part["probabilities"], part["prediction"], strict=True)
-        yield str(name), hits, np.asarray([row[int(label)] for row, label in chosen])
+        if ANSWER in part and part[ANSWER].notna().all():
+            yield str(name), *(part[each].to_numpy(dtype=np.float64) for each in of_answers)
+            continue
+        part = part[part["label"].notna() & (part["probabilities"].map(len) > 0)]
+        if len(part):
+            right = (part["label"] == part["prediction"]).to_numpy(dtype=np.float64)
+            # Not the largest one: with `merge="argmax"` the class was chosen among three.
+            chosen = zip(part["probabilities"], part["prediction"], strict=True)
+            yield str(name), right, np.asarray([row[int(label)] for row, label in chosen])
 
 
 def _diagram(column: str, parts: list[tuple[Any, Any]], look: Look) -> Curve:
     hits = np.concatenate([part[0] for part in parts])
-    confidences = np.concatenate([part[1] for part in parts])
-    bins = reliability(hits, confidences, bins=BINS)
+    sure = np.concatenate([part[1] for part in parts])
+    bins = reliability(hits, sure, bins=BINS)
     points = tuple(
         Point(
             confidence,
@@ -439,9 +468,10 @@ CALIBRATION = Perspective(
     without_training=TEMPERATURE,
     averaged=True,
     rescores=RESCORED,
-    kinds=(*ONE_ANSWER, "multi_label", "tokens"),
+    kinds=tuple(METRICS_OF),
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; before and after "
-    "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags",
+    "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags; ECE of "
+    "answers and of next tokens",
     scores=(*SCORES, OF_ENTITIES),
     rows=rows,
     score=score,

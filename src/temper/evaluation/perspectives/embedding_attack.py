@@ -29,7 +29,7 @@ from temper.evaluation.measurement import (
     labels_of,
 )
 from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
-from temper.evaluation.predictor import RowBatch, Session, in_order
+from temper.evaluation.predictor import Prediction, RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (
     EMBEDDED,
@@ -104,8 +104,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     settings = measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
     budget = _budget(settings, measurement.settings.seed)
     indices: list[int] = []
-    clean: list[Any] = []
-    attacked: list[list[tuple[Outcome, Any]]] = []
+    clean: list[Prediction] = []
+    attacked: list[list[tuple[Outcome, Prediction]]] = []
     boundary = _boundary(measurement)
     with measurement.perturbable.session() as session:
         for part in measurement.parts(session, examples, "embedding attack"):
@@ -123,13 +123,13 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             logits, outcomes = attack(target, budget)
             indices += part.indices
             shift = boundary.to(logits.device)
-            clean.append(measurement.kept(part, logits + shift))
+            clean.append(measurement.answers(part, logits + shift))
             attacked.append(
-                [(each, measurement.kept(part, each.logits + shift)) for each in outcomes]
+                [(each, measurement.answers(part, each.logits + shift)) for each in outcomes]
             )
     if len(index) == len(measurement.dev):
         truncated = measurement.perturbable.truncated(examples)
-        answers = measurement.read_all(indices, clean)
+        answers = measurement.joined(indices, clean)
         measurement.keep("dev", replace(answers, truncated=truncated))
     for batches in zip(*attacked, strict=True):
         result = [outcome for outcome, _ in batches]
@@ -141,7 +141,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             restarts=outcome.restarts,
         )
         condition = Condition("embedding_attack", "dev", outcome.attack, parameters)
-        answers = measurement.read_all(indices, [kept for _, kept in batches])
+        answers = measurement.joined(indices, [kept for _, kept in batches])
         # The budget of each row, absolute and relative to the norm of the row's embeddings.
         measured = {
             "radius": in_order(indices, [each.radius for each in result]),
@@ -152,9 +152,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor:
-    """Return the labels of a batch, [B], [B, L] of several labels, or [B, T] of tags."""
-    if part.words is not None and examples.labels is not None:
-        return part.of_tokens([examples.labels[index] for index in part.indices])
+    """Return the labels of a batch, in a shape of `temper.evaluation.attack.ascent_loss`."""
+    if part.batch.labels is not None:
+        return part.batch.labels
     labels_of_part: Any = labels[part.indices]
     if examples.kind == "multi_label" and examples.labels is not None:
         labels_of_part = [examples.labels[index] for index in part.indices]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
@@ -23,7 +23,7 @@ from temper.display.views import Heading
 from temper.display.wording import described, title
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, PositiveFloat, block_of
 from temper.evaluation.perspectives.registry import Perspective
-from temper.evaluation.predictor import RowBatch, in_order
+from temper.evaluation.predictor import Prediction, RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import EMBEDDED, METRICS, ScoreEntry, Scoring, curve_entries
 from temper.functional.smoothness import root_mean_square
@@ -54,7 +54,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     examples, index = measurement.attacked()
     indices: list[int] = []
     sizes: list[Tensor] = []
-    answers: list[list[Any]] = [[] for _ in noise.sigmas]
+    answers: list[list[Prediction]] = [[] for _ in noise.sigmas]
     with measurement.perturbable.session() as session, torch.no_grad():
         for part in measurement.parts(session, examples, "embedding noise"):
             embeddings = session.embeddings(part)
@@ -66,7 +66,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                 drawn = standard_noise(part, embeddings, seed=settings.seed, key=number)
                 delta = drawn * scale.float()[:, None, None]
                 logits = session.logits(part, delta=delta)
-                answers[number].append(measurement.kept(part, logits))
+                answers[number].append(measurement.answers(part, logits))
     spread = in_order(indices, sizes)
     relative = noise.relative
     for sigma, parts in zip(noise.sigmas, answers, strict=True):
@@ -74,7 +74,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         condition = Condition("embedding_noise", "dev", "noise", parameters)
         # The noise of each row, absolute and relative to the RMS of the row's embeddings.
         size = np.full(len(examples), sigma)
-        prediction = measurement.read_all(indices, parts)
+        prediction = measurement.joined(indices, parts)
         block = block_of(condition, examples, prediction, index=index)
         yield replace(
             block,

@@ -1,8 +1,8 @@
 """Selective prediction: how often is a model wrong if it predicts only when it is confident?
 
 It uses the clean labeled rows of dev, shift and adversarial sets, by descending probability of the
-predicted class (`temper.functional.selective`). The lower error on the most confident rows is the
-benefit of a confidence threshold.
+predicted class or answer (`temper.functional.selective`). The lower error on the most confident
+rows is the benefit of a confidence threshold.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from temper.display.charts import Axis, Curve, Figure, Lines, Point, style
 from temper.display.folders import Source
 from temper.display.views import Heading
 from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.calibration import confidences
 from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
@@ -54,7 +55,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     entries = []
     for block in scoring.of(*RESCORED):
         condition = replace(block.condition, perspective="selective")
-        if not block.classifies:
+        if not block.answered:
             reason = "a regression has no confidence"
             entries.append(scoring.undefined(condition, "aurc", reason=reason, rows=len(block)))
             continue
@@ -123,15 +124,10 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     curves: dict[str, list[Curve]] = {}
     for column, run in source.first_runs.items():
         for perspective in RESCORED:
-            result = run.rows(["set", "label", "prediction", "probabilities"], perspective)
-            result = result[result["label"].notna() & (result["probabilities"].map(len) > 0)]
-            for name, part in result.groupby("set", sort=False):
-                chosen = zip(part["probabilities"], part["prediction"], strict=True)
-                sure = np.asarray([row[int(label)] for row, label in chosen])
-                wrong = (part["label"] != part["prediction"]).to_numpy(dtype=np.float64)
-                points = _points(wrong, sure)
+            for name, right, sure in confidences(run, perspective):
+                points = _points(1.0 - right, sure)
                 curve = Curve(column, points, looks[column], column=column, marked=False)
-                curves.setdefault(str(name), []).append(curve)
+                curves.setdefault(name, []).append(curve)
     caption = (
         "Fraction of wrong predictions among the most confident texts. If the curve is low on the "
         "left, low confidence indicates mistakes; the right end is the error on all texts. "
@@ -169,7 +165,7 @@ SELECTIVE = Perspective(
     judged=False,
     ranked=False,
     rescores=RESCORED,
-    kinds=ONE_ANSWER,
+    kinds=(*ONE_ANSWER, "spans"),
     summary="risk if the model predicts only 80, 90 or 95% of the texts, AURC and E-AURC",
     scores=(
         ScoreFacts("aurc", "AURC", False, 0.0, NO_ROWS),

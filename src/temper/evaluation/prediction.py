@@ -1,0 +1,325 @@
+"""The outputs of a predictor for some examples.
+
+Letters: n examples, C classes, L labels, W words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from temper.errors import ModelError
+from temper.functional.calibration import negative_log_likelihood, probabilities_of
+from temper.functional.resampling import FloatArray, IntegerArray, stretches
+
+BROKEN = "The model is broken or too imprecise. If training diverged, use a lower learning rate."
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predictions for n examples, made from exactly one of logits, probabilities and values.
+
+    Make one with `of_logits`, `of_probabilities`, `of_values`, `of_labels` or `of_tags`. The kind
+    is never guessed from the numbers.
+
+    Args:
+        probabilities: [n, C], [n, 0] for a regression.
+        prediction: Class index or predicted value, [n].
+        logits: [n, C] if the predictor returns them; they keep losses finite.
+        truncated: Fraction of the examples that were cut to the model's length, None if unknown.
+        applies: Which labels are predicted, [n, L] boolean, if a text may have several;
+            ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
+        words: Number of words of each example, [n], if words have tags. The arrays above then have
+            a row for each word, [W, C] and [W], NaN for words that the model did not read.
+        spans: Start and end (exclusive) of the answer in the context of each question, in
+            characters, [n, 2]; -1 if there is none. ``probabilities`` [n, 1] then are those of the
+            answers, and ``prediction`` is NaN.
+        targets: Of each given completion the sum of its tokens' losses, their number, and for each
+            bin of confidence the sum of right less confidence (`temper.evaluation.binned`),
+            [n, 2 + bins]; the arrays above then are NaN.
+    """
+
+    probabilities: FloatArray
+    prediction: FloatArray
+    logits: FloatArray | None = None
+    truncated: float | None = None
+    applies: NDArray[np.bool_] | None = None
+    words: IntegerArray | None = None
+    spans: IntegerArray | None = None
+    targets: FloatArray | None = None
+
+    @classmethod
+    def of_targets(cls, targets: FloatArray, *, truncated: float | None = None) -> Prediction:
+        """Make a prediction from the losses of given completions.
+
+        Args:
+            targets: See `Prediction`, [n, 2 + bins].
+            truncated: Fraction of the examples that were cut.
+
+        Raises:
+            ModelError: A loss is not finite.
+        """
+        if not bool(np.isfinite(targets).all()):
+            raise ModelError(f"The loss of a completion must be finite. {BROKEN}")
+        nothing = np.full(len(targets), np.nan)
+        return cls(nothing[:, np.newaxis], nothing, None, truncated, targets=targets)
+
+    @classmethod
+    def of_spans(
+        cls, indices: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
+    ) -> Prediction:
+        """Make a prediction from answers in contexts.
+
+        Args:
+            indices: Start and end of each answer in characters, [n, 2]; -1 if there is none.
+            probabilities: Probability of each answer, [n].
+            truncated: Fraction of the examples that were cut.
+
+        Raises:
+            ModelError: A probability is not finite.
+        """
+        if not bool(np.isfinite(probabilities).all()):
+            raise ModelError(f"Probabilities must be finite. {BROKEN}")
+        nothing = np.full(len(indices), np.nan)
+        return cls(probabilities[:, np.newaxis], nothing, None, truncated, spans=indices)
+
+    @classmethod
+    def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
+        """Make a prediction from the logits of the tags of words.
+
+        Args:
+            rows: Logits of each example's words, [w, C], C >= 2; NaN for words that the model did
+                not read.
+            truncated: Fraction of the examples that were cut.
+
+        Raises:
+            ModelError: A value is infinite, or NaN for a part of the tags of a word.
+        """
+        logits = np.concatenate(rows)
+        known = ~np.isnan(logits).all(axis=1)
+        read = cls.of_logits(logits[known])
+        probabilities, prediction = np.full_like(logits, np.nan), np.full(len(logits), np.nan)
+        probabilities[known], prediction[known] = read.probabilities, read.prediction
+        words = np.array([len(row) for row in rows], dtype=np.int64)
+        return cls(probabilities, prediction, logits, truncated, words=words)
+
+    @classmethod
+    def of_labels(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
+        """Make a prediction from a logit per label; a label applies if its probability is > 0.5.
+
+        Args:
+            logits: [n, L], L >= 2, finite.
+            truncated: Fraction of the examples that were cut.
+
+        Raises:
+            ModelError: The shape is wrong or a value is not finite.
+
+        Example:
+            >>> Prediction.of_labels([[0.0, 2.0]]).applies.tolist()
+            [[False, True]]
+        """
+        array = _classes(logits, "Logits")
+        nothing = np.full(len(array), np.nan)
+        chances = np.exp(-np.logaddexp(0.0, -array))
+        return cls(chances, nothing, array, truncated, array > 0)
+
+    @classmethod
+    def of_logits(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
+        """Make a prediction from logits.
+
+        Args:
+            logits: [n, C], C >= 2, finite.
+            truncated: Fraction of the examples that were cut.
+
+        Raises:
+            ModelError: The shape is wrong or a value is not finite.
+
+        Example:
+            >>> Prediction.of_logits([[0.0, 2.0]]).prediction.tolist()
+            [1.0]
+        """
+        array = _classes(logits, "Logits")
+        # Predicted from the logits: two probabilities may round to the same number.
+        return cls(probabilities_of(array), _likeliest(array), array, truncated)
+
+    @classmethod
+    def of_probabilities(
+        cls, probabilities: ArrayLike, *, truncated: float | None = None
+    ) -> Prediction:
+        """Make a prediction from class probabilities.
+
+        Args:
+            probabilities: [n, C], C >= 2, each row in [0, 1] and summing to 1 within 1e-3.
+            truncated: Fraction of the examples that were cut.
+
+        Raises:
+            ModelError: The values are not probabilities.
+
+        Example:
+            >>> Prediction.of_probabilities([[0.25, 0.75]]).prediction.tolist()
+            [1.0]
+        """
+        array = _classes(probabilities, "Probabilities")
+        wrong = (array < 0).any(axis=1) | (np.abs(array.sum(axis=1) - 1.0) > 1e-3)
+        if bool(wrong.any()):
+            row = int(np.flatnonzero(wrong)[0])
+            raise ModelError(
+                f"Probabilities must be >= 0 and sum to 1, got {array[row].tolist()} for row "
+                f"{row}. If these are logits, set gives='logits'."
+            )
+        return cls(array, _likeliest(array), None, truncated)
+
+    @classmethod
+    def of_values(cls, values: ArrayLike, *, truncated: float | None = None) -> Prediction:
+        """Make a prediction from the values of a regression.
+
+        Args:
+            values: [n], finite.
+            truncated: Fraction of the examples that were cut.
+
+        Raises:
+            ModelError: The shape is wrong or a value is not finite.
+        """
+        array = np.asarray(values, dtype=np.float64)
+        if array.ndim != 1:
+            raise ModelError(
+                f"A regression must return one value per row, got shape {list(array.shape)}."
+            )
+        broken = np.flatnonzero(~np.isfinite(array))
+        if len(broken):
+            raise ModelError(
+                f"Values must be finite, got {array[broken[0]]} for row {broken[0]}. {BROKEN}"
+            )
+        return cls(np.zeros((len(array), 0)), array, None, truncated)
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self.prediction if self.words is None else self.words)
+
+    def by_example(self, values: FloatArray) -> list[FloatArray]:
+        """Split values of words by example.
+
+        Args:
+            values: Of all words, [W, ...].
+        """
+        assert self.words is not None
+        return np.split(values, np.cumsum(self.words)[:-1])
+
+    @property
+    def regression(self) -> bool:
+        """Whether the predictions are values instead of classes."""
+        return bool(self.probabilities.shape[1] == 0)
+
+    @property
+    def decoded(self) -> FloatArray:
+        """Probabilities [n, C], or the values [n, 1] of a regression."""
+        return self.prediction[:, np.newaxis] if self.regression else self.probabilities
+
+    def take(self, index: IntegerArray | list[int]) -> Prediction:
+        """Return the predictions at some positions.
+
+        Args:
+            index: Positions, [m].
+        """
+        if self.words is not None:
+            rows = self.by_example(self.logits)  # type: ignore[arg-type]
+            return Prediction.of_tags([rows[position] for position in index])
+        logits = None if self.logits is None else self.logits[index]
+        applies = None if self.applies is None else self.applies[index]
+        probabilities, prediction = self.probabilities[index], self.prediction[index]
+        return Prediction(probabilities, prediction, logits, applies=applies)
+
+    def replaced(self, index: IntegerArray, others: Prediction) -> Prediction:
+        """Return the predictions, replaced at some positions.
+
+        Args:
+            index: Positions, [m].
+            others: m predictions of the same kind.
+        """
+        prediction, probabilities = self.prediction.copy(), self.probabilities.copy()
+        prediction[index], probabilities[index] = others.prediction, others.probabilities
+        logits = None
+        if self.logits is not None and others.logits is not None:
+            logits = self.logits.copy()
+            logits[index] = others.logits
+        return Prediction(probabilities, prediction, logits)
+
+    def loss(self, labels: FloatArray) -> FloatArray:
+        """Return the NLL (mean over several labels) or squared error; NaN if the label is NaN.
+
+        Args:
+            labels: Class indices or targets, [n], NaN if unknown; or which labels apply, [n, L].
+
+        Returns:
+            [n]; infinite if the given probability of the label is exactly 0.
+        """
+        if self.applies is not None:
+            assert self.logits is not None
+            sign = np.where(labels == 1, -1.0, 1.0)
+            return np.asarray(np.logaddexp(0.0, sign * self.logits).mean(axis=1))
+        loss = np.full(len(self), np.nan)
+        for rows in stretches(len(self), width=max(self.probabilities.shape[1], 1)):
+            known = ~np.isnan(labels[rows])
+            wanted = labels[rows][known]
+            if self.regression:
+                result = (self.prediction[rows][known] - wanted) ** 2
+            elif self.logits is not None:
+                result = negative_log_likelihood(wanted, self.logits[rows][known])
+            else:
+                with np.errstate(divide="ignore"):
+                    result = -np.log(self.probabilities[rows][known, wanted.astype(np.int64)])
+            loss[rows][known] = result
+        return loss
+
+
+def _classes(values: ArrayLike, what: str) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] < 2:
+        raise ModelError(f"{what} must be [n, C] with C >= 2, got shape {list(array.shape)}.")
+    broken = ~np.isfinite(array).all(axis=1)
+    if bool(broken.any()):
+        row = int(np.flatnonzero(broken)[0])
+        raise ModelError(
+            f"{what} must be finite, got {array[row].tolist()} for row {row}. {BROKEN}"
+        )
+    return array
+
+
+def _likeliest(values: FloatArray) -> FloatArray:
+    """Return the column of each row's largest value, the first of equal ones."""
+    return np.asarray(values.argmax(axis=1), dtype=np.float64)
+
+
+def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
+    """Join the predictions of batches, in the rows' order.
+
+    Args:
+        indices: Position of each row, batch by batch; all of 0..n-1.
+        parts: The predictions of each batch, all of one kind.
+    """
+    positions = np.argsort(np.asarray(indices, dtype=np.int64))
+
+    def whole(given: Sequence[FloatArray]) -> FloatArray:
+        return np.concatenate(given)[positions]
+
+    logits = [part.logits for part in parts if part.logits is not None]
+    applies = [part.applies for part in parts if part.applies is not None]
+    cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
+    truncated = sum(cut) / len(positions) if len(cut) == len(parts) else None
+    if parts[0].words is not None:
+        rows = [row for part in parts for row in part.by_example(part.logits)]  # type: ignore[arg-type]
+        return Prediction.of_tags([rows[index] for index in positions], truncated=truncated)
+    spans = [part.spans for part in parts if part.spans is not None]
+    targets = [part.targets for part in parts if part.targets is not None]
+    return Prediction(
+        whole([part.probabilities for part in parts]),
+        whole([part.prediction for part in parts]),
+        whole(logits) if len(logits) == len(parts) else None,
+        truncated,
+        np.concatenate(applies)[positions] if applies else None,
+        spans=np.concatenate(spans)[positions] if spans else None,
+        targets=np.concatenate(targets)[positions] if targets else None,
+    )

@@ -1,0 +1,159 @@
+"""A model of Transformers opened for perturbation, and a pass that also reads its hidden states."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from temper.data.examples import Examples
+from temper.errors import ModelError
+from temper.evaluation.predictor import BROKEN, Prediction, RowBatch, joined
+from temper.models.modes import in_mode, in_single
+from temper.models.network import Network
+from temper.models.probing import innermost
+from temper.models.states import Trace, layer_means
+from temper.types import Batch, Windows
+
+# [UNK] and [MASK] replace words of the text, so they do not count as special here.
+_SPECIAL = ("bos", "eos", "cls", "sep", "pad")
+
+
+def special_ids(tokenizer: Any) -> Tensor:
+    """Return the ids of a tokenizer's special tokens, ascending."""
+    result = [getattr(tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
+    return torch.tensor(sorted({int(i) for i in result if i is not None}), dtype=torch.int64)
+
+
+@contextmanager
+def opened(model: nn.Module, *, single: bool = False) -> Iterator[Network]:
+    """Open a model for perturbation; its state and hooks are restored on exit.
+
+    Args:
+        model: The model.
+        single: Whether to compute everything in fp32 until the exit.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(in_mode(model, training=False))
+        if single:
+            stack.enter_context(in_single(model))
+        # Without this the backward pass would compute weight gradients that nothing reads.
+        wanted = [weight for weight in model.parameters() if weight.requires_grad]
+        network = Network(model)
+        try:
+            for weight in wanted:
+                weight.requires_grad_(False)
+            yield network
+        finally:
+            network.remove_hooks()
+            for weight in wanted:
+                weight.requires_grad_(True)
+
+
+class ModelSession:
+    """The session of a model of Transformers.
+
+    Args:
+        network: The opened model.
+        parts: Cuts examples into batches.
+        read: From the logits of a batch's units [B, U, C] to the output of `logits`.
+        mixed: Context of a forward pass.
+        windows: How texts are split, if they are.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        parts: Callable[..., Iterator[RowBatch]],
+        read: Callable[[RowBatch, Tensor], Tensor],
+        *,
+        mixed: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        windows: Windows | None = None,
+    ) -> None:
+        self._network, self._parts, self._read = network, parts, read
+        self._mixed, self._windows = mixed, windows
+
+    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
+        """Cut examples into batches of similar length."""
+        return self._parts(examples, batch_size=batch_size)
+
+    def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
+        """Return what `answers_of` reads."""
+        # cuDNN's recurrent layers cannot run backward in eval mode.
+        with torch.backends.cudnn.flags(enabled=False), self._mixed():
+            return self._read(part, self._network.logits(part.batch, delta=delta))
+
+    def embeddings(self, part: RowBatch) -> Tensor:
+        """Return the word embeddings [B, T, D], detached."""
+        return self._network.embeddings(part.batch)
+
+    def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
+        """Return the word embeddings [N, D] of token ids [N], detached."""
+        self._network.probe(part.batch)
+        rows = Batch({"input_ids": ids.to(part.batch.device).unsqueeze(0)})
+        return self._network.embeddings(rows).squeeze(0)
+
+    def traced(self, part: RowBatch) -> Trace:
+        """Return hidden states and logits, twice differentiable by the word embeddings."""
+        tracer = self._network.tracer(part.batch)
+        texts = None if self._windows is None else part.batch.size
+        with torch.enable_grad(), tracer.tracing(twice=True, texts=texts) as trace:
+            trace.logits = self.logits(part)
+        return trace
+
+    def read(self, part: RowBatch) -> Trace:
+        """Return hidden states and logits; only the head has an autograd graph."""
+        with self._network.tracer(part.batch).reading() as trace:
+            trace.logits = self.logits(part)
+        return trace
+
+
+def read_states(
+    model: nn.Module,
+    parts: Iterable[RowBatch],
+    run: Callable[..., tuple[Any, Prediction]],
+    *,
+    name: str,
+) -> tuple[Prediction, NDArray[np.float32]]:
+    """Predict batches and read their hidden states, in one forward pass each.
+
+    A row's state at a layer is the mean over its movable tokens of the layer's output.
+
+    Args:
+        model: The model.
+        parts: The batches.
+        run: From a batch, and arguments for the model's forward, to its output and predictions.
+        name: Name of the set, for errors.
+
+    Returns:
+        The predictions in the rows' order, and the states of all layers, the embeddings first,
+        [n, L, D] fp32. For an encoder-decoder model they are the encoder's states.
+
+    Raises:
+        ModelError: The model does not return its hidden states, there are no rows, or a state is
+            not finite.
+    """
+    taken = inspect.signature(innermost(model).forward).parameters
+    if "output_hidden_states" not in taken and "kwargs" not in taken:
+        raise ModelError(f"{type(model).__name__} does not give its hidden states.")
+    indices: list[int] = []
+    states, answers = [], []
+    with in_mode(model, training=False), torch.no_grad():
+        for part in parts:
+            output, predictions = run(part, output_hidden_states=True)
+            states.append(layer_means(output, part.movable).cpu().numpy())
+            answers.append(predictions)
+            indices += part.indices
+    if not indices:
+        raise ModelError(f"Set {name!r} has no rows to predict.")
+    # fp32 saves memory (L * D numbers per row), and the states were computed in fp32.
+    read = np.concatenate(states)[np.argsort(indices)]
+    if not bool(np.isfinite(read).all()):
+        raise ModelError(f"A hidden state of set {name!r} is not finite. {BROKEN}")
+    return joined(indices, answers), read
