@@ -7,45 +7,19 @@ from typing import Any
 
 
 class Progress:
-    """Receives the progress of runs, steps and evaluations; this base class ignores it.
-
-    Example:
-        >>> Progress().steps(1, 10, loss=None)
-    """
+    """Receives the progress of runs, steps and evaluations; this base class ignores it."""
 
     def runs(self, number: int, total: int, name: str) -> None:
-        """A run of a study begins.
-
-        Args:
-            number: Which run, from 1.
-            total: Runs of the study.
-            name: Column and seed.
-        """
+        """A run of a study begins: ``number`` counts from 1, ``name`` is column and seed."""
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """An optimizer step of the current run is done.
-
-        Args:
-            done: Steps done.
-            total: Steps of the run.
-            loss: The last logged loss, None before the first.
-        """
+        """An optimizer step of the run is done; ``loss`` is the last logged one, None before it."""
 
     def logged(self, entry: Mapping[str, Any]) -> None:
-        """A line of ``metrics.jsonl`` was written: losses, or the scores of an epoch.
-
-        Args:
-            entry: As docs/formats.md describes it.
-        """
+        """A line of ``metrics.jsonl`` was written (docs/formats.md): losses or scores."""
 
     def evaluation(self, done: int, total: int, what: str) -> None:
-        """A part of an evaluation is done.
-
-        Args:
-            done: Parts done.
-            total: Parts in all.
-            what: Name of the measurement.
-        """
+        """A part of an evaluation is done; ``what`` names the measurement."""
 
     def notice(self, text: str) -> None:
         """Receive a problem that the user should know, for example rows that were dropped."""
@@ -54,11 +28,9 @@ class Progress:
         """Receive an informational message, for example which columns are read."""
 
     def info_all(self, texts: Iterable[str]) -> None:
-        """Receive several informational messages."""
         for text in texts:
             self.info(text)
 
     def notice_all(self, texts: Iterable[str]) -> None:
-        """Receive several problems."""
         for text in texts:
             self.notice(text)

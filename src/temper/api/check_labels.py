@@ -121,11 +121,7 @@ def _rows(settings: DataSettings) -> Examples:
 
 
 def _check_unseen(model: str, rows: Examples) -> None:
-    """Refuse a model that was trained on the rows: it has learned their wrong labels.
-
-    Raises:
-        SettingError: It was.
-    """
+    """Refuse a model that was trained on the rows: it has learned their wrong labels."""
     from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.sets import seen_among
 

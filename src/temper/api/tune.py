@@ -42,11 +42,9 @@ BUDGET = "30m"
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of a search.
+    """The result of a search: the out folder and the content of its ``tune.json``.
 
-    Args:
-        folder: The out folder; for an object store a temporary copy without weights.
-        record: The content of ``tune.json``.
+    For an object store the folder is a temporary copy without weights.
     """
 
     folder: Path

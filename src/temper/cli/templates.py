@@ -86,7 +86,7 @@ SPOKEN_FOR |= {"name", "preset"}
 
 
 def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
-    """Write a plug-in's file, its test and its card.
+    """Write a plug-in's file, its test and its card; return their paths.
 
     The files pass their test and the contract tests. Comments mark what to replace.
 
@@ -95,9 +95,6 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
         name: Name on the command line: lower case, words joined by ``_``.
         folder: Root of a clone of Temper, where each file goes into its folder; in any other folder
             they are written side by side.
-
-    Returns:
-        Paths of the file, the test and the card.
 
     Raises:
         SettingError: If the name is taken or invalid, the folder does not exist, or a file would be
@@ -138,12 +135,9 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
 
 
 def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
-    """Return why a plug-in's name is invalid; None if it is valid.
+    """Return why a plug-in's name is invalid, None if it is valid.
 
-    Args:
-        kind: `METHOD` or `PERSPECTIVE`.
-        name: The name.
-        alone: Whether its file is a separate module, outside Temper's package.
+    ``alone``: its file is a separate module, outside Temper's package.
 
     Example:
         >>> name_fault(METHOD, "MyMethod", alone=True)

@@ -182,7 +182,6 @@ def _named(folder: Path, ends: Iterable[str]) -> list[str]:
 
 
 def _evaluation(folder: Path, named: Path | None) -> Path | None:
-    """Return the evaluation that card and page are made of; None if there is none."""
     model = Checkpoint.of(folder)
     if named is None:
         result, fault = evaluation_of(model)

@@ -41,20 +41,7 @@ GIVEN = "plain_given"
 
 
 def carry_out(request: Request, splits: Splits, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Search, train the winner on all rows, and evaluate it.
-
-    Args:
-        request: The user's request.
-        splits: Its data.
-        folder: The output folder.
-        progress: Receives trials, runs and notices.
-
-    Returns:
-        The content of ``tune.json``.
-
-    Raises:
-        TemperError: See `temper.tune`.
-    """
+    """Search, train the winner on all rows, and evaluate it; return what ``tune.json`` has."""
     plan = request.comparison([Column(PLAIN, request.recipes[PLAIN].method)], request.seeds)
     recipes = _fitting(request, progress)
     checked_sets(plan, splits, progress)
@@ -256,11 +243,7 @@ def _evaluate(
 
 
 def toml_of(tree: Mapping[str, Any], *, above: tuple[str, ...] = ()) -> str:
-    """Return nested settings as TOML; None is left out.
-
-    Args:
-        tree: Tables of strings, numbers, booleans and lists.
-        above: Names of the enclosing tables.
+    """Return tables of strings, numbers, booleans and lists as TOML; None is left out.
 
     Example:
         >>> print(toml_of({"model": "minilm", "train": {"epochs": 2.0}}), end="")

@@ -57,11 +57,7 @@ class OutOfFold:
 
 
 def label_losses(probabilities: FloatArray, labels: IntegerArray) -> FloatArray:
-    """Return the loss ``-log p[label]`` of each row, [n]; finite even for probability 0.
-
-    Args:
-        probabilities: Out-of-fold probabilities, [n, C].
-        labels: Class indices, [n].
+    """Return ``-log p[label]`` of each row, [n], for probabilities [n, C]; finite even for p = 0.
 
     Example:
         >>> label_losses(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 1])).round(1).tolist()
@@ -72,11 +68,7 @@ def label_losses(probabilities: FloatArray, labels: IntegerArray) -> FloatArray:
 
 
 def rank_labels(rows: Examples, probabilities: FloatArray) -> pandas.DataFrame:
-    """Return rows by the loss of their label, the highest first.
-
-    Args:
-        rows: The rows.
-        probabilities: Out-of-fold probabilities, [n, C].
+    """Return rows by the loss of their label, the highest first, for probabilities [n, C].
 
     Returns:
         ``row`` (its number in the file), ``text``, ``text_pair`` of pairs, ``label``, ``suggested``
@@ -158,14 +150,8 @@ def out_of_fold(
 def held_out_probabilities(
     config: RunConfig, train: Examples, held: Examples, progress: Progress
 ) -> FloatArray:
-    """Train on some rows; return the probabilities of the others after each epoch, [E, n, C].
-
-    Args:
-        config: Training settings; nothing is written.
-        train: The rows to train on.
-        held: The rows to predict.
-        progress: Receives the steps and notices.
-    """
+    """Train on some rows; return the probabilities of the others after each epoch, [E, n, C]."""
+    # Nothing is written: no run's folder, and the trainer's own is temporary.
     prepared = prepare(config, Splits(train, held))
     progress.notice_all(prepared.notices)
     predictor = ClassifierPredictor(
