@@ -37,6 +37,12 @@ def lacks_spans(tokenizer: Any) -> str:
     return f"its tokenizer ({type(tokenizer).__name__}) does not return the positions of tokens"
 
 
+def check_spans(tokenizer: Any) -> None:
+    """Raise a `DataError` if a tokenizer cannot locate tokens in the text."""
+    if reason := lacks_spans(tokenizer):
+        raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
+
+
 def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
     """Locate the tokens of each row, as `temper.data.encode.encode` cuts and orders them.
 
@@ -51,8 +57,7 @@ def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[
     Raises:
         DataError: The tokenizer does not return the positions.
     """
-    if reason := lacks_spans(tokenizer):
-        raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
+    check_spans(tokenizer)
     if not len(examples):
         return []
     encoded = tokenizer(
