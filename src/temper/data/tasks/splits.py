@@ -31,11 +31,7 @@ _DEV = next(group for group in SAME_SPLIT if group[0] == "dev")
 class TaskCopy:
     """A copy of a task's data, with the settings to read it.
 
-    Args:
-        task: The task.
-        opened: The copy.
-        settings: The splits and columns; ``eval_split`` ``dev`` holds one out from train if the
-            task publishes none.
+    ``eval_split`` ``dev`` holds one out from train if the task publishes none.
     """
 
     task: Task
@@ -43,11 +39,10 @@ class TaskCopy:
     settings: DataSettings
 
     def splits(self) -> Splits | Examples:
-        """Read the splits of a training.
+        """Read train, dev and test; only train if dev is to be held out from it.
 
-        Returns:
-            Train, dev and test; only train if dev is to be held out from it. MNLI's dev is both of
-            its dev sets, which are the groups of the rows. Notices report missing rows.
+        MNLI's dev is both of its dev sets, which are the groups of the rows. Notices report missing
+        rows.
 
         Raises:
             DataError: If a split is missing, has hidden labels, or other labels than the task.
@@ -74,10 +69,7 @@ class TaskCopy:
         return Splits(train, dev, test, (self.no_dev(),) if at_test else ())
 
     def dev(self) -> Examples:
-        """Read the evaluation set; the copy needs no train rows.
-
-        Returns:
-            The set, named ``dev``.
+        """Read the evaluation set, ``dev``; the copy needs no train rows.
 
         Raises:
             DataError: If there is no such split, or its labels are hidden.
@@ -96,7 +88,6 @@ class TaskCopy:
         return dev
 
     def train_split(self) -> str:
-        """Name the split to train on."""
         splits = self.opened.splits
         if self.settings.train_split != "train":
             return choose_split(splits, self.settings.train_split, title=self.opened.title)
@@ -239,14 +230,12 @@ class TaskCopy:
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
 
     def no_dev(self) -> str:
-        """Return a notice that the test split is evaluated, with the alternative."""
         return (
             f"{self.opened.title} has no dev split: its test split is evaluated under the name "
             "'dev'. --set data.eval_split=dev holds out dev rows from train instead."
         )
 
     def check_labels(self, examples: Examples, splits: Sequence[str]) -> None:
-        """Raise if rows have no labels, because they cannot be evaluated."""
         if examples.labels is None:
             raise DataError(
                 f"{self.opened.title}: split {splits[0]!r} of task {self.task.name!r} has no "
