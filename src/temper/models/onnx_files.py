@@ -21,15 +21,7 @@ ONNX, INT8 = "model.onnx", "model-int8.onnx"
 
 
 def check_onnx_installed(option: str, packages: Sequence[str] = PACKAGES) -> None:
-    """Raise if packages of the extra ``onnx`` are not installed.
-
-    Args:
-        option: What needs them.
-        packages: Those that are needed.
-
-    Raises:
-        SettingError: A package is missing.
-    """
+    """Raise a `SettingError` if packages of the extra ``onnx`` that an option needs are missing."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise SettingError(
@@ -79,12 +71,7 @@ def write_onnx(
 
 
 def write_int8(source: Path, path: Path) -> None:
-    """Write an ONNX file again with the weights of its matrices in eight bits.
-
-    Args:
-        source: The file of `write_onnx`.
-        path: Where to.
-    """
+    """Write a file of `write_onnx` again with the weights of its matrices in eight bits."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with quiet():
