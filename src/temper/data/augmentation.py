@@ -30,13 +30,6 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
     ``lengths`` and ``truncated`` are those of the unchanged rows, so that batches are the same
     with and without augmentation. Rows are encoded on access. Persistent workers of a loader would
     not get the next epoch.
-
-    Args:
-        examples: The training rows.
-        clean: The same rows, encoded.
-        tokenizer: The tokenizer that encoded them.
-        settings: The settings ``augment``, ``augment_fraction`` and ``max_length``.
-        seed: Seed of the draws.
     """
 
     def __init__(

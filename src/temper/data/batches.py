@@ -35,7 +35,6 @@ class LengthBucketSampler(Sampler[int]):
         lengths: Tokens of each row; read one pool at a time, by position.
         batch_size: Rows of an optimizer step over all micro-batches and processes, >= 1. A data
             loader with smaller batches then splits the same steps.
-        seed: Any integer.
         drop_last: Whether to leave the short last run out of the epoch.
 
     Example:

@@ -145,10 +145,6 @@ def find_columns(
 
     If the user gave no names, the first of the ``known`` columns of other tables of the task that
     this table has is used; if it has none of them, the usual names are looked for.
-
-    Raises:
-        DataError: If a given column does not exist, no text column is found, or two roles share a
-            column.
     """
     for role, option in OPTIONS.items():
         name = getattr(wanted, role)
@@ -244,12 +240,7 @@ def _first(table: Table, names: Iterable[str], taken: set[str]) -> str | None:
 
 
 def read_texts(table: Table, column: str) -> Sequence[str]:
-    """Return a column's texts, one per row, in compact storage; an empty one is allowed here.
-
-    Raises:
-        DataError: If a value is not a string, or contains half of a surrogate pair (which UTF-8
-            cannot encode), or the temporary folder is full.
-    """
+    """Return a column's texts, one per row, in compact storage; an empty one is allowed here."""
     texts = table.column(column)
     return texts if isinstance(texts, StoredTexts) else StoredTexts.of(_texts(table, column))
 

@@ -48,11 +48,7 @@ def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 def completion_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
-    """Read prompts with their completions, or prompts alone if not ``labeled``.
-
-    Raises:
-        DataError: A row cannot be read, or prompts are texts in some rows and messages in others.
-    """
+    """Read prompts with their completions, or prompts alone if not ``labeled``."""
     rows, table = read_rows(table, columns, partial(_row, answered=labeled), skip=skip)
     kinds = {chat for _, _, chat in rows}
     if len(kinds) > 1:

@@ -72,9 +72,6 @@ class TextFile:
 
         ``encoding`` is that of files that are not UTF-8. It is ignored if the file has a byte order
         mark or is valid UTF-8 beyond ASCII.
-
-        Raises:
-            DataError: If the file is missing or damaged.
         """
         plain = cls(path)
         try:
@@ -105,11 +102,7 @@ class TextFile:
         return {"path": str(self.path), "sha256": sha256}
 
     def lines(self, *, newline: str = "") -> Iterator[str]:
-        """Yield lines with their line ends; empty for a line feed, a carriage return or both.
-
-        Raises:
-            DataError: If the file is damaged or not in its encoding, with the position.
-        """
+        """Yield lines with their line ends; empty for a line feed, a carriage return or both."""
         try:
             raw = self._opened()
             with io.TextIOWrapper(raw, encoding=self.encoding, newline=newline) as file:

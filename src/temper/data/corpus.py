@@ -131,9 +131,6 @@ def review_corpus(*, seed: int = 0, rows: int = 2000, eval_rows: int = 500) -> S
     Train and dev sets are balanced, and no text occurs twice. The dev rows do not depend on the
     number of training rows. The source ``demo`` is seed 0.
 
-    Raises:
-        DataError: If more rows are asked for than the grammar gives without repeats.
-
     Example:
         >>> splits = review_corpus(rows=4, eval_rows=2)
         >>> splits.train.labels

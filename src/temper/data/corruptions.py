@@ -92,10 +92,10 @@ def corrupt(
     vocabulary: Vocabulary,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Corrupt the token ids of one row.
+    """Corrupt the token ids of one row, unpadded; the row itself is not changed.
 
     Args:
-        item: A row as `temper.data.encode.EncodedExamples` holds it, unpadded; it is not changed.
+        item: A row as `temper.data.encode.EncodedExamples` holds it.
         kind: ``random`` swaps a token for another ordinary one of the vocabulary, each as likely;
             ``mask`` puts the mask token in its place; ``drop`` takes it out with its segment id,
             but keeps one ordinary token.
@@ -103,9 +103,6 @@ def corrupt(
         row: Hash of the row's text, the key of the draws.
         vocabulary: The tokenizer's ids.
         seed: Seed of the draws.
-
-    Raises:
-        SettingError: The rate is out of bounds, or the vocabulary lacks what the kind needs.
 
     Example:
         >>> item = {"input_ids": [1, 5, 6, 7, 2], "attention_mask": [1, 1, 1, 1, 1]}

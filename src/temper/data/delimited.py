@@ -47,10 +47,6 @@ def read_delimited(
 
     ``usual`` is the delimiter that the file name suggests. Blank lines are skipped. Notices report
     unusual findings and skipped rows.
-
-    Raises:
-        DataError: If names are missing or duplicate, there are no rows, or a row has another
-            number of fields than the first line.
     """
     result = _Delimited.of(content, usual=usual)
     (first, names), path = result.names(), str(content.path)

@@ -75,9 +75,6 @@ def encode(
         windows: Windows for rows that are too long; the ids are then those of all windows, and
             ``sizes`` has the number of tokens of each. None cuts such rows.
 
-    Returns:
-        The encoded rows in the set's order, with the fraction that was cut.
-
     Raises:
         SettingError: If ``max_length`` is above the limit of the tokenizer's model.
         DataError: If a text has no token.
@@ -112,10 +109,6 @@ class LazilyEncoded:
     The rows are equal to those of `encode`. Memory grows by 12 bytes per row. The first
     `ENCODED_FIRST` rows are encoded at once. If the tokenizer adds no special tokens, all rows are,
     so that a text without tokens is an error before training begins.
-
-    Raises:
-        SettingError: If ``max_length`` is above the limit of the tokenizer's model.
-        DataError: If a text has no token, or the temporary folder is full.
     """
 
     def __init__(
@@ -275,14 +268,8 @@ def cut_notice(
 ) -> str:
     """Report the fraction of rows that is cut at the length limit, from 5% on with advice.
 
-    Args:
-        fraction: Fraction of the rows that is cut.
-        rows: Name of the rows for messages, for example ``training rows``.
-        max_length: Tokens that a row is cut to.
-        longest: Tokens of the model's longest input.
-        windows: The windows, if rows are split.
-        stride: The command-line option for a stride, without the number; empty if such rows cannot
-            be read in windows.
+    ``longest`` is the model's longest input in tokens; ``stride`` is the command-line option for a
+    stride, without the number, and empty if such rows cannot be read in windows.
 
     Example:
         >>> cut_notice(0.02, rows="training rows", max_length=128, longest=512)

@@ -49,17 +49,14 @@ class Examples:
 
     Args:
         name: Name of the set in messages and tables.
-        text: The texts.
         text_pair: The second texts of a pair task, else None.
         labels: Class indices, or targets of a regression, or a 0 or 1 for each of several labels,
             or the tag of each word (`temper.data.tags`), or the index of the right choice
             (`temper.data.choices`), or answers in a context (`temper.data.spans`), or completions
             of prompts (`temper.data.completions`), or None.
         label_names: The classes' names by index, if they are known.
-        kind: Kind of the labels.
         rows: Hash of each row's text; computed if left empty.
         source: Origin of the rows: path or Hub id, configuration, split, revision or sha256.
-        notices: Notes about these rows.
         group: Group that each row belongs to (a domain, a heuristic), None if there are none.
         pair: Name of the contrast pair that each row belongs to, None if there are none.
         numbers: Number of each row among all rows of its file, counted from 1; a range if no row
@@ -148,9 +145,6 @@ class Examples:
         They keep the file's order. A row's rank in the draw is a hash of the seed and its text, so
         it does not depend on the order of the file, and equal texts are drawn together as far as
         ``n`` allows. Every class keeps at least one row if ``n`` is large enough.
-
-        Raises:
-            DataError: If ``n`` is below 1.
 
         Example:
             >>> labels = [0, 0, 0, 0, 1, 1]

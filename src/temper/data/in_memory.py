@@ -111,11 +111,7 @@ def hold(value: object) -> str:
 
 
 def splits_of(name: str) -> tuple[dict[str, Callable[[], Table]], bool]:
-    """Return the reader of each split of data in memory, and whether it is a single table.
-
-    Raises:
-        DataError: This process does not have the data.
-    """
+    """Return the reader of each split of data in memory, and whether it is a single table."""
     entry = _held.get(name)
     if entry is None:
         raise DataError(

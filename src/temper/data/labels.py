@@ -42,9 +42,6 @@ class Labels:
     Args:
         values: Class indices, targets, or a 0 or 1 for each of several labels; None if no row has a
             label.
-        names: The classes' names by index, if known.
-        kind: Kind of the values.
-        notices: Decisions that the user should know.
         first: Index of the first of ``names`` in the file.
     """
 
@@ -70,8 +67,6 @@ class LabelColumn:
     so that files with either form agree.
 
     Args:
-        table: The table.
-        name: Name of the column.
         names: The classes' names by index, from ``dataset.json`` or the file's own features.
         kind: Kind of the labels, if the caller knows it.
         are_indices: Whether whole numbers are indices of ``names`` even if these are numerals, as

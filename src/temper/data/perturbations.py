@@ -184,12 +184,10 @@ _DROPPED = re.compile(rf"(?P<kept>[:;=]['-]?[)(\]\[DPpOo/\\|]|(?<=\d)[.,:](?=\d)
 
 @dataclass(frozen=True)
 class TextPerturbation:
-    """A change of a text that keeps its label.
+    """A change of a text that keeps its label: a function of the text and the seed of its draws.
 
-    Args:
-        name: Its name in settings, and in the rows of an evaluation.
-        summary: One line for lists.
-        change: From a text and the seed of its draws to the changed text.
+    The name is that in settings and in the rows of an evaluation; the summary is one line for
+    lists.
     """
 
     name: str
@@ -225,9 +223,6 @@ def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) ->
     Draws are keyed by ``row``, the hash of the row, and by ``index``: 0, or 1 for the second text
     of a pair.
 
-    Raises:
-        SettingError: The perturbation is unknown.
-
     Example:
         >>> perturb("It is not good, you will see.", "contractions", row="a")
         "It isn't good, you'll see."
@@ -243,9 +238,6 @@ def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
     """Perturb every text of a set, both of a pair; the labels stay.
 
     A row's hash is that of its changed text.
-
-    Raises:
-        SettingError: The perturbation is unknown.
 
     Example:
         >>> perturbed(Examples("toy", ["Good!"]), "lowercase").text

@@ -52,11 +52,7 @@ STANDALONE_SPLITS = ("test", "dev", "dev_matched", "train")
 
 
 def split_files(folder: Path) -> dict[str, Path]:
-    """List a folder's data files by split, ``train`` for ``train.csv.gz``, sorted.
-
-    Raises:
-        DataError: If there are none, one is a shard of a split, or two files claim one split.
-    """
+    """List a folder's data files by split, ``train`` for ``train.csv.gz``, sorted."""
     result: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         hidden = path.name.startswith(".") or path.name in _DESCRIPTIONS
@@ -83,11 +79,7 @@ def split_files(folder: Path) -> dict[str, Path]:
 
 
 def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
-    """Return the source's name of a split, for example ``validation`` for ``dev``.
-
-    Raises:
-        DataError: If there is none, or ``name`` fits two.
-    """
+    """Return the source's name of a split, for example ``validation`` for ``dev``."""
     if name in splits:
         return name
     same = next((group for group in SAME_SPLIT if name in group), (name,))
@@ -112,11 +104,7 @@ def first_split(splits: Mapping[str, Value], names: Iterable[str]) -> str | None
 
 
 def named_labels(folder: Path) -> tuple[str, ...] | None:
-    """Read ``label_names`` by index from a folder's ``dataset.json``, None if it has none.
-
-    Raises:
-        DataError: If the file is damaged or the names are not distinct strings.
-    """
+    """Read ``label_names`` by index from a folder's ``dataset.json``, None if it has none."""
     path = folder / "dataset.json"
     if not path.is_file():
         return None
@@ -144,8 +132,6 @@ class Opened:
         name: Name of the file, folder or configuration.
         splits: Functions that read a split's table, by name.
         label_names: The classes' names by index, if a file next to the rows has them.
-        single: Whether it is one file.
-        options: Options for reading its tables.
         known: Column names of other tables of the task, looked for before the usual ones.
     """
 
@@ -159,11 +145,7 @@ class Opened:
 
 
 def open_folder(folder: Path, options: TableOptions) -> Opened:
-    """Open a folder with one file per split.
-
-    Raises:
-        DataError: If it contains no data, or its ``dataset.json`` is wrong.
-    """
+    """Open a folder with one file per split."""
     splits = {
         name: partial(read_table, path, options) for name, path in split_files(folder).items()
     }
@@ -185,9 +167,6 @@ def read_split(
 
     Columns without a name are looked for by their usual names. Without ``kind``, the values decide
     on it; for ``first`` see `LabelColumn`.
-
-    Raises:
-        DataError: If the split has no rows, or a column or value is wrong.
     """
     table = opened.splits[split]()
     if not table.size:
@@ -306,11 +285,7 @@ def _one_naming(opened: Opened, table: Table, column: str) -> tuple[str, ...] | 
 
 
 def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
-    """Read train, dev and test; only train if there is no evaluation split.
-
-    Raises:
-        DataError: If a split is missing, has no labels, or they do not fit each other.
-    """
+    """Read train, dev and test; only train if there is no evaluation split."""
     # Rows without splits often have this name; dev is held out from them.
     alone = ALL in opened.splits and not first_split(opened.splits, ("train", *EVALUATION_SPLITS))
     wanted = ALL if alone and settings.train_split == "train" else settings.train_split
@@ -360,11 +335,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
 def read_like(
     train: Examples, opened: Opened, split: str, *, name: str, settings: DataSettings
 ) -> Examples:
-    """Read another split of the source that train came from, with train's labels and columns.
-
-    Raises:
-        DataError: If the split does not fit train.
-    """
+    """Read another split of the source that train came from, with train's labels and columns."""
     kind: LabelKind | None = None
     if train.kind in ("classification", "regression", "multi_label"):
         kind = train.kind
@@ -495,9 +466,6 @@ def read_set(
     """Read one set of a source: ``split``, or the first split of ``order`` that exists.
 
     The set is named after its source. For columns and kind see `read_split`.
-
-    Raises:
-        DataError: If there is no such split, or it cannot be read.
     """
     name = opened.name
     if split is not None:

@@ -45,9 +45,6 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
     Each of these adds a notice. ``known`` are column names of other tables of the task, used if the
     settings name none and the table has them.
 
-    Raises:
-        DataError: If anything about the data is wrong, with what was expected and what was found.
-
     Example:
         >>> splits = load_splits(DataSettings(source="demo", rows=100, eval_rows=50))
         >>> len(splits.train), len(splits.dev), splits.train.label_names
@@ -78,9 +75,6 @@ def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> E
     """Load all rows of the evaluation set of a task; its train rows may be missing.
 
     ``SOURCE@SPLIT`` names a split, as ``eval_split`` does; for ``known`` see `load_splits`.
-
-    Raises:
-        DataError: If the split is missing or has no labels, or anything else about it is wrong.
     """
     assert settings.task is not None
     task = TASKS[settings.task]

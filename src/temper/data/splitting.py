@@ -17,11 +17,7 @@ from temper.seeding import derive_seed
 def finish_splits(
     sets: Splits | Examples, settings: DataSettings, *, unlabeled: Examples | None = None
 ) -> Splits:
-    """Turn the splits of a source (or train alone) into the rows of one training, with notices.
-
-    Raises:
-        DataError: If train has one class only, class indices have gaps, or no row is left.
-    """
+    """Turn the splits of a source (or train alone) into the rows of one training, with notices."""
     notices: list[str] = []
     if isinstance(sets, Examples):
         _check_classes(sets)
@@ -66,9 +62,6 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
 
     ``fraction`` of the rows is in (0, 1); at least one row of each class stays in train. Equal
     texts stay on one side if possible.
-
-    Raises:
-        DataError: If there are too few rows.
     """
     labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     kept = {label: index for index, label in enumerate(labels)}

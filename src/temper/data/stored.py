@@ -162,11 +162,7 @@ class StoredTexts(StoredStrings):
 
     @classmethod
     def of(cls, texts: Iterable[str], *, in_memory: int | None = None) -> StoredTexts:
-        """Store texts one by one; they are never all in memory as strings.
-
-        Raises:
-            DataError: The temporary folder cannot take them.
-        """
+        """Store texts one by one; they are never all in memory as strings."""
         writer = TextWriter(in_memory=in_memory)
         for text in texts:
             writer.append(text)

@@ -50,9 +50,7 @@ class Table:
 
     Args:
         title: Path of the file, or id and split on the Hub; used in messages.
-        names: Names of the columns in their order.
         column: Yields the values of a column; a text file may be read again at each call.
-        size: Number of rows.
         lines: Line of each row in its file, counted from 1; None if rows have no lines and none was
             left out.
         unit: Unit of `lines`: lines, or rows if a file has no lines.

@@ -96,9 +96,6 @@ def read_tags(
     """Read a column of tags, and convert other schemes of entities to IOB2.
 
     A row has a list of names, or of indices of ``names``.
-
-    Raises:
-        DataError: If a row has another number of tags than words, or a tag is unknown.
     """
     rows = []
     for index, (value, own) in enumerate(zip(table.column(column), words, strict=True)):

@@ -36,9 +36,6 @@ def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[
     """Locate the tokens of each row, as `temper.data.encode.encode` cuts and orders them.
 
     Tokens that the tokenizer adds have None.
-
-    Raises:
-        DataError: The tokenizer does not return the positions.
     """
     if reason := lacks_spans(tokenizer):
         raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")

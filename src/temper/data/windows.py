@@ -39,10 +39,6 @@ def check_stride(tokenizer: Any, windows: Windows, *, max_length: int, added: in
     """Raise if a tokenizer cannot split texts into windows of ``max_length`` tokens.
 
     Of these, ``added`` are special tokens.
-
-    Raises:
-        DataError: The tokenizer is a slow one.
-        SettingError: A window has no room for new tokens.
     """
     if lacks_spans(tokenizer):
         raise DataError(

@@ -39,10 +39,6 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
             head, because the same values cannot be drawn again.
         seed: Seed of the adapter.
 
-    Raises:
-        ModelError: PEFT does not know the type or an argument, the adapter adds tokens to the
-            input, or the model has no such layers.
-
     References:
         LoRA: Hu et al., ICLR 2022 (arXiv 2106.09685).
     """

@@ -86,11 +86,7 @@ class BlockCuts:
         self._hooks.append(model.register_forward_hook(self._end))
 
     def watch(self, mask: Tensor) -> None:
-        """Read the attention of the next forward, whose real tokens are [B, T], into ``scores``.
-
-        Raises:
-            ModelError: If gradient checkpointing is on.
-        """
+        """Read the attention of the next forward, whose real tokens are [B, T], into ``scores``."""
         if recomputes(self._model):
             raise ModelError(
                 "Gradient checkpointing recomputes the blocks during backward, when it is unknown "
@@ -100,11 +96,7 @@ class BlockCuts:
 
     @contextmanager
     def cutting(self, cuts: Sequence[Tensor]) -> Iterator[None]:
-        """Zero the tokens [B, T] of ``cuts``, one for each call of a block, in the forward inside.
-
-        Raises:
-            ModelError: If the blocks are not called as often as in the watched forward.
-        """
+        """Zero the tokens [B, T] of ``cuts``, one for each call of a block, in the forward."""
         self._cuts = tuple(cuts)
         try:
             yield

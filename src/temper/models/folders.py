@@ -24,11 +24,7 @@ NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 def check_folder(folder: Path) -> None:
-    """Read the JSON files and the headers of the safetensors files of a model's folder.
-
-    Raises:
-        ModelError: If a file is damaged; the message names it.
-    """
+    """Read the JSON files and the headers of the safetensors files of a model's folder."""
     for name in OBJECTS:
         if (folder / name).is_file():
             read_object(folder / name)
@@ -50,10 +46,6 @@ def check_config(
     """Raise if a model's config would download code, never finish or use all memory.
 
     ``weights`` is the folder of the weights of the whole model; for an adapter those of its base.
-
-    Raises:
-        ModelError: The attention is code from the Hub, or the config has more layers, or wider
-            ones, than the tensors in the files of the weights allow.
     """
     names = attention.values() if isinstance(attention, Mapping) else [attention]
     for name in names:
@@ -100,11 +92,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of a safetensors file; no tensor is read.
-
-    Raises:
-        ModelError: If the file is damaged or cut off.
-    """
+    """Return the shape of each tensor of a safetensors file; no tensor is read."""
     try:
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118

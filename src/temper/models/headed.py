@@ -61,9 +61,6 @@ def load_headed(
 
     Returns:
         (model, tokenizer), the model in evaluation mode.
-
-    Raises:
-        ModelError: If nothing whole can be loaded under that name, or it has no such head.
     """
     where = device_of(device)
     source = resolve(name)

@@ -27,9 +27,6 @@ _COPIES = re.compile(r"\.(modules_to_save\.\w+|original_module)(?=\.|$)")
 def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> list[int] | None:
     """Return a checkpoint's output for each of as many wanted classes; None if in this order.
 
-    Raises:
-        ModelError: The names differ.
-
     Example:
         >>> order_of_head(["pos", "neg"], ["neg", "pos"], "a model")
         [1, 0]
@@ -53,9 +50,6 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
     """Reorder the outputs of a classifier and its trained head, also inside a PEFT wrapper.
 
     ``order`` has the current index of each new output.
-
-    Raises:
-        ModelError: The outputs do not change as they should: the head has an unknown form.
     """
     before = _answers(model, tokenizer)
     with torch.no_grad():

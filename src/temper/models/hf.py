@@ -143,9 +143,6 @@ def head_names(
 
     Classes without names have placeholders. A head of another ``kind`` than that of
     `load_classifier` is ignored. None is for no head, or a regression head.
-
-    Raises:
-        ModelError: If there is no such model, or the user's names do not fit its head.
     """
     with loading(name):
         source, adapter, _, config = configured(resolve(name), name)
@@ -160,9 +157,6 @@ class PretrainedReader:
     A subclass sets the auto class that loads it, ``kind``, and ``spare`` weights, which are unused
     and may be missing. ``max_length`` tokens (>= ``least_length``) of a text are read, and
     ``batch_size`` rows (>= 1) in a forward pass.
-
-    Raises:
-        ModelError: A number is below its bound.
     """
 
     kind: ClassVar[Any]
@@ -189,11 +183,7 @@ class PretrainedReader:
 
     @classmethod
     def check(cls, name: str) -> None:
-        """Check a model without loading its weights.
-
-        Raises:
-            ModelError: There is no model under that name, or it is of another kind.
-        """
+        """Check the kind of a model without loading its weights."""
         source = resolve(name)
         with loading(name):
             if _located(source)[1] is not None:
@@ -205,11 +195,8 @@ class PretrainedReader:
     def load(cls, name: str = "minilm", *, device: str = "cpu", **sizes: int) -> Self:
         """Load a model by its short name, its Hub id, or its folder.
 
-        ``auto`` takes a GPU if there is one. ``sizes`` are ``max_length`` and ``batch_size``.
-
-        Raises:
-            ModelError: No complete model can be loaded under that name (a checkpoint without the
-                head of its pre-training is not complete), or it is of another kind.
+        ``auto`` takes a GPU if there is one. ``sizes`` are ``max_length`` and ``batch_size``. A
+        checkpoint without the head of its pre-training is not complete and raises a `ModelError`.
         """
         where = device_of(device)
         source = resolve(name)
@@ -253,11 +240,7 @@ def lasting_name(name: str) -> str:
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of a name; ``auto`` is a GPU if there is one.
-
-    Raises:
-        ModelError: If the device does not exist.
-    """
+    """Return the device of a name; ``auto`` is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

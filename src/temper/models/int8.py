@@ -167,10 +167,6 @@ def write_int8(
             products are chosen on.
         folder: An empty folder.
         fields: Further fields of the record.
-
-    Raises:
-        SettingError: The extra ``onnx`` is not installed.
-        ModelError: The network cannot be written as ONNX, or has no product to round.
     """
     check_onnx_installed("--backend int8")
     if 4 * sum(weight.numel() for weight in model.parameters()) > MOST_BYTES:
@@ -303,12 +299,7 @@ def session(file: Path) -> Any:
 
 
 def load_int8(folder: Path) -> tuple[Any, Any, Any, Mapping[str, Any]]:
-    """Load an 8-bit copy that `write_int8` wrote: its session, tokenizer, configuration and record.
-
-    Raises:
-        SettingError: The extra ``onnx`` is not installed.
-        CheckpointError: A file is damaged.
-    """
+    """Load a copy of `write_int8`: its session, tokenizer, configuration and record."""
     check_onnx_installed("--backend int8", ("onnxruntime",))
     try:
         record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))

@@ -54,10 +54,6 @@ class MaskedModel(PretrainedReader):
     that position. The model is in eval mode meanwhile, and no proposal depends on its batch. Of a
     text with more than ``max_length`` (>= 3) tokens it reads the part around the blank.
 
-    Raises:
-        ModelError: The tokenizer has no mask token or no whole word, or a number is below its
-            bound.
-
     References:
         Li et al. 2020, BERT-ATTACK, take candidates from the same distribution. Differs: they do
         not mask the word, and join tokens to words.
@@ -100,9 +96,6 @@ class MaskedModel(PretrainedReader):
         """Propose at most ``count`` words for each blank, the most likely first.
 
         Equal blanks are computed once. Of equally likely words the lower id comes first.
-
-        Raises:
-            ModelError: ``count`` is below 1, or the model's answer is not finite.
         """
         if count < 1:
             raise ModelError(f"`count` must be >= 1, got {count}.")

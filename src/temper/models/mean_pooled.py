@@ -26,9 +26,6 @@ def mean_pooled(
     """Return a linear classifier on the encoder of a sequence classifier, which it shares.
 
     The head of the classifier is not used. Without labels the new one is for a regression.
-
-    Raises:
-        ModelError: The model is not an encoder.
     """
     config = classifier.config
     if isinstance(classifier, MeanPooledForSequenceClassification):

@@ -70,11 +70,7 @@ class MTDNNConfig(PreTrainedConfig):
 
     @classmethod
     def of(cls, encoder: Any, tasks: Mapping[str, Sequence[str]]) -> MTDNNConfig:
-        """Return the config of an encoder with heads for tasks, given their labels by name.
-
-        Raises:
-            ModelError: There is no task, a task cannot have a head, or the model has a decoder.
-        """
+        """Return the config of an encoder with heads for tasks, given their labels by name."""
         if not tasks:
             raise ModelError("An MT-DNN must have one or more tasks, got none.")
         for name, labels in tasks.items():
@@ -169,9 +165,6 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         """Return the plain classifier of one task, which shares all weights with this model.
 
         It is of the encoder's architecture and can be saved as an ordinary checkpoint.
-
-        Raises:
-            ModelError: If there is no such task.
         """
         head: Any = self.heads[self.task_of(name)]
         prefix = head.base_model_prefix
@@ -186,9 +179,6 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         """Return the name of the task of a batch, given it or its number for every row [B].
 
         None is allowed if the model has only one.
-
-        Raises:
-            ModelError: There is no such task, or the batch has rows of several.
         """
         names: tuple[str, ...] = self.config.task_names
         if isinstance(task, Tensor):
@@ -258,9 +248,6 @@ def share_encoder(
 
     ``tasks`` has the names of the classes (empty for a regression) by name of the task, in the
     order of their numbers. The model is in evaluation mode.
-
-    Raises:
-        ModelError: The model is not an encoder or is a PEFT adapter, or a task cannot have a head.
     """
     if hasattr(classifier, "peft_config"):
         raise ModelError(

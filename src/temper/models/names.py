@@ -26,12 +26,7 @@ CONFIGS = ("config.json", "adapter_config.json")
 
 
 def resolve(name: str) -> str:
-    """Turn a short name into a folder or Hub id for Transformers; these are returned unchanged.
-
-    Raises:
-        ModelError: If the packaged model is not installed, or the name is that of a missing folder,
-            or of a network that is trained from scratch or shared by tasks.
-    """
+    """Turn a short name into a folder or Hub id for Transformers; these are returned unchanged."""
     if name in ARCHITECTURES:
         raise ModelError(
             f"{name!r} is built from the training text and has no pre-trained weights. Train it "
@@ -89,11 +84,7 @@ def checkpoint_folder(model: str, *, what: str) -> Path:
 
 
 def check_model(name: str) -> None:
-    """Raise if no model can be loaded under a name, as far as that is known without loading it.
-
-    Raises:
-        ModelError: If there is no such folder or model, or the folder holds none.
-    """
+    """Raise if no model can be loaded under a name, as far as that is known without loading it."""
     if name in ARCHITECTURES or name == MULTI_TASK:
         return
     source = Path(resolve(name))

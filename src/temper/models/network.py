@@ -98,11 +98,7 @@ class Network:
         self._tracer: StateTracer | None = None
 
     def use(self, module: nn.Module) -> None:
-        """Run forwards through a wrapper (distributed training) of the model, or the model itself.
-
-        Raises:
-            ModelError: If it wraps another model.
-        """
+        """Run forwards through a distributed wrapper of the model, or the model itself."""
         if unwrap(module) is not self.model:
             raise ModelError("The wrapped module is not a wrapper of this network's model.")
         self.forward_module = module
@@ -112,11 +108,7 @@ class Network:
         return parameters_of(self.model, self.blocks)
 
     def probe(self, batch: Batch) -> None:
-        """Find the embeddings and the dropout sites by one forward of one row; once for a network.
-
-        Raises:
-            ModelError: If not exactly one embedding module is called with the input ids.
-        """
+        """Find the embeddings and the dropout sites by one forward of one row, once."""
         if self._found is not None:
             return
         control = SiteControl(self.model, self.blocks)
@@ -261,11 +253,7 @@ class Network:
         return self._tracer
 
     def cuts(self, batch: Batch) -> BlockCuts:
-        """Return the object that reads attention and cuts tokens; created once.
-
-        Raises:
-            ModelError: If the model gives no attention probabilities.
-        """
+        """Return the object that reads attention and cuts tokens; created once."""
         self.probe(batch)
         if self._cuts is None:
             self.reset()
@@ -281,11 +269,7 @@ class Network:
 
     @property
     def site_keys(self) -> tuple[SiteKey, ...]:
-        """Dropout sites in the order of a forward.
-
-        Raises:
-            ModelError: Before ``probe``.
-        """
+        """Dropout sites in the order of a forward."""
         if self._found is None:
             raise ModelError(
                 "The network's dropout layers are unknown. Call `probe` with a batch first."
@@ -298,11 +282,7 @@ class Network:
         return self._found.module.num_embeddings
 
     def width(self, batch: Batch, *, site: Site = "word") -> int:
-        """Return D at a site: the embedding size, or the blocks' width.
-
-        Raises:
-            ModelError: If ``output`` is asked of a model without repeated blocks.
-        """
+        """Return D at a site: the embedding size, or the blocks' width."""
         self.probe(batch)
         assert self._found is not None
         if site == "word":
@@ -326,10 +306,7 @@ class Network:
     ) -> Tensor:
         """Return which tokens a perturbation may move, [B, T], boolean; never padding.
 
-        Args:
-            batch: B rows.
-            special_tokens: Whether special tokens may.
-            targets: Whether tokens that a language model is to predict may.
+        ``targets`` are the tokens that a language model is to predict.
 
         Raises:
             ModelError: If special tokens are to be spared and none are known.

@@ -41,9 +41,6 @@ def write_onnx(
             ``attention_mask`` B is 1, and the graph reads single texts without padding.
         path: The file. Weights above 2 GB are in a second one next to it, ``NAME.data``.
         states: Whether its outputs are ``states`` (`layer_means`) and ``logits``.
-
-    Raises:
-        ModelError: torch cannot write this network as a graph.
     """
     any_size = {1: torch.export.Dim.DYNAMIC}
     if "attention_mask" in batch:

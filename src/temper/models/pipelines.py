@@ -41,10 +41,6 @@ class TextPipeline:
         pipeline: The result of ``transformers.pipeline("text-classification", ...)``.
         function_to_apply: ``none`` for logits, ``softmax`` for probabilities.
         max_length: Tokens a text is cut to; None takes the tokenizer's longest input.
-
-    Raises:
-        ModelError: It is not such a pipeline, predicts several labels per text, has two classes of
-            the same name, or has no maximum length of a text.
     """
 
     def __init__(

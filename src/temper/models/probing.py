@@ -164,9 +164,6 @@ def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | No
 
     The former implementation is returned for ``switch_back``, None if nothing had to change. For
     the error, ``purpose`` is the subject of a sentence and ``instead`` is advice.
-
-    Raises:
-        ModelError: If it cannot be switched.
     """
     current, inner = implementation(model), innermost(model)
     if current in PLAIN:

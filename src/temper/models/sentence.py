@@ -36,9 +36,6 @@ class SentenceEncoder(PretrainedReader):
         max_length: Tokens a text is cut to, >= 1; 256 is what MiniLM's sentence encoder reads.
         batch_size: Texts of a forward pass, >= 1.
 
-    Raises:
-        ModelError: The model is an encoder with a decoder, or a number is below its bound.
-
     References:
         Reimers & Gurevych 2019, Sentence-BERT, section 3 (MEAN pooling).
     """
@@ -64,9 +61,6 @@ class SentenceEncoder(PretrainedReader):
         """Embed n texts, equal ones once; the result [n, D] has rows of length 1.
 
         ``mean over the row's real tokens of h_t``, special tokens included, divided by its length.
-
-        Raises:
-            ModelError: A text gives no token, or its embedding is not finite or 0.
         """
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         if not distinct:
@@ -89,11 +83,7 @@ class SentenceEncoder(PretrainedReader):
         return result[[distinct[text] for text in texts]]
 
     def similarity(self, texts: Sequence[str], others: Sequence[str]) -> FloatArray:
-        """Return the cosine of each text and its other, [n], in [-1, 1].
-
-        Raises:
-            ModelError: They differ in number, or a text cannot be embedded.
-        """
+        """Return the cosine of each text and its other, [n], in [-1, 1]."""
         if len(texts) != len(others):
             raise ModelError(f"{len(texts)} texts cannot be compared with {len(others)} others.")
         both = self.embeddings([*texts, *others])

@@ -52,11 +52,7 @@ class Shards:
 
     @classmethod
     def of(cls, model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> Shards:
-        """Return the shards of a model with some trainable parameters.
-
-        Raises:
-            ModelError: If it is sharded by something else than rows over one group of processes.
-        """
+        """Return the shards of a model with some trainable parameters."""
         if not sharded_modules(model):
             return cls()
         from torch.distributed.tensor import DTensor, Shard

@@ -89,12 +89,7 @@ class DropoutSite(nn.Dropout):
 
 
 class SiteControl:
-    """Controls the dropout sites of one network by the plan of the current forward.
-
-    Args:
-        model: The network whose dropout layers become sites.
-        blocks: Blocks, whose outputs become sites if no dropout layer is called on hidden states.
-    """
+    """Controls the dropout sites of one network by the plan of the current forward."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
         self.context = SiteContext()

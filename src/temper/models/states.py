@@ -65,9 +65,6 @@ class Trace:
         The position is found by the gradient: the logits depend on the last block's output there.
         It is [CLS] for BERT, the last real token for decoders with padding on either side, and the
         mean over the tokens for a head that pools them.
-
-        Raises:
-            ModelError: If the model has no blocks, or the logits do not depend on the last one.
         """
         if not self.states or self.logits is None:
             raise ModelError(
@@ -94,9 +91,6 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
     Returns:
         [B, T], for texts in windows [B, W * T]: equal fractions over the positions that are read,
         summing to 1 in each row.
-
-    Raises:
-        ModelError: If the logits of a row depend on no position.
     """
     # Different weights, so that no two classes cancel (for example in a softmax head).
     cotangent = torch.linspace(1.0, 2.0, logits.shape[-1], device=logits.device).to(logits.dtype)
@@ -336,9 +330,6 @@ def layer_means(output: Any, mask: Tensor) -> Tensor:
     the kind of a text; the last ones lose that in favor of the classes. An encoder-decoder's are
     those of the encoder. ``mask`` [B, T] is true at real tokens; choices of a row follow each
     other, [B, N * T].
-
-    Raises:
-        ModelError: It has no hidden states, or layers of different shapes.
     """
     layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
     if not layers:

@@ -49,11 +49,7 @@ def set_windows(model: nn.Module, windows: Windows | None, *, max_length: int = 
 
 
 def windows_of(model: nn.Module) -> TextWindows | None:
-    """Return the windows in a model's config; None if it has none.
-
-    Raises:
-        ModelError: The config is damaged.
-    """
+    """Return the windows in a model's config; None if it has none."""
     given = getattr(getattr(innermost(unwrap(model)), "config", None), SETTING, None)
     if given is None:
         return None

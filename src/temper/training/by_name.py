@@ -23,10 +23,6 @@ def from_name(
     ``train_dataset`` and ``eval_dataset`` have a text and a label column, as in `temper.train`. The
     result is the model, its usual learning rate, and the settings with encoded rows, their collator
     and the tokenizer.
-
-    Raises:
-        SettingError: ``train_dataset`` is missing, or a tokenizer or collator is given.
-        TemperError: The data or the model cannot be loaded.
     """
     given = [key for key in ("processing_class", "data_collator") if settings.get(key) is not None]
     if given or settings.get("train_dataset") is None:

@@ -47,11 +47,7 @@ def write_state(state: Any, folder: Path | str, *, name: str) -> None:
 
 
 def read_state(folder: Path | str, *, name: str) -> Any:
-    """Read a file of ``write_state``, with tensors on the CPU.
-
-    Raises:
-        CheckpointError: If a file is missing or damaged.
-    """
+    """Read a file of ``write_state``, with tensors on the CPU."""
     path = Path(folder, f"{name}.json")
     stored = path.with_suffix(".safetensors")
     skeleton = _read_json(path)
@@ -139,9 +135,6 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
     """Check that a checkpoint is complete before any of it is loaded.
 
     ``states`` are the names of the files that ``write_state`` wrote.
-
-    Raises:
-        CheckpointError: If a file is missing or damaged; it names the file.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -159,11 +152,7 @@ def rank_in(folder: Path | str, rank: int) -> int:
 
 
 def check_sums(folder: Path) -> None:
-    """Raise if the files of a folder are not those that `put_in_place` wrote.
-
-    Raises:
-        CheckpointError: A file is missing or damaged; names the files.
-    """
+    """Raise a `CheckpointError` if files of a folder are not as `put_in_place` wrote them."""
     written = _read_json(folder / CHECKSUMS)
     with _whole(folder / CHECKSUMS):
         faults = disagreements(folder, written["sha256"])
@@ -172,11 +161,7 @@ def check_sums(folder: Path) -> None:
 
 
 def load_part(part: Any, folder: Path | str, *, name: str) -> None:
-    """Load a file of ``write_state`` into an optimizer, a scheduler or a stepper.
-
-    Raises:
-        CheckpointError: If the file is damaged, or was written for another one.
-    """
+    """Load a file of ``write_state`` into an optimizer, a scheduler or a stepper."""
     saved = read_state(folder, name=name)
     try:
         part.load_state_dict(saved)

@@ -261,12 +261,7 @@ def _check_tasks(trainer: Any, rows: TaskRows) -> None:
 
 
 def check_head(method: Method, kinds: Mapping[str, str]) -> None:
-    """Raise if a method cannot train on the labels, whose kinds are given by a name for errors.
-
-    Raises:
-        SettingError: If the method does not support one of them; the same error as that of the
-            loss on the first batch.
-    """
+    """Raise if a method cannot train on the labels, whose kinds are given by a name for errors."""
     faults = Faults()
     for name, kind in kinds.items():
         try:
@@ -321,11 +316,7 @@ def check_resumable(dataset: Any, *, epoch: float) -> None:
 
 
 def check_gradient_norm(norm: float | Tensor, step: Step) -> None:
-    """Stop at a gradient that is not finite, before it reaches weights and checkpoints.
-
-    Raises:
-        NonFiniteError: If it is NaN or infinite; its term is ``gradient`` and it knows no rows.
-    """
+    """Stop at a gradient that is not finite, before it reaches weights and checkpoints."""
     if not math.isfinite(norm):
         raise NonFiniteError(
             f"The gradient's norm is {float(norm)} at step {step.number}, though every loss is "

@@ -84,9 +84,6 @@ class RunConfig(BaseModel):
     def of(cls, tree: Mapping[str, Any]) -> Self:
         """Check nested settings and fill in defaults.
 
-        Args:
-            tree: ``{"model": ..., "seed": ..., "data": {...}, "method": {...}, "train": {...}}``.
-
         Raises:
             SettingError: If anything is wrong, with all faults at once.
         """
@@ -249,12 +246,7 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
 
 
 def checked_method(table: Any) -> Tree:
-    """Check the table ``method``, its ``name`` and settings, and fill in defaults.
-
-    Raises:
-        SettingError: If anything is wrong; it lists every fault.
-        CompositionError: If the methods do not compose.
-    """
+    """Check the table ``method``, its ``name`` and settings, and fill in defaults."""
     if not isinstance(table, Mapping):
         raise SettingError(
             f"`method` must be a table with a `name`, got {table!r}. Write `method.name=NAME`."
@@ -326,11 +318,7 @@ def _own_training(model: object) -> Mapping[str, Any]:
 
 
 def settings_class(model: object) -> type[ArchitectureSettings]:
-    """Return the class of a network's settings.
-
-    Raises:
-        SettingError: If the model is not trained from scratch, so that it has no such settings.
-    """
+    """Return the class of a network's settings."""
     if not is_scratch(model):
         raise SettingError(
             f"`architecture` describes a network that is trained from scratch "

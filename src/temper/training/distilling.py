@@ -46,9 +46,6 @@ def teacher_logits(
     matched by name. Each folder keeps the answers by the rows' hashes, so no model is asked for a
     row twice. For a regression (no ``labels``) the result is the mean of the values, [n, 1]. It is
     in fp32 on the CPU.
-
-    Raises:
-        ModelError: If a model cannot be loaded or has other classes than the student.
     """
     total: FloatArray | float = 0.0
     for folder in folders:

@@ -59,11 +59,7 @@ class RowKeeper:
         self.collator = collator
 
     def __call__(self, items: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-        """Collate the items without their numbers, and add the numbers.
-
-        Raises:
-            DataError: An item has no token ids, or a label that is not a number.
-        """
+        """Collate the items without their numbers, and add the numbers."""
         numbers = torch.tensor([number for number, _ in items])
         try:
             batch = self.collator([item for _, item in items])
@@ -122,9 +118,6 @@ def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
 
 class TaskRows(ConcatDataset[Any]):
     """The rows of several tasks, one task after the other, in the order of the model's tasks.
-
-    Raises:
-        SettingError: If there are no tasks, or one has no rows or is a stream.
 
     Example:
         >>> rows = TaskRows({"rte": ["a", "b"], "cola": ["c"]})

@@ -69,11 +69,7 @@ class MultiTaskConfig:
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
-        """Check nested settings, those of `RunConfig.of` with ``tasks``, and fill in defaults.
-
-        Raises:
-            SettingError: If anything is wrong, with all faults at once.
-        """
+        """Check nested settings, those of `RunConfig.of` with ``tasks``, and fill in defaults."""
         indices = (*PLACES, "tasks")
         result = Faults(unknown("setting", name, indices) for name in tree if name not in indices)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})

@@ -35,11 +35,8 @@ class Prepared:
     """A run before its first step.
 
     Args:
-        model: The classifier, its head freshly drawn from the seed.
-        rows: The encoded training rows.
         class_weights: Weight of each class, None if all are equal.
         unlabeled: The encoded unlabeled rows, None if the method trains on none.
-        notices: Notes about the model.
         scored: The rows that are scored after each epoch.
         selection: The rows that choose the epoch whose weights are kept; None if none does.
     """
@@ -112,10 +109,6 @@ def make_network(
 
     A regression has no ``labels``. The result is (model, tokenizer, notices); a new head (requested
     by ``new_head``, or if the checkpoint's does not fit) or network is drawn from the seed.
-
-    Raises:
-        ModelError: Nothing whole can be loaded, or its head does not fit.
-        DataError: The texts give no vocabulary, or the word vectors cannot be read.
     """
     if rows.kind in HEADED:
         if config.architecture is not None:
@@ -254,11 +247,6 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
     Labels without names get the names of the checkpoint's head. Classes that only the head has are
     added after the data's, so that the head keeps them. Labels are matched by name; if that fails,
     `load_classifier` raises an error.
-
-    Raises:
-        SettingError: A setting renames the classes of a head, and there is none.
-        ModelError: The names do not fit the checkpoint's head.
-        DataError: The labels do not fit the names.
     """
     train, given = splits.train, config.train.given_names
     from_scratch = config.architecture is not None
@@ -337,9 +325,6 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
 
     The result has one weight per class. ``balanced`` is rows / (classes * rows of the class); for
     several labels per text, the rows without a label over those with it, 1 if there are none.
-
-    Raises:
-        SettingError: For a regression, and for another number of weights than classes.
     """
     if setting is None:
         return None

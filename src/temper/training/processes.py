@@ -154,11 +154,7 @@ def end(code: int) -> None:
 
 @cache
 def joined() -> Processes:
-    """Join the other processes that a launcher started; do nothing in a single process.
-
-    Raises:
-        SettingError: If the launcher's environment variables are missing.
-    """
+    """Join the other processes that a launcher started; do nothing in a single process."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Processes()
     missing = [name for name in LAUNCHED if name not in os.environ]

@@ -137,9 +137,6 @@ class ScoredSet:
 
     Args:
         name: ``dev``, or ``selection`` for the rows that choose the epoch.
-        metric: The task's own score.
-        rows: The encoded rows, with labels.
-        kind: Kind of the labels.
         names: Names of the tags, if words have tags.
         task: Name of the task, if the model has several.
     """
@@ -241,9 +238,6 @@ def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Exam
     order of the file does not matter, equal texts stay together, and every class is left something
     to train on.
 
-    Raises:
-        SettingError: There are too few rows for both.
-
     Example:
         >>> toy = Examples("toy", list("abcdef"), labels=[0, 1] * 3, kind="classification")
         >>> [len(part) for part in carve(toy, 0.34, seed=0)]
@@ -302,11 +296,7 @@ class EpochScores(Listener):
         return best
 
     def resume(self, step: int) -> None:
-        """Read the scores of the part of the run before a stop, until a step.
-
-        Raises:
-            CheckpointError: The weights of the best epoch are not there.
-        """
+        """Read the scores of the part of the run before a stop, until a step."""
         labels = [each.label for each in self.sets]
         logs = self.folder.logs() if labels else []
         self.entries = [log for log in logs if all(label in log for label in labels)]

@@ -186,12 +186,7 @@ class ActiveRun:
         return self.config
 
     def go(self, *, resume: bool) -> None:
-        """Train; the folder then has a finished run, a stopped one, or nothing.
-
-        Raises:
-            LockedError: Another process writes the folder.
-            WriteError: A file cannot be written.
-        """
+        """Train; the folder then has a finished run, a stopped one, or nothing."""
         with ExitStack() as held:
             is_new, result = False, None
             with self.processes.together():
@@ -433,9 +428,6 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
 
     ``out`` is the folder of the checkpoints; the seed is that of weights, data order and every
     draw.
-
-    Raises:
-        SettingError: If the device is not there, or cannot train at the precision.
     """
     device = settings.device
     if device.startswith("cuda:") and device != "cuda:0":

@@ -213,11 +213,7 @@ class Stepper:
         return {**self.log.means(), **self.diagnostics()}
 
     def begin_step(self, step: Step) -> None:
-        """Run the rule's hook before a step's first pass.
-
-        Raises:
-            SettingError: If the rule needs the number of steps and it is unknown.
-        """
+        """Run the rule's hook before a step's first pass."""
         self.params.refresh(self.network.model)
         self._begin()
         if self.begins_training(step):
@@ -260,9 +256,6 @@ class Stepper:
         """Let the rule compute the step's gradient again, for example at other weights.
 
         ``repeat`` runs the passes of all micro-batches again, with the same draws.
-
-        Raises:
-            NonFiniteError: If a loss of the first passes is NaN or infinite.
         """
         if not self.recomputes:
             return

@@ -162,9 +162,6 @@ def tracked(
     """Open a run in its trackers of ``train.report_to`` inside this context, or continue it there.
 
     ``notice`` receives a tracker that fails once it is open.
-
-    Raises:
-        SettingError: A tracker cannot be opened, for example without a login.
     """
     file = run.folder / TRACKED
     known: dict[str, str] = read_json(file) if file.exists() else {}

@@ -337,12 +337,7 @@ class RobustTrainer(Trainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> Any:
-        """Make the scheduler as ``Trainer`` does, of each training that the method cuts a run into.
-
-        Raises:
-            SettingError: If there are several, and the scheduler was given or is of a kind that
-                cannot begin again.
-        """
+        """Make the scheduler as ``Trainer`` does, for each training of a method with several."""
         starts = [0, *first_steps_of(self.method.rule, num_training_steps)]
         given = self.lr_scheduler is not None
         scheduler = super().create_scheduler(-(-num_training_steps // len(starts)), optimizer)
@@ -546,11 +541,7 @@ def times_as_long(args: Any, trainings: int) -> Any:
 
 
 def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:
-    """Make a scheduler, made for one training, repeat its schedule from each of several steps on.
-
-    Raises:
-        SettingError: A user made it, or its rate is not a function of the step.
-    """
+    """Make a scheduler for one training repeat its schedule from each of several steps on."""
     if given or not isinstance(scheduler, LambdaLR):
         came = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
         raise SettingError(

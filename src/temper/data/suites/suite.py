@@ -79,7 +79,6 @@ class Suite(BaseModel):
 
     Args:
         name: The suite's name: that of its file.
-        summary: One line for lists.
         labels: The task's labels by index, for sets that do not name theirs.
         merge: How three NLI classes are merged for a set with two (``evaluate.merge``); None
             leaves the setting unchanged.
@@ -137,11 +136,7 @@ def suite_names() -> tuple[str, ...]:
 
 
 def read_suite(name: str) -> Suite:
-    """Read one of `suite_names`, or a file ``NAME.toml``.
-
-    Raises:
-        SettingError: There is no such suite, or its file is wrong; all faults at once.
-    """
+    """Read one of `suite_names`, or a file ``NAME.toml``."""
     path = Path(name).expanduser()
     if path.suffix != ".toml":
         if name not in suite_names():
@@ -214,11 +209,7 @@ class FoundSuite:
 
 
 def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
-    """Find the sets of a suite under a folder; nothing is read.
-
-    Raises:
-        SettingError: The root is not a folder, or has none of the sets.
-    """
+    """Find the sets of a suite under a folder; nothing is read."""
     folder = Path(root).expanduser().resolve()
     if not folder.is_dir():
         raise SettingError(
@@ -257,9 +248,6 @@ def load_set(
 
     ``labels`` are the task's by index, for a set that does not name its own; None for anomalies,
     whose labels are not read.
-
-    Raises:
-        DataError: The set cannot be read, or does not fit its entry in the suite.
     """
     entry = found.entry
     parts = {

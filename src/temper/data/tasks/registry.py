@@ -30,7 +30,6 @@ class Task:
         name: Short name, in lower case letters, digits and ``_``.
         hub: Id on the Hugging Face Hub, ``ID:CONFIG`` if it has configurations.
         metrics: Its scores; the first is the primary metric.
-        kind: Kind of its labels.
         pair: Whether a row has two texts.
         labels: Its classes by index; None for a regression, or if unknown.
         codes: Names of the same classes in its published files, by index, if they differ.
@@ -109,9 +108,6 @@ def task_source(name: str, root: Path | str | None) -> str:
 
     The folder has the name of the task in any case and with any punctuation: ``SST-2``, ``sst2``,
     ``tnews_public``.
-
-    Raises:
-        SettingError: If there is no such task, or none or several such folders.
 
     Example:
         >>> task_source("rte", None)

@@ -43,9 +43,6 @@ class TaskCopy:
 
         MNLI's dev is both of its dev sets, which are the groups of the rows. Notices report missing
         rows.
-
-        Raises:
-            DataError: If a split is missing, has hidden labels, or other labels than the task.
         """
         train_split = self.train_split()
         train = self.read(train_split, "train")
@@ -69,11 +66,7 @@ class TaskCopy:
         return Splits(train, dev, test, (self.no_dev(),) if at_test else ())
 
     def dev(self) -> Examples:
-        """Read the evaluation set, ``dev``; the copy needs no train rows.
-
-        Raises:
-            DataError: If there is no such split, or its labels are hidden.
-        """
+        """Read the evaluation set, ``dev``; the copy needs no train rows."""
         splits = self.dev_splits(None)
         if not splits:
             raise DataError(

@@ -61,9 +61,6 @@ def make_tokenizer(
         min_frequency: How often a word must come to be known, >= 1; others are ``[UNK]``.
         max_length: Longest row in tokens.
 
-    Raises:
-        DataError: No word comes often enough.
-
     Example:
         >>> tokenizer = make_tokenizer(["A film! A good film."], min_frequency=1)
         >>> tokenizer.convert_ids_to_tokens(tokenizer("a Good bore")["input_ids"])
@@ -158,10 +155,6 @@ def build_classifier(
         settings: Its settings; None: the defaults.
         max_length: Maximum number of tokens per row.
         seed: Seed of the weights: equal seeds and texts give equal networks.
-
-    Raises:
-        ModelError: There is no such network.
-        DataError: The texts give no vocabulary, or the word vectors cannot be read.
 
     Example:
         >>> built = build_classifier("text_cnn", ["good", "good film", "film"], labels=["-", "+"])

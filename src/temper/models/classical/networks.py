@@ -237,13 +237,7 @@ class AttentionPooling(nn.Module):
 
 
 class ConvolutionBank(nn.Module):
-    """Parallel convolutions of several widths: ``relu(w * x[t-l : t+r] + b)`` (Kim 2014, Eq. 2).
-
-    Args:
-        size: D, width of the input.
-        windows: Widths in words.
-        filters: Filters of each width.
-    """
+    """Parallel convolutions of several widths: ``relu(w * x[t-l : t+r] + b)`` (Kim 2014, Eq. 2)."""
 
     def __init__(self, size: int, windows: tuple[int, ...], filters: int) -> None:
         super().__init__()

@@ -17,9 +17,6 @@ def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int
     A line is a word and its numbers with spaces between (GloVe). A first line of two whole numbers,
     the number of words and the width, is skipped (word2vec, fastText). If a word occurs twice, the
     first vector counts.
-
-    Raises:
-        DataError: The file cannot be read, or a line has another form; it names the line.
     """
     result: dict[int, list[float]] = {}
     try:
