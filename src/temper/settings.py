@@ -61,9 +61,6 @@ def read_toml(path: Path) -> Tree:
 def parse_value(text: str) -> Any:
     """Read the right-hand side of ``KEY=VALUE`` as a TOML value; a bare word is a string.
 
-    Raises:
-        SettingError: If the text opens a quote, list or table and does not close it well.
-
     Example:
         >>> parse_value("0.1"), parse_value("[1, 2]"), parse_value("linear"), parse_value("true")
         (0.1, [1, 2], 'linear', True)

@@ -32,10 +32,8 @@ POOLS: tuple[Pool, ...] = ("mean", "max")
 class Windows:
     """How a text that is longer than the model reads is split into windows.
 
-    Args:
-        stride: Tokens that neighboring windows share, >= 0.
-        pool: How the logits of a text's windows are pooled: ``mean`` or ``max``.
-        max_windows: Maximum number of windows of a text, >= 1; the rest is cut.
+    Neighboring windows share ``stride`` >= 0 tokens. Text after ``max_windows`` >= 1 is cut.
+    ``pool`` is how the logits of the windows are pooled.
     """
 
     stride: int

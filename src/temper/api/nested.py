@@ -178,9 +178,6 @@ def task_settings(
     ``root`` holds the folders of tasks; None takes ``TEMPER_DATA``, and the Hub if that is not
     set. The sets of a ``suite`` are under it too.
 
-    Raises:
-        SettingError: The task is unknown, its data are not under the root, or the root is not read.
-
     Example:
         >>> task_settings(None, "reviews.csv", None)
         {'source': 'reviews.csv'}
@@ -206,9 +203,6 @@ def tasks_settings(
 
     ``named`` has texts ``NAME`` or ``NAME=PATH``, or maps names to data or to settings; ``root`` is
     that of `task_settings`.
-
-    Raises:
-        SettingError: A name occurs twice or has no data.
 
     Example:
         >>> tasks_settings(["reviews=a.csv", "rte=data/RTE"])

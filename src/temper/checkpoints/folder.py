@@ -190,13 +190,9 @@ def held_folder(path: Path) -> Iterator[bool]:
 
 
 def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = "--out") -> None:
-    """Raise if a folder to write to has other content.
+    """Raise if a folder to write to, which need not exist, has other content or is not one.
 
-    Args:
-        out: It need not exist.
-        what: Name for messages.
-        held: Returns whether the folder holds such a thing already.
-        option: Its option, for the message.
+    ``held`` returns whether it has content of this kind (``what``) already.
 
     Raises:
         CheckpointError: If it is a file, or has other content.
@@ -300,11 +296,7 @@ def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> st
 def is_finished(
     folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
 ) -> bool:
-    """Return whether a folder has this finished run, and raise if it has another run.
-
-    Raises:
-        CheckpointError: If the keys differ; names the settings.
-    """
+    """Return whether a folder has this finished run, and raise if it has another run."""
     if found is None:
         return False
     if found.get("key") == key:

@@ -29,10 +29,7 @@ class Scaffold:
     """The files of a new plug-in.
 
     Args:
-        noun: Name for messages.
-        package: Package that its file belongs to in a clone.
-        tests: Folder of its test in a clone.
-        cards: Folder of its card in a clone.
+        package, tests, cards: Where its file, its test and its card belong in a clone.
         known: Returns the existing names.
         attribute: Maps its name to the object that its file defines.
         tested: Further names that the test imports.

@@ -80,11 +80,7 @@ class Cluster:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """Yield the module ``ray``, connected inside this context unless it is connected already.
-
-        Raises:
-            SettingError: As `check`; Ray cannot connect; or no machine has enough for a run.
-        """
+        """Yield the module ``ray``, connected inside this context unless it already is."""
         self.check()
         ray = load_ray()
         is_new = not ray.is_initialized()

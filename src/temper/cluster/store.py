@@ -46,13 +46,8 @@ class Store:
     known: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def check(self) -> None:
-        """Write, read, list and remove a small file, before any work.
-
-        Raises:
-            SettingError: The package for such stores is not installed.
-            WriteError: The store refuses.
-            CheckpointError: The store has other content than a study.
-        """
+        """Check, before any work, that a store can be written to and has no other content."""
+        # Every operation that a study needs is tried on a small file.
         name = f".temper-{uuid4().hex}"
         with self._opened() as (remote, root):
             remote.pipe_file(f"{root}/{name}", name.encode())

@@ -33,13 +33,9 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class Pushed:
-    """A run in a repository of the Hub.
+    """A run in a repository of the Hub: its address, that of the commit, and paths in it.
 
-    Args:
-        url: The repository's address.
-        commit: The commit's address.
-        files: Paths in the repository.
-        kept: Files of the folder that stayed here.
+    ``kept`` files of the folder were not uploaded.
     """
 
     url: str

@@ -23,11 +23,7 @@ LEAST_TOKEN = 16
 
 
 def token_of_environment() -> str | None:
-    """Return the token that requests must bear, None if none is set.
-
-    Raises:
-        SettingError: It is too short, or cannot be sent in a header.
-    """
+    """Return the token that requests must bear, None if none is set."""
     token = os.environ.get(TOKEN, "")
     if not token:
         return None
@@ -107,12 +103,7 @@ def server_of(service: Service) -> uvicorn.Server:
 
 
 def serve(service: Service, bound: socket.socket, *, stopped: Callable[[Service], None]) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, and then those that were accepted.
-
-    Raises:
-        Terminated: It was stopped by SIGTERM.
-        KeyboardInterrupt: It was stopped by Ctrl-C.
-    """
+    """Answer requests until SIGTERM or Ctrl-C, and then those that were accepted."""
     try:
         server_of(service).run(sockets=[bound])
     finally:

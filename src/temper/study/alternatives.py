@@ -92,9 +92,6 @@ def fit_alternative(
 
     ``run`` is plain fine-tuning with the given settings: model, maximum length, device, and
     training steps of an encoder. The seed is for the pairs and for the folds.
-
-    Raises:
-        ModelError: If the model cannot be loaded or is not an encoder.
     """
     names, length = label_names(rows), run.data.max_length
     predictor = frozen_predictor(
@@ -126,11 +123,7 @@ def fit_alternative(
 def frozen_predictor(
     model: str, *, classes: Sequence[str], max_length: int, device: str, seed: int = 0
 ) -> ClassifierPredictor:
-    """Load an encoder with a new linear layer, seeded; `embeddings` reads its embeddings.
-
-    Raises:
-        ModelError: If the model cannot be loaded or is not an encoder.
-    """
+    """Load an encoder with a new linear layer, seeded; `embeddings` reads its embeddings."""
     # The head is fitted later, so that of the checkpoint is ignored.
     classifier, tokenizer = load_classifier(model, labels=classes, device=device, new_head=True)
     with seeded(seed):

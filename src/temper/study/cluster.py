@@ -63,10 +63,6 @@ def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Clu
 
     For a URL, the folder is a temporary copy of the store without weights. Changes are written to
     the store before runs begin and at the end.
-
-    Raises:
-        SettingError: If a URL is given without a cluster, or its scheme is unknown.
-        WriteError: If the store cannot be written to.
     """
     if not is_url(out):
         # Other machines need the absolute path.
@@ -91,15 +87,7 @@ def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Clu
 def on_cluster(
     work: Work, cluster: Cluster, *, progress: Progress
 ) -> Iterator[tuple[GridCell, float | None]]:
-    """Do all runs of a study on a cluster.
-
-    Yields:
-        Finished runs with the median seconds of a step, in order of completion.
-
-    Raises:
-        SettingError: If no machine has the resources of a run.
-        TemperError: The first error of a run.
-    """
+    """Do all runs of a study on a cluster; yield finished ones with a step's median seconds."""
     jobs = [Job(work.folder, cell) for cell in work.folder.config.order()]
     with cluster.connection(), closing(do_runs(jobs, cluster, progress)) as done:
         for job, seconds in done:
@@ -109,11 +97,7 @@ def on_cluster(
 def do_runs(
     jobs: Sequence[Job], cluster: Cluster, progress: Progress
 ) -> Generator[tuple[Job, float | None]]:
-    """Do runs on a connected cluster; yield each finished run with the seconds of a step.
-
-    Raises:
-        TemperError: The first error of a run, or if a run was lost too often with its machine.
-    """
+    """Do runs on a connected cluster; yield each finished run with the seconds of a step."""
     ray, store, task = load_ray(), cluster.store, cluster.task(_do_run)
     if store is not None:
         store.push()

@@ -71,8 +71,6 @@ class Candidate:
     """A way to a classifier.
 
     Args:
-        name: Short name.
-        method: Name of the method.
         rate: Factor of the learning rate that is usual for the model; 0 keeps the classifier of
             ``start``.
         length: Factor of `epochs_for`; None is the default number of epochs.
@@ -247,17 +245,9 @@ def calibrated(labels: IntegerArray, logs: FloatArray) -> FloatArray:
 
 
 class Search:
-    """Train candidates on folds within a time limit.
+    """Train candidates on folds within a time limit, in seconds, for search and final training.
 
-    Args:
-        base: Nested settings of all runs, without ``model``.
-        rows: The training rows.
-        models: Models to choose from.
-        seconds: Time for the search and for the training on all rows.
-        progress: Receives steps and notices.
-
-    Raises:
-        DataError: There are too few rows.
+    ``base`` are the nested settings of all runs, without ``model``.
     """
 
     def __init__(

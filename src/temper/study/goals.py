@@ -38,9 +38,6 @@ LEAST_ERROR: Final = 0.01
 def goal_weights(goal: str) -> dict[str, float]:
     """Parse ``--goal``: a name of `GOALS`, or weights; the weights of the result add up to 1.
 
-    Raises:
-        SettingError: If a name is unknown, or a weight is not a positive number.
-
     Example:
         >>> goal_weights("accuracy=3,calibration=1")
         {'accuracy': 0.75, 'calibration': 0.25}
@@ -85,9 +82,6 @@ def part_scores(evaluation: Path, parts: Collection[str]) -> dict[str, float]:
     scaling if possible. Robustness is the mean accuracy under PGD on embeddings and under random
     tokens. The Brier score is proper: unlike ECE, predicting the class frequencies does not
     optimize it.
-
-    Raises:
-        DataError: If a score is undefined on these rows.
     """
     content = read_json(evaluation / "scores.json")
     metric = content["task"]["metric"]

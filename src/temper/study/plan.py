@@ -105,8 +105,6 @@ class StudyConfig:
             ``architecture`` for a network trained from scratch.
         columns: The columns; the first is the reference of every difference.
         seeds: The seeds; runs of one seed share data order and head initialization.
-        evaluate: Settings of the evaluation on every run.
-        sets: Additional datasets that every run is evaluated on.
         runs: The checked settings of every run, by column name and seed.
     """
 
@@ -203,9 +201,6 @@ def columns_of(
         chosen: Methods, or compositions of some: names, or settings of the methods' own classes.
         variants: Texts for `Column.parse`, or tables of settings by name, each with a ``method``.
         recipes: Names of recipes.
-
-    Raises:
-        SettingError: If a method is unknown or a variant is invalid; lists all faults.
     """
     columns, faults = [_column(method) for method in chosen], Faults()
     for name in recipes:

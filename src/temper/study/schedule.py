@@ -133,10 +133,6 @@ def run_study(
         detect: Difference in points to detect, if any.
         splits: The data of the plan, if it is loaded already.
         progress: Receives runs, steps and evaluations.
-
-    Raises:
-        TemperError: If data, model or a method does not fit, the folder has other content, or a
-            loss is not finite.
     """
     check_workers(workers)
     if cluster is not None and workers > 1:

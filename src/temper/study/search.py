@@ -58,11 +58,7 @@ LEAST_ROWS: Final = 50
 
 
 def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
-    """Split validation folds, as ``dev``, from the training rows.
-
-    Raises:
-        DataError: If there are too few rows, or a fold contains a reported row.
-    """
+    """Split validation folds, as ``dev``, from the training rows."""
     if len(splits.train) < LEAST_ROWS:
         raise DataError(
             f"The search needs at least {LEAST_ROWS} training rows for its validation folds, got "
@@ -120,12 +116,9 @@ class Request:
     Args:
         base: Nested settings of all runs: ``model``, ``data``, ``train``, ``architecture``, and
             ``evaluate`` of the final comparison.
-        sets: Additional datasets of the final comparison.
         recipes: Recipes by name, plain fine-tuning first.
         named: Whether the user named the recipes; then one that does not fit is an error.
         goal: The goal, unparsed.
-        budget: The budget.
-        seeds: Seeds of the final comparison.
         models: Models to compare on the validation folds first; empty for the model of ``base``.
         cluster: The Ray cluster; None for this process.
         used: Cost of comparing models, in units of the budget.
@@ -275,9 +268,6 @@ class Search:
         """Return the parts of the search that fit into the budget.
 
         ``trial`` is the measured seconds of a plain fine-tuning's trial; None for a budget in runs.
-
-        Raises:
-            SettingError: If it is too small; the message has the minimum.
         """
         budget, left, run = self.request.budget, self.request.left, 1.0
         if trial is None:
@@ -318,10 +308,6 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
 
     Returns:
         The candidates that finished all folds, best first, and the allowed parts of the search.
-
-    Raises:
-        SettingError: If the budget is too small.
-        TemperError: If a run fails.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(

@@ -47,21 +47,13 @@ def check_workers(workers: int) -> None:
 def side_by_side(
     work: Work, *, workers: int, progress: Progress
 ) -> Iterator[tuple[GridCell, float | None]]:
-    """Do all runs of a study in several processes.
+    """Do all runs of a study in several processes (at least 2, at most one for each run).
 
     Threads and GPUs are divided between the workers. Warnings of other libraries are not shown. A
     script must call this under ``if __name__ == "__main__"``, because each worker imports it.
 
-    Args:
-        work: The study.
-        workers: Number of processes, at least 2; no more than there are runs are started.
-        progress: Receives active runs, the sum of their steps, and notices.
-
     Yields:
         Finished runs with the median seconds of a step, in order of completion.
-
-    Raises:
-        TemperError: The first error of a run.
     """
     order = work.folder.config.order()
     workers = min(workers, len(order))

@@ -96,18 +96,10 @@ def out_of_fold(
     folds: int = 5,
     progress: Progress | None = None,
 ) -> OutOfFold:
-    """Predict each row by models that were trained on the other folds only.
+    """Predict each row by models that were trained on the other folds (>= 2) only.
 
-    Args:
-        config: Training settings of each model; its seed is also used for the folds.
-        rows: Rows with class labels; equal texts are in one fold.
-        embedder: Encoder of the frozen embeddings; None uses the model.
-        folds: Folds, >= 2.
-        progress: Receives the steps and notices.
-
-    Raises:
-        DataError: If the rows have no classes or are too few.
-        TemperError: If model or method do not fit, or a loss is not finite.
+    Equal texts are in one fold. The seed of the settings is also that of the folds. ``embedder`` is
+    the encoder of the frozen embeddings; None uses the model.
     """
     progress = progress or Progress()
     if rows.kind != "classification" or rows.labels is None:

@@ -32,11 +32,7 @@ _DEV = next(group for group in SAME_SPLIT if group[0] == "dev")
 class TaskCopy:
     """A copy of a task's data, with the settings to read it.
 
-    Args:
-        task: The task.
-        opened: The copy.
-        settings: The splits and columns; ``eval_split`` ``dev`` holds one out from train if the
-            task publishes none.
+    ``eval_split`` ``dev`` holds one out from train if the task publishes none.
     """
 
     task: Task
@@ -44,14 +40,10 @@ class TaskCopy:
     settings: DataSettings
 
     def splits(self) -> Splits | Examples:
-        """Read the splits of a training.
+        """Read train, dev and test; only train if dev is to be held out from it.
 
-        Returns:
-            Train, dev and test; only train if dev is to be held out from it. MNLI's dev is both of
-            its dev sets, which are the groups of the rows. Notices report missing rows.
-
-        Raises:
-            DataError: If a split is missing, has hidden labels, or other labels than the task.
+        MNLI's dev is both of its dev sets, which are the groups of the rows. Notices report missing
+        rows.
         """
         train_split = self.train_split()
         train = self.read(train_split, "train")
@@ -75,14 +67,7 @@ class TaskCopy:
         return Splits(train, dev, test, (test_as_dev(self.opened),) if at_test else ())
 
     def dev(self) -> Examples:
-        """Read the evaluation set; the copy needs no train rows.
-
-        Returns:
-            The set, named ``dev``.
-
-        Raises:
-            DataError: If there is no such split, or its labels are hidden.
-        """
+        """Read the evaluation set, ``dev``; the copy needs no train rows."""
         splits = self.dev_splits(None)
         if not splits:
             raise DataError(
@@ -97,7 +82,6 @@ class TaskCopy:
         return dev
 
     def train_split(self) -> str:
-        """Name the split to train on."""
         splits = self.opened.splits
         if self.settings.train_split != "train":
             return choose_split(splits, self.settings.train_split, title=self.opened.title)
@@ -240,7 +224,6 @@ class TaskCopy:
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
 
     def check_labels(self, examples: Examples, splits: Sequence[str]) -> None:
-        """Raise if rows have no labels, because they cannot be evaluated."""
         if examples.labels is None:
             raise DataError(
                 f"{self.opened.title}: split {splits[0]!r} of task {self.task.name!r} has no "
