@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from temper.checkpoints.folder import RunFolder, held_folder
+from temper.data.sources import load_splits
 from temper.errors import SettingError
 from temper.evaluation.settings import SetSources
 from temper.files import make_folder
 from temper.progress import Progress
 from temper.settings import override
 from temper.study.plan import Column, StudyConfig
-from temper.study.schedule import Study, finish_study, load_study, step_cost
+from temper.study.schedule import Study, checked_sets, finish_study, step_cost
 from temper.study.work import GridCell, StudyFolder, Work
 from temper.training.multi_task import FOLDER, MultiTaskConfig, tasks_key, train_tasks
 
@@ -135,11 +136,11 @@ def run_multi_task_study(
             loss is not finite.
     """
     progress = progress or Progress()
-    loaded = {name: load_study(plan, progress) for name, plan in config.tasks.items()}
-    splits = {name: rows for name, (rows, _) in loaded.items()}
+    splits = {name: load_splits(plan.data) for name, plan in config.tasks.items()}
     keys = {cell: tasks_key(run, splits) for cell, run in config.runs.items()}
     works, wholes = [], {}
-    for name, (rows, sets) in loaded.items():
+    for name, rows in splits.items():
+        sets = checked_sets(config.tasks[name], rows, progress)
         folder = TaskStudyFolder(Path(out) / name, config.tasks[name], keys, name)
         folder.check()
         works.append(Work(folder, rows, sets))

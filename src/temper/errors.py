@@ -34,13 +34,7 @@ class SettingError(TemperError):
 
 
 class FieldError(SettingError):
-    """Report wrong fields of a method's settings, by the name that a reader gave them.
-
-    Args:
-        error: The error of pydantic.
-        settings: The class that was checked.
-        prefix: Prefix of a field's name in messages.
-    """
+    """Report wrong fields of a method's settings, by the name that a reader gave them."""
 
     def __init__(self, error: ValidationError, settings: type[BaseModel], prefix: str) -> None:
         super().__init__("\n".join(faults(error, settings, prefix)))
@@ -111,14 +105,7 @@ class OtherProcessError(TemperError):
 
 
 class NonFiniteError(TemperError):
-    """Report a NaN or infinite loss with its step, term and row ids.
-
-    Args:
-        message: The whole message.
-        step: Optimizer step (0-based) at which it happened.
-        term: Name of the loss term.
-        rows: Ids of the rows whose loss was not finite.
-    """
+    """Report a NaN or infinite loss with its step (from 0), its term and the ids of its rows."""
 
     def __init__(self, message: str, *, step: int, term: str, rows: list[int]) -> None:
         super().__init__(message)
@@ -134,11 +121,7 @@ class NonFiniteError(TemperError):
 
 @dataclass(frozen=True)
 class Option:
-    """Annotation of a setting's type: the command-line options that set it.
-
-    Args:
-        usage: The options on the command line, for example ``"--model NAME"``.
-    """
+    """Annotation of a setting's type: the options that set it, such as ``--model NAME``."""
 
     usage: str
 
@@ -200,14 +183,6 @@ def shown(text: object) -> str:
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Return the message that a name is unknown, with near matches and the known names.
 
-    Args:
-        kind: The kind of the name, for example ``"method"``.
-        name: The name that came.
-        known: The names that exist.
-
-    Returns:
-        One line of text for an error.
-
     Example:
         >>> unknown("method", "uerg", ["plain", "uegr"])
         "Unknown method 'uerg'. Did you mean 'uegr'? Known: plain, uegr."
@@ -220,14 +195,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the pip command that installs the packages of one of Temper's extras.
-
-    It names the packages, not the extra: Temper is not on a package index, so an extra can only be
-    installed from a clone, and a reader of an error may be anywhere.
-
-    Args:
-        extra: A name of ``project.optional-dependencies``.
-    """
+    """Return the pip command that installs the packages of one of Temper's extras."""
+    # It names the packages: Temper is not on a package index, so its extras cannot be named.
     marked = re.compile(rf"^([^;]+);.*extra == [\"']{re.escape(extra)}[\"']")
     result = (marked.match(each) for each in metadata.requires("temper-lm") or ())
     return "pip install " + " ".join(shlex.quote(each[1].strip()) for each in result if each)
@@ -296,16 +265,7 @@ def perhaps(value: object) -> str:
 
 
 def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> list[str]:
-    """Return each fault of a check of settings in one line.
-
-    Args:
-        error: The error of pydantic.
-        settings: The class that was checked; its fields are the known names.
-        prefix: Prefix of a field's name in messages, for example ``"train."``.
-
-    Returns:
-        One line per wrong field.
-    """
+    """Return one line per wrong field; ``prefix``, such as ``"train."``, precedes its name."""
     lines: dict[str, list[str]] = {}
     for fault in error.errors(include_url=False):
         field, names = _place(fault["loc"], settings)

@@ -34,14 +34,7 @@ NUMBER = re.compile(r"(?:os error |code: )(\d+)")
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn exceptions of a file system or library on a failed write into a `WriteError`.
-
-    Args:
-        path: The written path, for messages.
-
-    Raises:
-        WriteError: The disk is full, read-only or broken, or writing there is not allowed.
-    """
+    """Turn exceptions of a file system or library on a failed write into a `WriteError`."""
     try:
         yield
     except Exception as error:
@@ -50,6 +43,7 @@ def writing(path: Path) -> Iterator[None]:
             match = NUMBER.search(str(error))
             number = int(match[1]) if match else None
         filename = getattr(error, "filename", None)
+        # An error of another file counts only if reading cannot raise it.
         near = Path(os.path.realpath(path)).parent
         elsewhere = filename is not None and near not in Path(os.path.realpath(filename)).parents
         if number not in (FULL if elsewhere else REFUSALS):
@@ -80,18 +74,7 @@ def free_bytes(path: Path) -> int | None:
 
 
 def check_free(path: Path, wanted: int, *, what: str) -> None:
-    """Raise before work if there is not enough disk space for its result.
-
-    A quota is not seen here.
-
-    Args:
-        path: Where it will be written.
-        wanted: Bytes that it takes at the least.
-        what: Its name in messages.
-
-    Raises:
-        WriteError: There is less room.
-    """
+    """Raise `WriteError` before work if fewer than ``wanted`` bytes are free; ignores quotas."""
     free = free_bytes(path)
     if free is not None and free < wanted:
         raise WriteError(
@@ -101,15 +84,7 @@ def check_free(path: Path, wanted: int, *, what: str) -> None:
 
 
 def check_memory(wanted: int, *, what: str) -> None:
-    """Raise before work if it needs more than the free memory.
-
-    Args:
-        wanted: Bytes that it takes at the least.
-        what: Name of the work, for the message.
-
-    Raises:
-        MemoryLimitError: Fewer are free.
-    """
+    """Raise `MemoryLimitError` before work if fewer than ``wanted`` bytes are free."""
     free = memory.free_memory()
     if free is not None and free < wanted:
         raise MemoryLimitError(
@@ -122,13 +97,14 @@ def check_table(path: Path) -> None:
     """Raise before reading if a Parquet file needs more than the free memory.
 
     Raises:
-        MemoryLimitError: Its columns as they were encoded, the least they can take, have no room.
-        OSError, pyarrow.ArrowException: It cannot be read.
+        MemoryLimitError: Fewer bytes are free than its encoded columns have.
+        OSError, pyarrow.ArrowException: The file cannot be read.
     """
     from pyarrow import parquet
 
     metadata = parquet.read_metadata(path)
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    # The size as encoded is the least that the columns can take.
     check_memory(sum(group.total_byte_size for group in groups), what=f"The rows in {path}")
 
 
@@ -146,31 +122,14 @@ def size_in_words(size: int) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a record, a JSON object, under a temporary name, then rename it.
-
-    Its first field is the number of its form; see `check_schema`.
-
-    Returns:
-        The written content.
-
-    Raises:
-        WriteError: The file system refuses.
-    """
+    """Write a record, a JSON object with the number of its schema, atomically, and return it."""
     record = {"schema": SCHEMA, **content}
     write_text(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
     return record
 
 
 def check_schema(path: Path, content: Any) -> None:
-    """Raise if this release does not know the schema of a record.
-
-    Args:
-        path: The file, for the message.
-        content: Its content.
-
-    Raises:
-        CheckpointError: A later release wrote it.
-    """
+    """Raise `CheckpointError` if this release does not know the schema of a record."""
     result = content.get("schema", SCHEMA) if isinstance(content, Mapping) else SCHEMA
     if result != SCHEMA:
         raise CheckpointError(
@@ -180,12 +139,7 @@ def check_schema(path: Path, content: Any) -> None:
 
 
 def asset(package: str, name: str) -> str:
-    """Return the text of a file in the folder ``assets`` of a package.
-
-    Args:
-        package: The package, such as ``temper.report``.
-        name: The file's path in that folder.
-    """
+    """Return the text of a file in the folder ``assets`` of a package."""
     return (resources.files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
@@ -193,9 +147,6 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file under a temporary name, then rename it, so no reader sees half of it.
 
     Where the path is a link, what it points to is replaced and the link stays.
-
-    Raises:
-        WriteError: The file system refuses.
     """
     with replaced(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.write(text)
@@ -205,15 +156,9 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Yield a temporary name to write to; it replaces the file if the context succeeds.
-
-    Args:
-        path: The file; a link stays, and what it points to is replaced.
-
-    Raises:
-        WriteError: The file system refuses.
-    """
+    """Yield a temporary name to write to; it replaces the file if the context succeeds."""
     with writing(path):
+        # A link stays, and the file that it points to is replaced.
         target = Path(os.path.realpath(path))
         temporary = hidden(target, process_tag())
         beginning = hidden(target, "").name
@@ -242,12 +187,7 @@ def hidden(path: Path, ending: str) -> Path:
 
 
 def sweep(folder: Path, names: Iterator[str] | tuple[str, ...]) -> None:
-    """Remove leftovers of killed processes from `write_text`.
-
-    Args:
-        folder: The locked folder; no other process writes these files there.
-        names: The files' names.
-    """
+    """Remove leftovers of killed `write_text` calls in a folder that only this process writes."""
     for name in names:
         for left in folder.glob(f".{name}.*"):
             left.unlink(missing_ok=True)
@@ -258,17 +198,10 @@ def staged_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder to write to; it replaces the folder if the context succeeds.
 
     All of it happens in ``.NAME.writing`` next to the folder, which is locked: another process that
-    writes the same folder is refused. Files that a killed one left are removed, and a folder that
-    it had moved away for its own is put back.
-
-    Args:
-        path: The folder; an older one in its place is replaced by the whole new one. A link stays,
-            and the folder that it points to is replaced.
-
-    Raises:
-        CheckpointError: Another process is writing the folder.
-        WriteError: The file system refuses.
+    writes the same folder gets a `CheckpointError`. Files that a killed process left are removed,
+    and a folder that it had moved away is put back.
     """
+    # A link stays, and the folder that it points to is replaced.
     target = Path(os.path.realpath(path))
     made = make_folder(target.parent)
     try:
@@ -288,11 +221,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 
 def put_back(path: Path) -> None:
-    """Remove leftovers of a killed `staged_folder` next to a folder, unless a process writes it.
-
-    Args:
-        path: The folder; where that process had moved it away, it is put back.
-    """
+    """Undo what a killed `staged_folder` left next to a folder, unless a process is writing it."""
     target = Path(os.path.realpath(path))
     if hidden(target, "writing").exists():
         with writing(path), suppress(LockedError), _tidied(target, path):
@@ -301,7 +230,7 @@ def put_back(path: Path) -> None:
 
 @contextmanager
 def _tidied(target: Path, path: Path) -> Iterator[Path]:
-    """Give the locked and empty folder next to a folder, in which its next content is written."""
+    """Yield the locked and empty folder next to a folder, in which its next content is written."""
     work = hidden(target, "writing")
     try:
         with locked(work, what=path):
@@ -315,19 +244,7 @@ def _tidied(target: Path, path: Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
-    """Create a folder for output, with the folders above it.
-
-    Args:
-        path: The folder; it may exist, or be a link to one that does not.
-        option: Its option, for errors.
-
-    Returns:
-        The folders that did not exist before, innermost first, so that `remove_empty` can undo
-        this.
-
-    Raises:
-        CheckpointError: If the file system refuses.
-    """
+    """Create a folder for output; return the created ones, innermost first, for `remove_empty`."""
     path = Path(os.path.realpath(path))
     try:
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -340,11 +257,7 @@ def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Remove folders that `make_folder` made, except those that are not empty.
-
-    Args:
-        folders: Innermost first.
-    """
+    """Remove folders that `make_folder` made, except those that are not empty."""
     for folder in folders:
         try:
             folder.rmdir()
@@ -354,28 +267,18 @@ def remove_empty(folders: list[Path]) -> None:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file under a folder, by its path in it.
-
-    Args:
-        folder: The folder; its own list of checksums is left out.
-    """
+    """Return the SHA-256 of each file under a folder by its path in it, without `CHECKSUMS`."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != CHECKSUMS)
     return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
 
 
 def sha256(file: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def disagreements(folder: Path, recorded: Mapping[str, str]) -> list[str]:
-    """Return which files of a folder are not the ones that were written.
-
-    Args:
-        folder: The folder.
-        recorded: The result of `checksums` at the time of writing.
-    """
+    """Return a message for each file that is missing or differs from the recorded `checksums`."""
     faults = []
     for name, expected in recorded.items():
         file = folder / name

@@ -19,17 +19,12 @@ from temper.errors import SettingError
 
 
 def import_named(what: str, *, purpose: str) -> ModuleType:
-    """Import a file or a module.
+    """Import a ``.py`` file, or a module by its dotted name; one that is loaded does not run again.
 
-    Args:
-        what: Path of a ``.py`` file, or the dotted name of an importable module.
-        purpose: The kind of objects wanted from it, in the plural, for messages (``"methods"``).
-
-    Returns:
-        The module. A file or module that was imported before is not run again.
+    ``purpose`` names the wanted objects in messages, in the plural (``"methods"``).
 
     Raises:
-        SettingError: If it is not there, its name is another module's, or its code fails; the
+        SettingError: If it does not exist, its name is another module's, or its code fails; the
             message gives the line.
     """
     if not what.endswith(".py"):
@@ -48,26 +43,13 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
 
 
 def check_file_exists(what: str, *, purpose: str) -> None:
-    """Raise if a file does not exist; nothing is imported.
-
-    Args:
-        what: As `import_named` takes it; a module's name is not looked up.
-        purpose: The kind of objects wanted from it, in the plural, for messages.
-
-    Raises:
-        SettingError: If there is no such file.
-    """
+    """Raise if a ``.py`` file does not exist; modules are not looked up."""
     if what.endswith(".py") and not Path(what).is_file():
         raise SettingError(f"There is no file {what} to import {purpose} from.")
 
 
 def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__``: it imports a public name when that is first used.
-
-    Args:
-        package: Name of the package.
-        modules: The module that holds each public name, seen from the package.
-    """
+    """Return a package's ``__getattr__``: it imports a public name when that is first used."""
 
     def get(name: str) -> Any:
         if name not in modules:
@@ -78,19 +60,7 @@ def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], An
 
 
 def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> ModuleType:
-    """Run a user's code, and report the line at which it failed.
-
-    Args:
-        what: Name for messages.
-        act: Imports it.
-        purpose: The kind of objects wanted from it, in the plural.
-
-    Returns:
-        The result of ``act``.
-
-    Raises:
-        SettingError: If it fails; the message gives the line.
-    """
+    """Run a user's import; if it fails, raise a `SettingError` with the line."""
     try:
         return act()
     except Exception as error:

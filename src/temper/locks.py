@@ -28,11 +28,7 @@ WAIT = 0.25
 
 @contextmanager
 def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
-    """Lock a folder inside this context.
-
-    Args:
-        folder: The folder; it is made if need be.
-        what: Name for messages; the folder by default.
+    """Lock a folder inside this context; it is created if it does not exist.
 
     Raises:
         LockedError: Another process has locked it.
@@ -69,15 +65,7 @@ def _acquired(folder: Path, what: Path) -> FileLock:
 
 
 def check_unlocked(folder: Path, *, what: Path) -> None:
-    """Raise before any work if another process writes to a folder.
-
-    Args:
-        folder: The folder; it need not exist.
-        what: Its name in messages.
-
-    Raises:
-        LockedError: Another process has locked it.
-    """
+    """Raise `LockedError` before any work if another process writes to a folder."""
     if not (folder / NAME).exists():
         return
     try:
@@ -105,11 +93,7 @@ def process_tag() -> str:
 
 
 def has_ended(tag: str) -> bool:
-    """Return whether a tag is that of a process of this machine which has ended.
-
-    Args:
-        tag: The result of `process_tag` in that process.
-    """
+    """Return whether a `process_tag` is that of a process of this machine which has ended."""
     machine, _, pid = tag.partition("_")
     if os.name == "nt" or machine != process_tag().partition("_")[0] or not pid.isdecimal():
         return False
@@ -127,7 +111,6 @@ def _this_process() -> str:
 
 
 def _owner(folder: Path) -> str:
-    """Name the process that locked a folder."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return (folder / OWNER).read_text(encoding="utf-8")
     return "another process"

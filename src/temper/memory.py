@@ -19,14 +19,10 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True)
 class Gauge:
-    """A way to read the peak of the memory in use.
+    """A way to read the peak of the memory in use, in bytes.
 
-    Args:
-        name: The kind of memory: ``memory_cuda`` (what torch allocated on the GPU, weights
-            included), ``memory_resident`` (the whole process, from the start of the pass on) or
-            ``memory_process`` (the whole process, since it started).
-        start: Forgets the peak so far, where it can.
-        peak: Returns the peak since then in bytes.
+    ``memory_cuda`` is what torch allocated on the GPU, weights included. ``memory_resident`` is the
+    whole process since `start`, ``memory_process`` the whole process since it began.
     """
 
     name: str
@@ -35,14 +31,12 @@ class Gauge:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that this process can still take; None if the system does not say.
-
-    Of a container it is what its limit leaves, with what the system would give up first.
-    """
+    """Return the bytes that this process can still take; None if they are unknown."""
     free = []
     with suppress(OSError, KeyError, ValueError):
         free.append(int(_fields(_SYSTEM)["MemAvailable:"]) * 1024)
     with suppress(OSError, KeyError, ValueError):
+        # In a container the limit counts, and the system gives up inactive files first.
         limit, used = (
             int((_GROUP / f"memory.{name}").read_text("ascii")) for name in ("max", "current")
         )
@@ -51,7 +45,6 @@ def free_memory() -> int | None:
 
 
 def _fields(file: Path) -> dict[str, str]:
-    """Return the second word of each line of a file by the first."""
     lines = [line.split() for line in file.read_text(encoding="ascii").splitlines()]
     return {words[0]: words[1] for words in lines if len(words) > 1}
 
@@ -66,11 +59,7 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 def gauge_of(device: torch.device | None) -> Gauge | None:
-    """Return how the memory of work on a device can be read; None if it cannot.
-
-    Args:
-        device: On a GPU the GPU's memory counts, else, and where it is not known, the process's.
-    """
+    """Return the gauge of a GPU's memory, or else of the process's; None if it cannot be read."""
     if device is not None and device.type == "cuda":
         import torch
 

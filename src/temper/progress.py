@@ -1,62 +1,25 @@
-"""Progress of long work: reports, and bars that show them."""
+"""Receivers of the progress of long work."""
 
 from __future__ import annotations
 
-import logging
-import shutil
-import sys
-import textwrap
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
-
-EVERY: Final = 10.0
-"""Seconds between two lines if no bars are drawn."""
-FORMAT: Final = "{bar:20} {n_fmt}/{total_fmt} {elapsed}<{remaining} {desc}"
-BAR_COLUMNS: Final = 42
-"""Columns of a bar without its description."""
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class Progress:
-    """Receives the progress of runs, steps and evaluations; this base class ignores it.
-
-    Example:
-        >>> Progress().steps(1, 10, loss=None)
-    """
+    """Receives the progress of runs, steps and evaluations; this base class ignores it."""
 
     def runs(self, number: int, total: int, name: str) -> None:
-        """A run of a study begins.
-
-        Args:
-            number: Which run, from 1.
-            total: Runs of the study.
-            name: Column and seed.
-        """
+        """A run of a study begins: ``number`` counts from 1, ``name`` is column and seed."""
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """An optimizer step of the current run is done.
-
-        Args:
-            done: Steps done.
-            total: Steps of the run.
-            loss: The last logged loss, None before the first.
-        """
+        """An optimizer step of the run is done; ``loss`` is the last logged one, None before it."""
 
     def logged(self, entry: Mapping[str, Any]) -> None:
-        """A line of ``metrics.jsonl`` was written: losses, or the scores of an epoch.
-
-        Args:
-            entry: As docs/formats.md describes it.
-        """
+        """A line of ``metrics.jsonl`` was written (docs/formats.md): losses or scores."""
 
     def evaluation(self, done: int, total: int, what: str) -> None:
-        """A part of an evaluation is done.
-
-        Args:
-            done: Parts done.
-            total: Parts in all.
-            what: Name of the measurement.
-        """
+        """A part of an evaluation is done; ``what`` names the measurement."""
 
     def notice(self, text: str) -> None:
         """Receive a problem that the user should know, for example rows that were dropped."""
@@ -65,166 +28,9 @@ class Progress:
         """Receive an informational message, for example which columns are read."""
 
     def info_all(self, texts: Iterable[str]) -> None:
-        """Receive several informational messages."""
         for text in texts:
             self.info(text)
 
     def notice_all(self, texts: Iterable[str]) -> None:
-        """Receive several problems."""
         for text in texts:
             self.notice(text)
-
-
-class Bars(Progress):
-    """Draw bars of runs, steps and evaluations on a terminal and in a notebook.
-
-    Elsewhere a line is written every `EVERY` seconds. Messages are logged, each once.
-
-    Args:
-        clock: Returns the time in seconds.
-        interactive: Whether bars are drawn; None looks for a terminal or a notebook.
-    """
-
-    def __init__(
-        self, *, clock: Callable[[], float] = time.monotonic, interactive: bool | None = None
-    ) -> None:
-        self._clock = clock
-        self._notebook = "ipykernel" in sys.modules
-        terminal = self._notebook or sys.stderr.isatty()
-        self._interactive = terminal if interactive is None else interactive
-        self._bars: dict[str, Any] = {}
-        self._begun: dict[str, tuple[float, int]] = {}
-        self._written = clock()
-        self._loss, self._scores = list[str](), list[str]()
-        self._messages: set[str] = set()
-
-    def runs(self, number: int, total: int, name: str) -> None:
-        """Show which run it is, and start its bars again."""
-        self._loss, self._scores = [], []
-        for kind in ("steps", "evaluation"):
-            self._end(kind)
-        self._draw("runs", number - 1, total, [f"run {number} of {total}: {name}"])
-        if not self._interactive:
-            self.write(f"run {number} of {total}: {name}")
-
-    def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """Show the steps of a run, its loss and the scores of the last epoch."""
-        shown = [] if loss is None else self._loss or [f"loss {loss:.4f}"]
-        self._show("steps", done, total, "training", [*shown[:1], *self._scores, *shown[1:]])
-
-    def logged(self, entry: Mapping[str, Any]) -> None:
-        """Keep the loss with its parts, or write the scores of an epoch."""
-        if "loss" in entry:
-            self._loss = losses(entry)
-        else:
-            names = [name for name in entry if name not in ("step", "epoch")]
-            self._scores = [f"{name.replace('/', ' ')} {number(entry[name])}" for name in names]
-            self.write(f"epoch {entry['epoch']:.3g}: {', '.join(self._scores)}")
-
-    def evaluation(self, done: int, total: int, what: str) -> None:
-        """Show the current measurement."""
-        self._end("steps")
-        self._show("evaluation", done, total, f"evaluating {what}", [])
-
-    def info(self, text: str) -> None:
-        """Report an informational message once."""
-        if text not in self._messages:
-            self._messages.add(text)
-            self.report(text, warning=False)
-
-    def notice(self, text: str) -> None:
-        """Report a warning once."""
-        if text not in self._messages:
-            self._messages.add(text)
-            self.report(text, warning=True)
-
-    def report(self, text: str, *, warning: bool) -> None:
-        """Log a message."""
-        logging.getLogger("temper").log(logging.WARNING if warning else logging.INFO, text)
-
-    def write(self, line: str) -> None:
-        """Write a line above the bars; without bars it is logged."""
-        if self._interactive:
-            _tqdm().write(line, file=sys.stderr)
-        else:
-            self.report(line, warning=False)
-
-    def close(self) -> None:
-        """Remove the bars."""
-        for kind in list(self._bars):
-            self._end(kind)
-
-    def _show(self, kind: str, done: int, total: int, what: str, parts: list[str]) -> None:
-        now = self._clock()
-        if kind not in self._begun or done < self._begun[kind][1]:
-            self._begun[kind] = now, done
-        self._draw(kind, done, total, parts or [what])
-        if not self._interactive and now - self._written >= EVERY:
-            self._written = now
-            begun, first = self._begun[kind]
-            left = ""
-            if done > first:
-                seconds = (now - begun) / (done - first) * (total - done)
-                left = f", {_tqdm().format_interval(seconds)} left"
-            self.write(f"{', '.join([what, *parts])}: {done} of {total}{left}")
-
-    def _draw(self, kind: str, done: int, total: int, parts: list[str]) -> None:
-        if not self._interactive:
-            return
-        text = fitting(parts, shutil.get_terminal_size().columns - BAR_COLUMNS)
-        bar = self._bars.get(kind)
-        if bar is None or bar.total != total or done < bar.n:
-            self._end(kind)
-            bar = self._bars[kind] = _tqdm()(
-                desc=text,
-                total=total,
-                initial=done,
-                leave=False,
-                dynamic_ncols=True,
-                file=sys.stderr,
-                bar_format=None if self._notebook else FORMAT,
-            )
-        bar.set_description_str(text, refresh=False)
-        bar.update(done - bar.n)
-
-    def _end(self, kind: str) -> None:
-        self._begun.pop(kind, None)
-        if (bar := self._bars.pop(kind, None)) is not None:
-            bar.close()
-
-
-def fitting(parts: Sequence[str], width: int) -> str:
-    """Join as many parts as fit into a width; only the first one is cut, between two words.
-
-    Example:
-        >>> fitting(["training", "loss 0.5012", "dev accuracy 0.8340"], 24)
-        'training, loss 0.5012'
-    """
-    kept = list(parts)
-    while len(kept) > 1 and len(", ".join(kept)) > width:
-        kept.pop()
-    return textwrap.shorten(", ".join(kept), max(width, 3), placeholder="...")
-
-
-def losses(entry: Mapping[str, Any]) -> list[str]:
-    """Return the loss of a line of ``metrics.jsonl``, and its parts if there are several.
-
-    Example:
-        >>> losses({"loss": 1.38, "loss/task": 0.7, "loss/adversarial": 0.68})
-        ['loss 1.3800', 'task 0.7000', 'adversarial 0.6800']
-    """
-    names = ["loss", *(name for name in entry if name.startswith("loss/"))]
-    # A single part is the whole loss.
-    names = names[:1] if len(names) < 3 else names
-    return [f"{name.removeprefix('loss/')} {number(entry[name])}" for name in names]
-
-
-def number(value: float | None) -> str:
-    """Format a number of ``metrics.jsonl``; one that is not finite is null."""
-    return "undefined" if value is None else f"{value:.4f}"
-
-
-def _tqdm() -> Any:
-    from tqdm.auto import tqdm
-
-    return tqdm

@@ -28,8 +28,7 @@ class Result(ABC):
 
     @property
     @abstractmethod
-    def scores(self) -> pandas.DataFrame:
-        """Its scores as a table."""
+    def scores(self) -> pandas.DataFrame: ...
 
     def report(self) -> Path:
         """Write ``report.html`` into the folder, as ``temper report`` does, and return its path."""
@@ -44,7 +43,6 @@ class Result(ABC):
         return verdict(*self._read())
 
     def _read(self) -> tuple[Source, Comparison]:
-        """Read the folder once, for what is shown of it."""
         from temper.display.folders import read
         from temper.report.table import compare
 
@@ -57,10 +55,9 @@ class Result(ABC):
     def __str__(self) -> str:
         shown = self.headline()
         lines = [" ".join(part for part in line if part) for line in shown.lines]
-        return "\n".join([self.title, *lines, shown.text, str(self.folder)])
+        return "\n".join([self.title, *lines, *shown.summary, str(self.folder)])
 
     def _repr_html_(self) -> str:
-        """Show the first screen of its report in a notebook."""
         from temper.report import first_screen
 
         return first_screen(*self._read())
@@ -68,19 +65,13 @@ class Result(ABC):
 
 @dataclass(frozen=True, repr=False)
 class TrainingResult(Result):
-    """A finished run.
-
-    Args:
-        folder: Its folder: a plain checkpoint with its record.
-        record: The content of its ``run.json``.
-    """
+    """A finished run: the folder of its checkpoint, and the content of its ``run.json``."""
 
     folder: Path
     record: Mapping[str, Any]
 
     @property
     def title(self) -> str:
-        """Model and method."""
         return f"{self.record['model']} trained with {self.record['method']}"
 
     @property
@@ -98,13 +89,10 @@ class TrainingResult(Result):
         return pandas.DataFrame(lines)
 
     def load(self, *, device: str | None = None) -> Predictor:
-        """Load the trained model.
+        """Load a predictor: it has ``predict(examples)``, ``model`` and ``tokenizer``.
 
         Args:
-            device: Device; None uses a GPU if there is one.
-
-        Returns:
-            A predictor: ``predict(examples)``, and its ``model`` and ``tokenizer``.
+            device: None uses a GPU if there is one.
         """
         from temper.checkpoints.checkpoint import Checkpoint
         from temper.evaluation.loading import load_predictor
@@ -114,13 +102,7 @@ class TrainingResult(Result):
 
 @dataclass(frozen=True, repr=False)
 class EvaluationResult(Result):
-    """An evaluation.
-
-    Args:
-        folder: Folder of rows and scores.
-        content: The content of its ``scores.json``.
-        sources: Name of each set to its source.
-    """
+    """An evaluation: its folder, the content of ``scores.json``, and each set's source by name."""
 
     folder: Path
     content: Mapping[str, Any]
@@ -128,7 +110,6 @@ class EvaluationResult(Result):
 
     @property
     def title(self) -> str:
-        """What was measured."""
         return f"Evaluation of {self.content['model']}"
 
     @property
@@ -141,8 +122,7 @@ class EvaluationResult(Result):
     def errors(self) -> ErrorAnalysis | None:
         """Analyze the errors: confusions, scores by class, worst errors, and advice.
 
-        Returns:
-            The analysis; None for a regression.
+        None for a regression.
         """
         from temper.display.folders import read
         from temper.report import error_analysis

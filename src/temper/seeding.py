@@ -21,14 +21,9 @@ if TYPE_CHECKING:
 
 
 def derive_seed(seed: int, *key: object) -> int:
-    """Hash a seed and a key to a new seed.
+    """Hash a seed and a key to a new seed in [0, 2^63).
 
-    Args:
-        seed: The run's seed.
-        key: Purpose and position of the draw; anything whose ``repr`` is stable.
-
-    Returns:
-        An integer in [0, 2^63).
+    The key is the purpose and position of the draw: anything whose ``repr`` is stable.
 
     Example:
         >>> derive_seed(0, "mask", 1) == derive_seed(0, "mask", 1)
@@ -42,11 +37,7 @@ def derive_seed(seed: int, *key: object) -> int:
 class Streams:
     """Seeds of the random draws at one place of a run.
 
-    Args:
-        seed: The run's seed.
-        step: Optimizer step, from 0.
-        micro: Micro-batch within the step, from 0.
-        rank: Process number; only local streams depend on it.
+    Step and micro-batch (within the step) count from 0. Only local streams depend on the rank.
     """
 
     seed: int
@@ -55,7 +46,6 @@ class Streams:
     rank: int = 0
 
     def at(self, *, step: int, micro: int = 0) -> Streams:
-        """Return the streams of another step or micro-batch."""
         return replace(self, step=step, micro=micro)
 
     def local(self, name: str, *key: object) -> int:
@@ -68,7 +58,6 @@ class Streams:
 
 
 def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """Return a generator on a device, seeded."""
     import torch
 
     return torch.Generator(device=device).manual_seed(seed)

@@ -39,27 +39,13 @@ class Faults(list[str]):
             self += str(error).splitlines()
 
     def refuse(self) -> None:
-        """Raise all faults, each once.
-
-        Raises:
-            SettingError: If there is one.
-        """
+        """Raise all faults, each once, as one `SettingError`, if there are any."""
         if self:
             raise SettingError("\n".join(dict.fromkeys(self)))
 
 
 def read_toml(path: Path) -> Tree:
-    """Read a file of settings.
-
-    Args:
-        path: A TOML file.
-
-    Returns:
-        Its nested tables.
-
-    Raises:
-        SettingError: If the file is missing or is not TOML.
-    """
+    """Read a TOML file of settings; `SettingError` if it is missing or not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -74,9 +60,6 @@ def read_toml(path: Path) -> Tree:
 
 def parse_value(text: str) -> Any:
     """Read the right-hand side of ``KEY=VALUE`` as a TOML value; a bare word is a string.
-
-    Raises:
-        SettingError: If the text opens a quote, list or table and does not close it well.
 
     Example:
         >>> parse_value("0.1"), parse_value("[1, 2]"), parse_value("linear"), parse_value("true")
@@ -97,9 +80,6 @@ def parse_value(text: str) -> Any:
 def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
     """Split ``a.b=VALUE`` into its path and value.
 
-    Raises:
-        SettingError: If there is no ``=`` or a part of the path is empty.
-
     Example:
         >>> parse_assignment("method.epsilon=0.1")
         (('method', 'epsilon'), 0.1)
@@ -115,13 +95,6 @@ def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
 
 def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...], Any]]) -> Tree:
     """Return nested settings with some values replaced.
-
-    Args:
-        tree: The settings to start from; they are not changed.
-        assignments: Paths and their new values.
-
-    Returns:
-        New nested settings.
 
     Raises:
         SettingError: If one path is given two values, or leads through a value that is no table.
@@ -155,18 +128,10 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
 
 
 def section(settings: type[Settings], name: str, table: Any) -> Settings:
-    """Check one table of settings.
-
-    Args:
-        settings: The class that describes the table.
-        name: The table's name, for messages.
-        table: The given value; settings that are already checked are returned.
-
-    Returns:
-        The settings, defaults filled in.
+    """Check one table of settings and fill in its defaults; checked settings are returned.
 
     Raises:
-        SettingError: If anything in the table is wrong; it lists every fault.
+        SettingError: If anything in the table is wrong; it lists every fault by ``name``.
     """
     if isinstance(table, settings):
         return table
@@ -186,14 +151,12 @@ DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 def known_device(device: str) -> str:
     """Check the name of a device.
 
-    Raises:
-        ValueError: If it has another form; pydantic turns it into a fault.
-
     Example:
         >>> known_device("cuda:1")
         'cuda:1'
     """
     if not DEVICE.fullmatch(device):
+        # pydantic turns it into a fault.
         raise ValueError("must be auto, cpu, cuda, cuda:N or mps")
     return device
 
@@ -205,8 +168,7 @@ def named_pairs(given: Any) -> Any:
     """Read ``MODEL=DATA`` pairs of class names; a mapping is returned as it is.
 
     Raises:
-        ValueError: If a pair has another form or a name occurs twice; pydantic turns it into an
-            error of the setting.
+        ValueError: If a pair has another form or a name occurs twice, for pydantic.
 
     Example:
         >>> named_pairs(["POSITIVE=pos,NEGATIVE=neg"])

@@ -32,10 +32,8 @@ POOLS: tuple[Pool, ...] = ("mean", "max")
 class Windows:
     """How a text that is longer than the model reads is split into windows.
 
-    Args:
-        stride: Tokens that neighboring windows share, >= 0.
-        pool: How the logits of a text's windows are pooled: ``mean`` or ``max``.
-        max_windows: Maximum number of windows of a text, >= 1; the rest is cut.
+    Neighboring windows share ``stride`` >= 0 tokens. Text after ``max_windows`` >= 1 is cut.
+    ``pool`` is how the logits of the windows are pooled.
     """
 
     stride: int
@@ -87,12 +85,10 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Number of rows, B."""
         return int(next(iter(self.inputs.values())).shape[0])
 
     @property
     def device(self) -> torch.device:
-        """Device of the inputs."""
         return next(iter(self.inputs.values())).device
 
     @property
@@ -120,23 +116,14 @@ class Batch:
         return self.ids.reshape(-1, length), self.mask.reshape(-1, length)
 
     def take(self, indices: Tensor) -> Batch:
-        """Return some of the rows, in the order given.
-
-        Args:
-            indices: Their positions, [b].
-        """
+        """Return the rows at the indices [b], in that order."""
         return self._mapped(lambda tensor: tensor[indices])
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device."""
         return self._mapped(lambda tensor: tensor.to(device))
 
     def repeat(self, copies: int) -> Batch:
-        """Stack the batch along the rows, [K*B, ...], pass after pass.
-
-        Args:
-            copies: K, at least 1.
-        """
+        """Stack K copies of the batch along the rows, [K*B, ...], pass after pass."""
         if copies == 1:
             return self
 
@@ -168,7 +155,7 @@ class Step:
         total: Optimizer steps of the whole run, 0 if unknown.
         loss_scale: Factor of a loss scaler for the losses, and so for the gradients.
         skipped: Whether a loss scaler left the optimizer's step out.
-        rates: Learning rate and weight decay of each parameter, for rules that ask for them.
+        rates: Learning rate and weight decay by parameter, for rules that ask for them.
     """
 
     number: int = 0
@@ -192,9 +179,7 @@ class Term:
     """A named loss with one value per row.
 
     Args:
-        name: The term's name in logs, for example ``"task"``.
         rows: Loss of each row [B], the sum over its units, fp32, not divided by anything.
-        weight: The term's weight in the total.
         reduction: ``mean`` over the units of the optimizer step, or ``sum``, that mean times the
             rows of the step.
         logits: The logits that it was computed from; the gradient there is logged.
@@ -213,9 +198,6 @@ class Term:
         and R rows of the step. The average over ranks that distributed training takes cancels W.
         With one unit per row R / N is 1. With several, a sum over units would weigh a term by the
         length of the texts.
-
-        Args:
-            step: Gives N, R and W.
         """
         of_mean = self.reduction == "mean"
         # A step may have no labeled unit: its loss is then 0.
@@ -225,10 +207,9 @@ class Term:
 
 @dataclass(frozen=True)
 class LossTerms:
-    """The terms that one backward pass sums.
+    """The terms, with distinct names, that one backward pass sums.
 
     Args:
-        terms: Terms with distinct names.
         diagnostics: Detached scalars to log next to them, by name.
         carried: A scalar that is 0 and has a gradient: what other terms owe to weights that they
             were cut off from.
@@ -245,16 +226,7 @@ class LossTerms:
         diagnostics: Mapping[str, Tensor] | None = None,
         carried: Tensor | None = None,
     ) -> LossTerms:
-        """Collect terms and check that names are unique.
-
-        Args:
-            terms: The terms of one total.
-            diagnostics: Detached scalars to log next to them, by name.
-            carried: A scalar that is 0 and has a gradient.
-
-        Raises:
-            CompositionError: If two terms share a name.
-        """
+        """Collect terms; two of one name raise `CompositionError`."""
         collected = tuple(terms)
         names = [term.name for term in collected]
         if len(set(names)) != len(names):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from temper.cli.bars import ScreenProgress
-from temper.progress import EVERY, Bars, fitting
+from temper.display.bars import EVERY, Bars, fitting
 
 
 class Terminal(io.StringIO):
@@ -47,8 +47,8 @@ def test_the_loss_its_parts_and_the_last_scores_are_shown() -> None:
     now[0] += EVERY
     shown.steps(1, 9, loss=1.5)
     assert text.getvalue() == (
-        "epoch 1: dev accuracy 0.7500, selection accuracy undefined\n"
-        "training, loss 1.5000, dev accuracy 0.7500, selection accuracy undefined, task 0.7000, "
+        "epoch 1: dev accuracy 75.0%, selection accuracy undefined\n"
+        "training, loss 1.5000, dev accuracy 75.0%, selection accuracy undefined, task 0.7000, "
         "adversarial 0.8000: 1 of 9\n"
     )
 
@@ -89,10 +89,10 @@ def test_the_bar_has_the_same_width_whatever_stands_after_it(
     assert lines
     assert {line.index(" ", 20) for line in lines if line.strip()} == {20}
     assert max(map(len, lines)) <= columns
-    parts = ["loss 1.5000", "dev accuracy 0.7500", "selection accuracy 0.5000", "task 0.7000"]
+    parts = ["loss 1.5000", "dev accuracy 75.0%", "selection accuracy 50.0%", "task 0.7000"]
     description = "loss" + lines[-1].rstrip().partition("loss")[2]
     assert description in {", ".join(parts[:count]) for count in range(2, len(parts) + 1)}
-    assert "epoch 1: dev accuracy 0.7500" in terminal.getvalue()
+    assert "epoch 1: dev accuracy 75.0%" in terminal.getvalue()
 
 
 def test_a_python_call_logs_messages_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -97,6 +97,8 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
         ("train", "--method", "ueg", "--model", "nowhere", "--data", "no.csv", *OUT),
         ("'ueg'", "'nowhere'", "no.csv"),
     ),
+    (("compare", "--model", "minilm", "--data", "empty.csv", *OUT), ("has a header but no rows",)),
+    (("tune", "--model", "minilm", "--data", "empty.csv", *OUT), ("has a header but no rows",)),
     (("compare", "--model", "model", *DEMO, "--methods", "nope", *OUT), ("'nope'",)),
     (("compare", "--model", "model", *DEMO, "--out", "letters"), ("'mine.txt'",)),
     (("compare", "--model", "model", *DEMO, "--shift", "a=no.csv", *OUT), ("no.csv",)),

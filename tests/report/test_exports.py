@@ -56,7 +56,7 @@ def test_the_markdown_holds_answer_scores_notices_runs_and_settings(study: Path)
         "Versions",
         "Data",
     ]
-    assert "Recommended: `uegr`" in text.replace("\\", "")
+    assert "Not confirmed: `uegr`" in text.replace("\\", "")
     line = next(line for line in text.splitlines() if line.startswith("| Accuracy, dev"))
     assert "82.0 ± 2.0" in line
     assert "+3.0 [−2.3, +8.3]" in line

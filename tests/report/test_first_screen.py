@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from temper.display.folders import read
+from temper.display.records import RunRecord
 from temper.report import build, comparison, first_screen
+from temper.report.trained import trained
 from tests.report.conftest import Plan, write_study
 from tests.report.test_page import Elements, hostile
 
@@ -53,3 +57,32 @@ def test_the_styles_of_the_block_reach_nothing_outside_it(tmp_path: Path) -> Non
     selectors = [text for text in outer if not text.startswith("@media")]
     assert selectors
     assert {text.split()[0] for text in selectors} <= {".temper", "div.temper"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "score", "learned"),
+    [
+        ("entity_f1", 0.0, False),
+        ("entity_f1", 0.3, True),
+        ("accuracy", 0.52, False),
+        ("accuracy", 0.75, True),
+        # The loss of a language model has no known value of guessing.
+        ("loss", 9.0, True),
+    ],
+)
+def test_a_run_that_has_hardly_learned_gets_advice(
+    metric: str, score: float, learned: bool
+) -> None:
+    record = RunRecord.model_validate(
+        {
+            "status": "finished",
+            "key": "0" * 64,
+            "model": "m",
+            "method": "plain",
+            "seed": 0,
+            "task": {"kind": "classification", "metric": metric, "labels": ["no", "yes"]},
+            "data": {"dev": {"rows": 100}},
+            "epochs": {"metric": metric, "kept": {"by": "last", "epoch": 1, "dev": score}},
+        }
+    )
+    assert ("--learning-rate" in trained(record, "run").sentence) is not learned

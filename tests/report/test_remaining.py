@@ -69,10 +69,10 @@ def test_a_gain_that_longer_plain_fine_tuning_has_is_not_recommended() -> None:
     assert (lost.recommended, "`plain_x3`" in lost.sentence) == ("plain", True)
     also = compared(ACCURACY, BETTER, BETTER_AFTER, reference="plain_x3")
     compared_too = headline(replace(whole, equal={"new": also}))
-    assert compared_too.recommended == "new"
+    assert compared_too.title == "Recommended: `new`"
     costs = {"plain": TrainingCost(passes=3.0), "new": TrainingCost(passes=9.0)}
     untested = headline(replace(whole, costs=costs))
-    assert "not compared" in untested.sure
+    assert untested.title == "Not confirmed: `new`"
     assert "not compared" not in compared_too.sure
     costs["new"] = TrainingCost(passes=4.0)
     assert "not compared" not in headline(replace(whole, costs=costs)).sure

@@ -15,12 +15,13 @@ import temper
 from dev.drills.cluster import two_machines
 from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
+from temper.data.sources import load_splits
 from temper.errors import ModelError, SettingError, TemperError
 from temper.export.verify import verify
 from temper.progress import Progress
 from temper.study.cluster import Job, _do_run
 from temper.study.plan import StudyConfig, columns_of
-from temper.study.schedule import Study, load_study, run_study
+from temper.study.schedule import Study, run_study
 from temper.study.work import StudyFolder
 from temper.training.config import run_key
 from tests.cli.tiny_project import sentences, study_tree, write_csv
@@ -126,7 +127,7 @@ def test_a_machine_refuses_other_versions_folders_and_rows(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     config = config_of(tiny_model, tiny_data)
-    splits, _ = load_study(config, Progress())
+    splits = load_splits(config.data)
     identity = model_identity(config.any_run.model)
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
     folder, cell = StudyFolder(tmp_path, config, keys), next(iter(keys))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import TRAIN, Source, TrainKeywords
 from temper.api.nested import nested, of_paths, refuse
+from temper.display.bars import Bars
 from temper.errors import SettingError, perhaps
 from temper.methods.recipes import with_recipe
-from temper.progress import Bars, Progress
+from temper.progress import Progress
 
 if TYPE_CHECKING:
     import pandas
@@ -120,11 +121,7 @@ def _rows(settings: DataSettings) -> Examples:
 
 
 def _check_unseen(model: str, rows: Examples) -> None:
-    """Refuse a model that was trained on the rows: it has learned their wrong labels.
-
-    Raises:
-        SettingError: It was.
-    """
+    """Refuse a model that was trained on the rows: it has learned their wrong labels."""
     from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.sets import seen_among
 

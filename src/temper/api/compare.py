@@ -14,9 +14,10 @@ from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
 from temper.api.nested import default_folder, nested, of_paths, of_sources, refuse, split_list
 from temper.checkpoints.folder import check_study_room
 from temper.cluster.store import is_url
+from temper.display.bars import Bars
 from temper.evaluation.settings import SetSources
 from temper.functional.units import MARGIN, check_detect, check_margin
-from temper.progress import Bars, Progress
+from temper.progress import Progress
 from temper.settings import section
 
 if TYPE_CHECKING:
@@ -112,13 +113,15 @@ def compare(
     if out is None:
         heard.notice(f"No --out: the study is written to {target}.")
     heard.info(f"Loading {tree.get('model', 'models')} ...")
-    from temper.cluster.machines import Cluster
+    from temper.data.sources import load_splits
 
-    machines = Cluster.of(machines_table)
+    splits = load_splits(plan.data)
+    # After the data, so that an error in a file is reported before torch is imported.
+    from temper.cluster.machines import Cluster
     from temper.study.cluster import opened
     from temper.study.schedule import run_study
 
-    with opened(target, machines) as (folder, machines):
+    with opened(target, Cluster.of(machines_table)) as (folder, machines):
         return run_study(
             plan,
             folder,
@@ -127,5 +130,6 @@ def compare(
             equal_compute=equal_compute,
             margin=margin,
             detect=detect,
+            splits=splits,
             progress=heard,
         )

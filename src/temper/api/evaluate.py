@@ -23,9 +23,10 @@ from temper.api.nested import (
     refuse,
 )
 from temper.checkpoints.checkpoint import Checkpoint
+from temper.display.bars import Bars
 from temper.errors import SettingError
 from temper.evaluation.settings import SetSources
-from temper.progress import Bars, Progress
+from temper.progress import Progress
 from temper.results import EvaluationResult, TrainingResult
 from temper.settings import section
 

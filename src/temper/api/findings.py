@@ -23,14 +23,10 @@ CHARACTERS: Final = 60
 
 
 def suspicious_labels(choice: Choice) -> pandas.DataFrame:
-    """Rank the held-out rows of the folds by the loss of their label.
+    """Rank the held-out rows of the folds by the loss of their label, the highest score first.
 
     The probabilities are the mean of the best candidate's over its epochs and the linear
-    classifier's, as in `temper.check_labels`.
-
-    Returns:
-        ``row`` (its number in the file), ``text``, ``label``, ``suggested`` and ``score``, the
-        highest score first.
+    classifier's, as in `temper.check_labels`. ``row`` is a row's number in the file.
     """
     best = choice.trials[0]
     count = len(best.logs)
@@ -72,7 +68,6 @@ def findings(
     calibration: Mapping[str, Any] | None,
     model: Path,
 ) -> list[str]:
-    """Return the findings: accuracy, labels, refused texts, more rows, and alternatives."""
     return [
         _accuracy(evaluation, len(splits.dev)),
         _labels(labels),

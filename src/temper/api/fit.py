@@ -24,8 +24,9 @@ from temper.api.nested import (
     refuse,
     split_list,
 )
+from temper.display.bars import Bars
 from temper.errors import CheckpointError, DataError, SettingError
-from temper.progress import Bars, Progress
+from temper.progress import Progress
 from temper.study.goals import Budget
 
 if TYPE_CHECKING:
@@ -44,19 +45,13 @@ PERSPECTIVES = ("task", "calibration", "token_corruption")
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of `fit`.
-
-    Args:
-        folder: The out folder.
-        record: The content of ``fit.json``.
-    """
+    """The result of `fit`: the out folder and the content of its ``fit.json``."""
 
     folder: Path
     record: Mapping[str, Any]
 
     @property
     def model(self) -> Path:
-        """Folder of the trained and calibrated model."""
         return self.folder / MODEL
 
     @property
@@ -66,7 +61,6 @@ class Fitted:
 
     @property
     def findings(self) -> list[str]:
-        """The findings, one or two sentences each."""
         return list(self.record["findings"])
 
     def load(self) -> Classifier:
@@ -242,10 +236,7 @@ def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
 
 
 def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
-    """Calibrate the model on the rows that were set aside; None if they do not suffice.
-
-    The notices are for rows that the user names, so what is missing is one of the findings instead.
-    """
+    """Calibrate the model on the rows that were set aside; None if they do not suffice."""
     from temper.calibration.calibrate import calibrate
     from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.evaluate import EvaluationRequest
@@ -253,6 +244,7 @@ def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
 
     request = EvaluationRequest.of({}, model=Checkpoint.of(folder / MODEL))
     try:
+        # Without its notices, which are for rows that a user names; a finding covers the rest.
         return calibrate(request, with_dev=True, progress=Progress())
     except (DataError, SettingError, EveryRowRightError) as error:
         progress.notice(f"The model is not calibrated: {error}")

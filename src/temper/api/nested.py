@@ -46,7 +46,7 @@ def nested(
     given: Mapping[str, Any] | None = None,
     assignments: Iterable[str] | None = None,
 ) -> Tree:
-    """Join a file of settings, keywords and ``KEY=VALUE`` to nested settings.
+    """Join a file of settings, keywords and ``KEY=VALUE`` to nested settings, not checked yet.
 
     Args:
         paths: The setting of each keyword.
@@ -54,9 +54,6 @@ def nested(
             checked run's.
         given: Values by keyword; None is one that is not given.
         assignments: Texts ``KEY=VALUE``; a key is a setting's dotted name or a keyword.
-
-    Returns:
-        Nested settings, not checked yet.
 
     Raises:
         SettingError: A name is unknown, a text has another form, or two set the same.
@@ -101,10 +98,7 @@ def nested(
 
 
 def split_list(text: str, option: str) -> list[str]:
-    """Split ``a,b,c``.
-
-    Raises:
-        SettingError: A name between two commas is empty.
+    """Split ``a,b,c``; an empty name raises a `SettingError`.
 
     Example:
         >>> split_list("plain,uegr", "--methods")
@@ -161,10 +155,7 @@ def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str,
 def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
     """Return the folder of a call without ``out``, the same for the same settings.
 
-    Args:
-        tree: Nested settings.
-        name: Its method, recipe or command.
-        apart: Further settings that need a separate folder.
+    ``name`` is the method, recipe or command; ``apart`` are settings outside of the tree.
 
     Example:
         >>> default_folder({"data": {"source": "data/reviews.csv"}}, "uegr").as_posix()
@@ -182,20 +173,10 @@ def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
 def task_settings(
     task: str | None, data: str | None, root: Path | str | None, *, suite: str | None = None
 ) -> dict[str, Any]:
-    """Find the data of a task.
+    """Return the settings of ``data`` for a task, for a copy of its data, or for other data.
 
-    Args:
-        task: The task's name.
-        data: A copy of its data, or other data if no task is named.
-        root: Folder that holds the folders of tasks; None takes ``TEMPER_DATA``, and the Hub if
-            that is not set.
-        suite: The suite whose sets are under the root too.
-
-    Returns:
-        Settings of ``data``.
-
-    Raises:
-        SettingError: The task is unknown, its data are not under the root, or the root is not read.
+    ``root`` holds the folders of tasks; None takes ``TEMPER_DATA``, and the Hub if that is not
+    set. The sets of a ``suite`` are under it too.
 
     Example:
         >>> task_settings(None, "reviews.csv", None)
@@ -218,19 +199,10 @@ def task_settings(
 def tasks_settings(
     named: Iterable[str] | Mapping[str, Any], root: Path | str | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Find the data of several tasks.
+    """Return the settings of each of ``tasks``: its ``source``, and ``task`` if `--task` knows it.
 
-    Args:
-        named: Texts ``NAME`` or ``NAME=PATH``, or a mapping of names to data or to settings; a name
-            without data is one that ``--task`` takes.
-        root: As `task_settings` takes it.
-
-    Returns:
-        Settings of each of ``tasks``: its ``source``, and ``task`` if the name is one that
-        ``--task`` takes.
-
-    Raises:
-        SettingError: A name occurs twice or has no data.
+    ``named`` has texts ``NAME`` or ``NAME=PATH``, or maps names to data or to settings; ``root`` is
+    that of `task_settings`.
 
     Example:
         >>> tasks_settings(["reviews=a.csv", "rte=data/RTE"])
@@ -334,17 +306,7 @@ REPORTED = ("study.json", "run.json", "scores.json")
 
 
 def refuse(checks: Iterable[Check]) -> list[Any]:
-    """Run checks, and raise the faults of all of them as one error.
-
-    Args:
-        checks: What to check.
-
-    Returns:
-        The result of each check.
-
-    Raises:
-        SettingError: If there is a fault.
-    """
+    """Run checks and return their results; raise the faults of all as one `SettingError`."""
     faults, results = Faults(), []
     for check in checks:
         with faults.caught():
@@ -356,8 +318,7 @@ def refuse(checks: Iterable[Check]) -> list[Any]:
 def of_tables(tree: Mapping[str, Any]) -> list[Check]:
     """Return the checks of the tables of nested settings, each by its own class.
 
-    Args:
-        tree: Nested settings, not checked yet. A table ``data`` without a source is skipped.
+    A table ``data`` without a source is skipped.
     """
     checks: list[Check] = []
     for table, settings in TABLES.items():
@@ -380,8 +341,7 @@ def of_tables(tree: Mapping[str, Any]) -> list[Check]:
 def of_paths(tree: Mapping[str, Any]) -> list[Check]:
     """Return the checks of the model and the data in nested settings.
 
-    Args:
-        tree: Nested settings, not checked yet; values of another type are skipped.
+    Values of another type are skipped.
     """
     from temper.models.names import check_model
 
@@ -396,19 +356,15 @@ def of_paths(tree: Mapping[str, Any]) -> list[Check]:
 
 
 def of_sources(sources: Iterable[str]) -> list[Check]:
-    """Return the checks of data that are named next to settings."""
     from temper.data.sources import check_source
 
     return [partial(check_source, source) for source in sources]
 
 
 def of_room(out: Path, what: str, record: str) -> Check:
-    """Return the check that a folder has room for what is to be written, or holds such already.
+    """Return the check that a folder has room for a result, or holds one already.
 
-    Args:
-        out: The folder.
-        what: Name for messages.
-        record: The file by which such a folder is known.
+    ``record`` is the file by which such a folder is known.
     """
     from temper.checkpoints.folder import check_room
 
@@ -416,12 +372,7 @@ def of_room(out: Path, what: str, record: str) -> Check:
 
 
 def check_loadable(model: Checkpoint) -> None:
-    """Refuse weights that are not there; the other kinds of models are checked by loading them.
-
-    Raises:
-        ModelError: There are none, or the name is that of a pickle.
-        SettingError: The name is that of a Python file, without a function's name.
-    """
+    """Refuse weights that do not exist; the other kinds of models are checked by loading them."""
     if model.kind == "weights":
         from temper.models.names import check_model
 
@@ -429,11 +380,7 @@ def check_loadable(model: Checkpoint) -> None:
 
 
 def check_reported(folder: Path) -> None:
-    """Refuse a folder that nothing can be reported from.
-
-    Raises:
-        CheckpointError: If it is none, or holds neither a study nor a run nor an evaluation.
-    """
+    """Refuse a folder without a study, a run or an evaluation."""
     if not any((folder / name).exists() for name in REPORTED):
         from temper.models.names import near_folder
 

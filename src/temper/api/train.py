@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import TRAIN, Source, TrainKeywords
 from temper.api.nested import default_folder, nested, of_paths, of_tables, refuse
+from temper.display.bars import Bars
 from temper.errors import SettingError
 from temper.methods.recipes import default_recipe, with_recipe
-from temper.progress import Bars, Progress
+from temper.progress import Progress
 from temper.results import TrainingResult
 from temper.training.processes import check_run, joined
 

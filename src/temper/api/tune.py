@@ -26,11 +26,12 @@ from temper.api.nested import (
 )
 from temper.checkpoints.folder import check_room
 from temper.cluster.store import is_url
+from temper.display.bars import Bars
 from temper.errors import SettingError, install_command
 from temper.evaluation.settings import SetSources
 from temper.methods.recipes import PLAIN, Recipe, recipe_named
 from temper.methods.recipes import recipes as known_recipes
-from temper.progress import Bars, Progress
+from temper.progress import Progress
 from temper.settings import section
 from temper.study.goals import Budget, goal_weights
 
@@ -41,11 +42,9 @@ BUDGET = "30m"
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of a search.
+    """The result of a search: the out folder and the content of its ``tune.json``.
 
-    Args:
-        folder: The out folder; for an object store a temporary copy without weights.
-        record: The content of ``tune.json``.
+    For an object store the folder is a temporary copy without weights.
     """
 
     folder: Path
@@ -124,11 +123,13 @@ def tune(
             {**tree, "model": name}, columns=columns, seeds=tuple(seeds), sets=sets
         )
 
-    refuse(
+    # Training rows whose text is reported would leak into the search.
+    tree = {**tree, "data": {**tree.get("data", {}), "drop_overlap": True}}
+    plan, *_ = refuse(
         [
+            *(partial(planned, name) for name in candidates or (tree["model"],)),
             _check_optuna,
             partial(goal_weights, goal),
-            *(partial(planned, name) for name in candidates or (tree["model"],)),
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),
@@ -138,16 +139,17 @@ def tune(
     if out is None:
         progress.notice(f"No --out: the search is written to {target}.")
     progress.info(f"Loading {tree['model']} ...")
+    from temper.data.sources import load_splits
+
+    splits = load_splits(plan.data)
+    # After the data, so that an error in a file is reported before torch is imported.
     from temper.cluster.machines import Cluster
     from temper.study.cluster import opened
     from temper.study.final import carry_out
     from temper.study.search import Request
 
-    machines = Cluster.of(machines_table)
-    # Training rows whose text is reported would leak into the search.
-    base = {**tree, "data": {**tree.get("data", {}), "drop_overlap": True}}
     request = Request(
-        base=base,
+        base=tree,
         sets=sets,
         recipes=_recipes(chosen),
         named=bool(chosen),
@@ -156,9 +158,9 @@ def tune(
         seeds=tuple(seeds),
         models=candidates,
     )
-    with opened(target, machines) as (folder, machines):
+    with opened(target, Cluster.of(machines_table)) as (folder, machines):
         _check_folder(folder)
-        record = carry_out(replace(request, cluster=machines), folder, progress)
+        record = carry_out(replace(request, cluster=machines), splits, folder, progress)
     return Tuned(folder, record)
 
 

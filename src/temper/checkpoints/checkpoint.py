@@ -34,7 +34,7 @@ class Checkpoint:
         name: The name that the user gave: the folder of a run or of another checkpoint, a Hub id, a
             short name, a ``.skops`` file or a folder with one, ``file.py:NAME`` or
             ``module:NAME``; of an object in memory, its name for messages.
-        in_memory: An object: a function, an estimator, a pipeline or a predictor.
+        in_memory: A function, an estimator, a pipeline or a predictor.
     """
 
     name: str
@@ -62,8 +62,7 @@ class Checkpoint:
     def skops(self) -> Path | None:
         """The skops file of this name: the file itself, or the one in a folder without weights.
 
-        Raises:
-            ModelError: The name is that of a pickle, or of a folder with several skops files.
+        A pickle, or a folder with several skops files, raises a `ModelError`.
         """
         path = self.folder
         if path.is_dir():
@@ -86,12 +85,7 @@ class Checkpoint:
 
     @cached_property
     def kind(self) -> Kind:
-        """How the model is loaded; everything that Transformers loads is ``weights``.
-
-        Raises:
-            ModelError: See `skops`.
-            SettingError: The name is that of a Python file, without a function's name.
-        """
+        """How the model is loaded; everything that Transformers loads is ``weights``."""
         if self.in_memory is not None:
             return "object"
         if self.skops is not None:
@@ -104,11 +98,7 @@ class Checkpoint:
 
     @cached_property
     def code(self) -> tuple[str, str]:
-        """File or module, and name in it, of code.
-
-        Raises:
-            SettingError: The name has another form.
-        """
+        """File or module, and name in it, of code."""
         source, _, name = self.name.rpartition(":")
         if not source or not name:
             raise SettingError(f"Code is named file.py:NAME or module:NAME, got {self.name!r}.")
@@ -116,11 +106,7 @@ class Checkpoint:
 
     @cached_property
     def run(self) -> Mapping[str, Any] | None:
-        """The record of the run that trained the model, None for other models.
-
-        Raises:
-            CheckpointError: It is damaged.
-        """
+        """The record of the run that trained the model, None for other models."""
         file = self.folder / RUN
         return read_json(file) if self.in_memory is None and file.is_file() else None
 
@@ -135,7 +121,6 @@ class Checkpoint:
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """The settings of the data that the model was trained on."""
         data: Mapping[str, Any] = self.settings.get("data", {})
         return data
 
@@ -146,7 +131,6 @@ class Checkpoint:
 
     @property
     def key(self) -> str | None:
-        """The key of the run."""
         return (self.run or {}).get("key")
 
     @property
@@ -161,10 +145,8 @@ class Checkpoint:
 
     @property
     def columns(self) -> tuple[Columns, ...]:
-        """The columns of the training data, by its settings, else those that were found.
-
-        Further sources often have the same columns, except for groups.
-        """
+        """The columns of the training data, by its settings, else those that were found."""
+        # Not the groups, which further sources often lack.
         named = Columns(
             *(self.data.get(f"{role}_column") for role in ("text", "text_pair", "label"))
         )
@@ -210,14 +192,9 @@ class Checkpoint:
             return None, str(error).splitlines()[0]
 
     def hashes(self, split: str, rows: Examples | None = None) -> Sequence[str] | None:
-        """Return the hashes of the run's training or validation rows.
+        """Return hashes of the run's ``train`` or ``dev`` rows; None if they are gone or changed.
 
-        Args:
-            split: ``train`` or ``dev``.
-            rows: Rows which may be those of the split, if the data cannot be read again.
-
-        Returns:
-            Hashes, or None if the data is gone or has changed.
+        ``rows`` may be those of the split, if the data cannot be read again.
         """
         recorded = (self.run or {}).get("data", {}).get(split, {}).get("hash")
         splits, _ = self._splits
@@ -247,16 +224,13 @@ class Checkpoint:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the folder keeps a calibration."""
         return self.in_memory is None and (self.folder / CALIBRATION).is_file()
 
     def content_hash(self) -> str:
         """Hash the weights or the code, so that a key does not outlive them.
 
-        For code, it covers only the named file, not its imports or the files that it reads.
-
-        Returns:
-            A hash of the content; the name itself for a model of the Hub or an object in memory.
+        For code, only the named file counts, not its imports or the files that it reads. A model of
+        the Hub and an object in memory have their name as hash.
         """
         if self.kind == "object":
             return self.name

@@ -53,11 +53,9 @@ LEFT = re.compile(rf"{LOCK.pattern}|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one training run.
+    """The folder of one training run, which need not exist.
 
-    Args:
-        path: The folder, which need not exist.
-        writes: Whether this process writes it; else it is only read, and nothing changes it.
+    Only a process that ``writes`` it changes the folder; others read.
     """
 
     path: Path
@@ -79,10 +77,7 @@ class RunFolder:
         return self.path / STAGING
 
     def record(self) -> dict[str, Any] | None:
-        """Read ``run.json``.
-
-        Returns:
-            Its content, or None if there is none.
+        """Read ``run.json``; None if there is none.
 
         Raises:
             CheckpointError: If it is damaged, or the folder has other content than a run.
@@ -92,24 +87,17 @@ class RunFolder:
         return read_json(file) if os.path.exists(file) else None
 
     def held(self) -> AbstractContextManager[bool]:
-        """Hold the folder inside a context, as `held_folder` does."""
         return held_folder(self.path) if self.writes else nullcontext(False)
 
     def write_record(self, record: Mapping[str, Any]) -> None:
-        """Write ``run.json`` in one go."""
         if self.writes:
             write_json(self.path / RUN, record)
 
     def last_checkpoint(self) -> Path | None:
-        """Return the newest complete checkpoint, None if there is none."""
         return newest_checkpoint_in(self.checkpoints)
 
     def cut_metrics(self, step: int) -> None:
-        """Drop the logs after a step, because a resumed run writes them again.
-
-        Args:
-            step: Optimizer steps of the checkpoint; 0 drops all.
-        """
+        """Drop the logs after a step, because a resumed run writes them again; 0 drops all."""
         if not self.writes or not self.metrics.exists():
             return
         kept = []
@@ -156,11 +144,7 @@ class RunFolder:
         return {**checksums(self.staging), **metrics}
 
     def publish(self, record: Mapping[str, Any]) -> None:
-        """Move the staged files into place, then call the run finished, then drop its checkpoints.
-
-        Args:
-            record: The finished run's record.
-        """
+        """Move staged files into place, then call the run finished, then drop its checkpoints."""
         for staged in sorted(self.staging.iterdir()):
             os.replace(staged, self.path / staged.name)
         self.staging.rmdir()
@@ -188,15 +172,9 @@ class RunFolder:
 
 @contextmanager
 def held_folder(path: Path) -> Iterator[bool]:
-    """Hold the folder of a run or a study inside this context.
+    """Hold the folder of a run or a study inside this context; yield whether it was created.
 
-    What killed processes left of files that they were writing is swept up.
-
-    Args:
-        path: The folder; it is created if necessary, and removed again if it stays empty.
-
-    Yields:
-        Whether it was made.
+    Files that killed processes left are removed, and a new folder too if it stays empty.
 
     Raises:
         LockedError: Another process writes it.
@@ -212,14 +190,9 @@ def held_folder(path: Path) -> Iterator[bool]:
 
 
 def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = "--out") -> None:
-    """Raise if a folder to write to has other content.
+    """Raise if a folder to write to, which need not exist, has other content or is not one.
 
-    Args:
-        out: The folder; it need not exist.
-        what: Name for messages.
-        held: Says whether the folder holds such a thing already. It is asked once the folder was
-            listed: another process may move a whole one there.
-        option: Its option, for the message.
+    ``held`` returns whether it has content of this kind (``what``) already.
 
     Raises:
         CheckpointError: If it is a file, or has other content.
@@ -240,6 +213,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
     for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
         check_unlocked(folder, what=out)
     foreign = sorted(name for name in entries if not LEFT.fullmatch(name))
+    # `held` is asked after the folder was listed: another process may move a whole one there.
     if foreign and not held():
         raise CheckpointError(
             f"{out} exists and holds {foreign[0]!r} but no {what}. Give another {option}, or "
@@ -248,15 +222,8 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
 
 
 def check_study_room(out: Path) -> None:
-    """Raise if a folder to write a study to has other content.
-
-    Args:
-        out: The folder; it need not exist.
-
-    Raises:
-        CheckpointError: If it is a file, or holds something and no study, or one of which only the
-            scores were kept.
-    """
+    """Raise `CheckpointError` if a folder to write a study to has other content."""
+    # Only the scores of that study were kept.
     if os.path.exists(out / "scores.parquet"):
         raise CheckpointError(
             f"{out} holds the kept scores of a study, whose runs cannot go on. Give another --out."
@@ -277,12 +244,7 @@ def newest_checkpoint_in(folder: Path) -> Path | None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        CheckpointError: If the file cannot be read, or has other content, or is a record of another
-            release's form.
-    """
+    """Read a record, a JSON object of this release's schema; raise `CheckpointError` otherwise."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -296,15 +258,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
-    """Name the settings that differ between two nested tables.
-
-    Args:
-        before: Settings of the folder.
-        now: Settings of this call.
-        path: Dotted name of the table, for the lines.
-
-    Returns:
-        One phrase per differing value.
+    """Name the settings that differ between those of a folder and of a call, a phrase per value.
 
     Example:
         >>> differences({"train": {"epochs": 3}}, {"train": {"epochs": 1}})
@@ -322,10 +276,6 @@ def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
 
 def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Describe how a run differs from the one in its folder, whose key is another.
-
-    Args:
-        before: Settings of the folder.
-        now: Settings of this call.
 
     Example:
         >>> uegr, soup = {"name": "uegr", "epsilon": 0.1}, {"name": "soup", "runs": 3}
@@ -346,18 +296,7 @@ def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> st
 def is_finished(
     folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
 ) -> bool:
-    """Return whether a folder has this finished run, and raise if it has another run.
-
-    Args:
-        folder: The folder.
-        found: Its record, None if there is none.
-        config: The settings of this call.
-        key: Their key.
-        progress: Receives a notice if a finished run is kept.
-
-    Raises:
-        CheckpointError: If the keys differ; names the settings.
-    """
+    """Return whether a folder has this finished run, and raise if it has another run."""
     if found is None:
         return False
     if found.get("key") == key:

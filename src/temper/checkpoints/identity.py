@@ -31,14 +31,7 @@ CALIBRATION_ARRAYS = "calibration-*.safetensors"
 
 
 def model_identity(name: str) -> str:
-    """Return the identity of the weights of a name, so that a fingerprint changes with them.
-
-    Args:
-        name: Hub id, folder, or short name.
-
-    Returns:
-        A hash of the files for a folder, the name itself for anything else.
-    """
+    """Return a hash of a folder's weights, so that fingerprints change with them; else the name."""
     folder = Path(name)
     if not folder.is_dir():
         return name

@@ -144,10 +144,7 @@ for commands in COMMANDS.values():
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the ``temper`` command.
-
-    Args:
-        arguments: The arguments after ``temper``; None takes the process's own.
+    """Run the ``temper`` command with ``arguments``; None takes the process's own.
 
     Raises:
         SystemExit: Always; code 0, 2 for wrong input, 130 for Ctrl-C, 143 for SIGTERM.
@@ -156,7 +153,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def process() -> None:
-    """Run the ``temper`` command and exit with its code."""
     try:
         main()
     except SystemExit as ended:

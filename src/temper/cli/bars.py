@@ -8,16 +8,11 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from temper.cli.screen import errors, notice
-from temper.progress import Bars
+from temper.display.bars import Bars
 
 
 class ScreenProgress(Bars):
-    """Bars whose messages are printed to stderr.
-
-    Args:
-        console: The console of stderr.
-        clock: Returns the time in seconds; None uses the system clock.
-    """
+    """Bars whose messages are printed to stderr; ``clock`` returns seconds."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] | None = None) -> None:
         given = {} if clock is None else {"clock": clock}
@@ -25,7 +20,6 @@ class ScreenProgress(Bars):
         self._console = console
 
     def report(self, text: str, *, warning: bool) -> None:
-        """Print a message above the bars."""
         from tqdm.auto import tqdm
 
         with tqdm.external_write_mode(file=self._console.file):

@@ -99,7 +99,6 @@ def calibrate(
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:
-    """Return one line for each fitted part of the calibration."""
     rows, output = made["held_out"], []
     if "int8" in made:
         result, same = made["int8"], made["int8"]["same_label"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,8 @@ from temper.errors import UnlabeledError
 if TYPE_CHECKING:
     from temper.report import ErrorAnalysis
 
-WORST = 3
-"""Number of printed errors of each kind."""
+WORST, WIDEST = 3, 120
+"""Number of printed errors of each kind, and the longest printed text."""
 COLUMNS = (
     "perspective",
     "set",
@@ -129,7 +130,12 @@ def _print_errors(errors: ErrorAnalysis) -> None:
     _print_lines(
         ("label", "predicted", "wrong under", "worst errors"),
         [
-            (each.label, f"{each.prediction} {each.confidence:.0%}", each.where, each.shown)
+            (
+                each.label,
+                f"{each.prediction} {each.confidence:.0%}",
+                each.where,
+                textwrap.shorten(each.shown, WIDEST, placeholder=" ..."),
+            )
             for each in (*errors.confident[:WORST], *errors.fragile[:WORST])
         ],
     )

@@ -47,11 +47,8 @@ class Command(TyperCommand):
     """A command whose help has its options in groups and ends with examples."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the arguments; if an option is unknown, suggest its --set.
-
-        The first argument is --data, as in Python, of a command that has this option and no
-        arguments.
-        """
+        """Parse the arguments; if an option is unknown, suggest its --set."""
+        # As in Python, the first value is --data in commands with this option and no arguments.
         takes_data = any("--data" in each.opts for each in self.params)
         has_arguments = any(each.param_type_name == "argument" for each in self.params)
         is_given = any(word.partition("=")[0] == "--data" for word in args)

@@ -21,11 +21,9 @@ DATA, MODEL, OPTIMIZATION, EVALUATION, HARDWARE, SERVICE, OUTPUT = GROUPS = (
 
 
 def completing(names: Callable[[], Iterable[str]], sign: str = "") -> Callable[[str], list[str]]:
-    """Return a shell completion that does not import torch.
+    """Return a shell completion; if no name matches, the shell completes a path.
 
-    Args:
-        names: Returns the candidates; if none matches, the shell completes a path.
-        sign: Separator of several names; the last one is completed.
+    ``sign`` separates several names; the last one is completed.
     """
 
     def complete(incomplete: str) -> list[str]:
@@ -87,7 +85,6 @@ MODEL_HELP = (
 
 
 def option(group: str, name: str, metavar: str, text: str, **more: Any) -> Any:
-    """Return an option of a command in a group of its help."""
     return typer.Option(name, metavar=metavar or None, help=text, rich_help_panel=group, **more)
 
 
@@ -493,11 +490,7 @@ Int8 = Annotated[bool, option(
 def read_settings(
     paths: Paths, given: Mapping[str, object], assignments: Iterable[str] | None
 ) -> Tree:
-    """Return the nested settings of a command that accepts only the settings of its keywords.
-
-    Raises:
-        SettingError: As `nested`, or if the command does not accept a setting.
-    """
+    """Return the nested settings of a command that accepts only the settings of its keywords."""
     tree = nested(paths, None, given, assignments)
     read = [".".join(path) for path in paths.values()]
     names = [
@@ -510,14 +503,8 @@ def read_settings(
 
 
 def import_methods(named: list[str] | None) -> None:
-    """Import files and modules given by ``--import``, which register methods and perspectives.
-
-    Args:
-        named: Files and modules; None and an empty list import nothing.
-
-    Raises:
-        SettingError: If one does not exist or its code fails.
-    """
+    """Import files and modules given by ``--import``, which register methods and perspectives."""
+    # All are checked before the first one runs.
     for source in named or []:
         check_file_exists(source, purpose="methods and perspectives")
     if named:
@@ -529,9 +516,6 @@ def import_methods(named: list[str] | None) -> None:
 
 def split_seeds(text: str) -> list[int]:
     """Parse ``--seeds``.
-
-    Raises:
-        SettingError: If a part is not a whole number.
 
     Example:
         >>> split_seeds("0,1,2")

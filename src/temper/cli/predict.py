@@ -232,17 +232,7 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
 
 
 def read_lines(content: bytes) -> Examples:
-    """Read one text per line.
-
-    Args:
-        content: Content of stdin.
-
-    Returns:
-        The texts, as a set named ``stdin``.
-
-    Raises:
-        DataError: If it is empty, or a line is not UTF-8.
-    """
+    """Read one text per line of stdin; `DataError` if it is empty or a line is not UTF-8."""
     from temper.data.examples import Examples
 
     texts = []
@@ -261,16 +251,11 @@ def read_lines(content: bytes) -> Examples:
 
 
 def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
-    """Join texts and predictions.
+    """Return one object per text, with the prediction.
 
-    Args:
-        examples: The texts.
-        answers: The model's predictions.
-
-    Returns:
-        One object per text: ``row`` (the number in the file, if rows were left out), ``text``,
-        ``text_pair`` or ``choices`` if given, the file's other columns, and the prediction. A
-        column with the name of one of these fields gets the prefix ``input:``.
+    It has ``row`` (the number in the file, if rows were left out), ``text``, ``text_pair`` or
+    ``choices`` if given, and the file's other columns. A column with the name of one of these
+    fields gets the prefix ``input:``.
     """
     from temper.data.choices import choices_of
 
@@ -304,12 +289,10 @@ def _as_json(value: object) -> object:
 
 
 def lines(predictions: Iterable[dict[str, Any]]) -> str:
-    """Return one JSON object per line."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in predictions)
 
 
 def array(predictions: Iterable[dict[str, Any]]) -> str:
-    """Return one JSON array."""
     return json.dumps(list(predictions), ensure_ascii=False, indent=2) + "\n"
 
 
@@ -317,11 +300,7 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
     """Return CSV with a column ``probability:LABEL`` for every label.
 
     A prediction set has a column ``set:LABEL`` per label, 1 if the label is in it. An interval has
-    ``low`` and ``high``.
-
-    Args:
-        predictions: The predictions.
-        raw: Do not escape texts that a spreadsheet would run as formulas.
+    ``low`` and ``high``. If ``raw``, texts that a spreadsheet would run are not escaped.
     """
     import pandas
 

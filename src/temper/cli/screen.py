@@ -44,16 +44,13 @@ class Screen(Console):
     """A console that removes terminal control characters from labels, names and messages."""
 
     def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
-        """Yield the output with control characters replaced."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else segment.text.translate(_SHOWN)
             yield Segment(text, segment.style, segment.control)
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """Print; on a terminal, wrap text between words but never cut a long path.
-
-        A file or a pipe gets whole lines.
-        """
+        """Print; on a terminal, wrap text between words but never cut a long path."""
+        # A file or a pipe gets whole lines.
         if self.is_terminal and len(objects) == 1 and isinstance(objects[0], str | Text):
             (text,) = objects
             if isinstance(text, str):
@@ -63,12 +60,7 @@ class Screen(Console):
 
 
 def _wrapped(text: Text, width: int) -> Text:
-    """Return a text with line breaks between words; Rich cannot wrap without cutting long words.
-
-    Args:
-        text: Lines of any length.
-        width: Width of the terminal in characters.
-    """
+    """Return a text with line breaks between words; Rich cannot wrap without cutting long words."""
     wrap = partial(
         textwrap.wrap,
         width=width,
@@ -93,7 +85,6 @@ class _Plain(logging.Formatter):
 
 
 def errors() -> Console:
-    """Return a console on the current stderr."""
     return Screen(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -124,7 +115,6 @@ def quiet() -> Iterator[None]:
 
 
 def fail(message: str) -> None:
-    """Print one error message to stderr."""
     errors().print(f"[bold red]Error:[/] {escape(message)}")
 
 
@@ -140,7 +130,6 @@ def say(message: str, *, as_json: bool = False) -> None:
 
 
 def print_json(content: Any) -> None:
-    """Print one JSON document to stdout."""
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     # JSON does not escape DEL and C1 controls, which occur in strings only.
     escapes = {code: f"\\u{code:04x}" for code in _SHOWN if code > 126}
@@ -152,10 +141,7 @@ def print_table(
 ) -> None:
     """Print rows as a table to stdout; it is cut only on a terminal.
 
-    Args:
-        rows: One mapping per line.
-        columns: Keys to show, in order; they are the headings too.
-        title: A line above the table.
+    The columns are keys of the rows, and the headings too.
     """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
@@ -167,11 +153,11 @@ def print_table(
 
 
 def print_headline(shown: Headline) -> None:
-    """Print the result to stdout: one line per perspective, the recommendation last."""
+    """Print the result to stdout: a line per perspective, then the recommendation as a list."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for line in shown.lines:
         table.add_row(*map(Text, line))
-    _print_with_notes(table, (shown.text,))
+    _print_with_notes(table, shown.summary)
 
 
 def _print_with_notes(table: Table, notes: Sequence[str]) -> None:

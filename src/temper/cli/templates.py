@@ -29,10 +29,7 @@ class Scaffold:
     """The files of a new plug-in.
 
     Args:
-        noun: Name for messages.
-        package: Package that its file belongs to in a clone.
-        tests: Folder of its test in a clone.
-        cards: Folder of its card in a clone.
+        package, tests, cards: Where its file, its test and its card belong in a clone.
         known: Returns the existing names.
         attribute: Maps its name to the object that its file defines.
         tested: Further names that the test imports.
@@ -86,7 +83,7 @@ SPOKEN_FOR |= {"name", "preset"}
 
 
 def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
-    """Write a plug-in's file, its test and its card.
+    """Write a plug-in's file, its test and its card; return their paths.
 
     The files pass their test and the contract tests. Comments mark what to replace.
 
@@ -95,9 +92,6 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
         name: Name on the command line: lower case, words joined by ``_``.
         folder: Root of a clone of Temper, where each file goes into its folder; in any other folder
             they are written side by side.
-
-    Returns:
-        Paths of the file, the test and the card.
 
     Raises:
         SettingError: If the name is taken or invalid, the folder does not exist, or a file would be
@@ -138,12 +132,9 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
 
 
 def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
-    """Return why a plug-in's name is invalid; None if it is valid.
+    """Return why a plug-in's name is invalid, None if it is valid.
 
-    Args:
-        kind: `METHOD` or `PERSPECTIVE`.
-        name: The name.
-        alone: Whether its file is a separate module, outside Temper's package.
+    ``alone``: its file is a separate module, outside Temper's package.
 
     Example:
         >>> name_fault(METHOD, "MyMethod", alone=True)

@@ -12,7 +12,7 @@ from temper.api.train import train as train_run
 from temper.checkpoints.folder import RunFolder
 from temper.cli import options
 from temper.cli.screen import print_headline, print_json, say
-from temper.progress import losses, number
+from temper.display.bars import losses
 from temper.training.processes import joined
 
 
@@ -69,7 +69,7 @@ def train(
     logged = [entry for entry in RunFolder(folder).logs() if "loss" in entry]
     last = f", last logged {', '.join(losses(logged[-1]))}" if logged else ""
     say(f"{record['times']['steps']} steps{last}.")
-    for line in _epochs(record):
+    for line in _kept(record):
         say(line)
     for each in record.get("tasks", {}).values():
         say(f"A checkpoint of one task: {folder / each['folder']}")
@@ -77,18 +77,12 @@ def train(
     say(f"Run: {folder}")
 
 
-def _epochs(record: Mapping[str, Any]) -> list[str]:
+def _kept(record: Mapping[str, Any]) -> list[str]:
+    """Return which epoch's weights are kept, if that was chosen."""
     epochs = record.get("epochs", {})
-    lines = []
-    for task, each in epochs.items() if "tasks" in record else [("", epochs)] if epochs else []:
-        of = f" of {task}" if task else ""
-        if "dev" in each["kept"]:
-            scores = ", ".join(number(entry["dev"]) for entry in each["scores"])
-            lines.append(f"{each['metric']} on the dev rows{of} after each epoch: {scores}.")
-        if each["kept"]["by"] == "best":
-            rows = record["data"]["selection"]["rows"]
-            lines.append(
-                f"The weights after epoch {each['kept']['epoch']:g} are kept, the best on {rows:,} "
-                "rows taken out of the training rows."
-            )
-    return lines
+    return [
+        f"The weights after epoch {each['kept']['epoch']:g} are kept, the best on "
+        f"{record['data']['selection']['rows']:,} rows taken out of the training rows."
+        for each in (epochs.values() if "tasks" in record else [epochs])
+        if each and each["kept"]["by"] == "best"
+    ]

@@ -51,11 +51,7 @@ class Cluster:
 
     @classmethod
     def of(cls, table: Any) -> Cluster | None:
-        """Return the checked cluster of the settings ``cluster``; None without an address.
-
-        Raises:
-            SettingError: As `check`; or cores or GPUs are given without an address.
-        """
+        """Return the checked cluster of the settings ``cluster``; None without an address."""
         settings = section(ClusterSettings, "cluster", table)
         if settings.address is not None:
             cluster = cls(settings.address, settings.cpus, settings.gpus)
@@ -69,11 +65,7 @@ class Cluster:
         return None
 
     def check(self) -> None:
-        """Check the address before any work; Ray would wait for minutes.
-
-        Raises:
-            SettingError: Ray is not installed, or nothing listens.
-        """
+        """Check the address before any work, because Ray would wait for minutes."""
         load_ray()
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if not host or not port.isdigit():
@@ -88,14 +80,7 @@ class Cluster:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """Connect this process inside this context, unless it is connected already.
-
-        Yields:
-            The module ``ray``.
-
-        Raises:
-            SettingError: As `check`; Ray cannot connect; or no machine has enough for a run.
-        """
+        """Yield the module ``ray``, connected inside this context unless it already is."""
         self.check()
         ray = load_ray()
         is_new = not ray.is_initialized()
@@ -124,7 +109,6 @@ class Cluster:
                 ray.shutdown()
 
     def task(self, function: Callable[..., Any]) -> Any:
-        """Return the Ray task of a function, with the resources of a run."""
         return load_ray().remote(
             num_cpus=self.cpus,
             num_gpus=self.gpus,
@@ -144,11 +128,7 @@ class Cluster:
 
 
 def load_ray() -> Any:
-    """Return the module ``ray``.
-
-    Raises:
-        SettingError: It is not installed.
-    """
+    """Return the module ``ray``; a `SettingError` names the install command."""
     try:
         import ray
     except ImportError as error:
@@ -159,11 +139,7 @@ def load_ray() -> Any:
 
 
 def cause_of(error: Any) -> TemperError:
-    """Return the error of a machine, which Ray wraps in its own errors.
-
-    Args:
-        error: The error that Ray raised here.
-    """
+    """Return the error of a machine, which Ray wraps in its own errors."""
     ray, inner = load_ray(), error
     while inner is not None:
         if isinstance(inner, TemperError) and not isinstance(inner, ray.exceptions.RayError):
@@ -176,14 +152,7 @@ def cause_of(error: Any) -> TemperError:
 
 
 def check_version(version: str) -> None:
-    """Raise if a machine has another version of Temper.
-
-    Args:
-        version: The version of the process that asks for the work.
-
-    Raises:
-        TemperError: This process has another one.
-    """
+    """Raise if this machine has another version of Temper than the process that asks for work."""
     if temper.__version__ != version:
         raise TemperError(
             f"Machine {socket.gethostname()} of the cluster has Temper {temper.__version__}, and "
@@ -197,9 +166,6 @@ ROWS = 512
 
 def whole_name(model: Checkpoint) -> str:
     """Return the name of a model for other machines: absolute paths of files and folders.
-
-    Args:
-        model: The model.
 
     Example:
         >>> whole_name(Checkpoint("minilm")), whole_name(Checkpoint("package:function"))
@@ -222,13 +188,7 @@ def spread(
 
     All else (embeddings, hidden states) is computed by the model in this process. Predictions are
     those of one machine except for the order of sums. Ray repeats the rows of a lost machine.
-
-    Args:
-        predictor: The model, loaded here.
-        model: The same model.
-        settings: Settings that the predictor does not have itself.
-        cluster: The connected cluster.
-        given: Further arguments of `temper.evaluation.loading.load_predictor`.
+    ``given`` are further arguments of `temper.evaluation.loading.load_predictor`.
     """
     loading = {
         "version": temper.__version__,
@@ -252,10 +212,10 @@ def spread(
 
 
 def _on_machines(examples: Examples, cluster: Cluster, loading: dict[str, Any]) -> Prediction:
-    """Return the predictions of the machines, in the order of the rows."""
     ray, task, count = load_ray(), cluster.task(_predict), len(examples)
     # A machine loads the model for each task.
     tasks = min(max(1, cluster.at_once), math.ceil(count / ROWS))
+    # In the order of the rows.
     parts = [examples.select(part) for part in np.array_split(np.arange(count), tasks)]
     pairs = [None if part.text_pair is None else list(part.text_pair) for part in parts]
     try:

@@ -15,17 +15,10 @@ _LOADED: dict[str, None] = {}
 
 
 def load(what: str) -> ModuleType:
-    """Import a file or a module, so that its methods and perspectives are known.
-
-    Args:
-        what: Path of a ``.py`` file, or the dotted name of an importable module.
-
-    Returns:
-        The module. A file or module that was imported before is not run again.
+    """Import a ``.py`` file or a module, so that its methods and perspectives are known.
 
     Raises:
-        SettingError: If it is not there, its name is another module's, or its code fails; the
-            message gives the line. If one of its perspectives has the name of another.
+        SettingError: As `import_named`, or one of its perspectives has the name of another.
     """
     with registering():
         module = import_named(what, purpose="methods and perspectives")
@@ -43,11 +36,7 @@ def load(what: str) -> ModuleType:
 
 
 def load_all(names: Iterable[str]) -> None:
-    """Import the plugins of another process; see `load`.
-
-    Args:
-        names: The result of `loaded` in that process.
-    """
+    """Import the plugins that `loaded` named in another process."""
     for name in names:
         load(name)
 

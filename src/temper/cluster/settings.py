@@ -14,13 +14,9 @@ def _whole_or_part(gpus: float) -> float:
 
 
 class ClusterSettings(BaseModel):
-    """A Ray cluster and the resources of one run.
+    """A Ray cluster and the resources of one run; see `temper.cluster.machines.Cluster`.
 
-    Args:
-        address: As ``ray.init`` takes it: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; None runs
-            on this machine.
-        cpus: Cores and threads of a run, >= 1.
-        gpus: GPUs of a run; several runs share a GPU if it is a fraction.
+    Without an address, runs are done on this machine.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -46,13 +46,8 @@ class Store:
     known: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def check(self) -> None:
-        """Write, read, list and remove a small file, before any work.
-
-        Raises:
-            SettingError: The package for such stores is not installed.
-            WriteError: The store refuses.
-            CheckpointError: The store has other content than a study.
-        """
+        """Check, before any work, that a store can be written to and has no other content."""
+        # Every operation that a study needs is tried on a small file.
         name = f".temper-{uuid4().hex}"
         with self._opened() as (remote, root):
             remote.pipe_file(f"{root}/{name}", name.encode())
@@ -70,9 +65,7 @@ class Store:
     def fetch(self, part: Path | None = None, *, weights: bool = False) -> None:
         """Replace the copy, or a folder of it, by the files of the store; skip incomplete runs.
 
-        Args:
-            part: The folder of the copy. It is not changed if the store fails.
-            weights: Whether to fetch weights and checkpoints too.
+        The copy is not changed if the store fails. Weights and checkpoints are fetched on request.
         """
         target = part or self.folder
         prefix, staged = self._prefix(target), target.with_name(f".{target.name}.fetched")
@@ -98,11 +91,10 @@ class Store:
         self.known.update(self._states(target))
 
     def put(self, folder: Path, mark: str) -> None:
-        """Replace a folder in the store by that of the copy; without its mark it is not changed.
+        """Replace a folder in the store by that of the copy.
 
-        Args:
-            folder: The folder of the copy.
-            mark: Name of the file that makes it complete: removed first, written last.
+        ``mark`` is the file that makes it complete: removed first, written last. Without it nothing
+        happens.
         """
         files = self._states(folder)
         if (last := self._prefix(folder) + mark) not in files:
@@ -114,7 +106,6 @@ class Store:
             self._upload(remote, root, files)
 
     def push(self) -> None:
-        """Upload the changes of the copy since it was fetched or pushed."""
         states = self._states(self.folder)
         with self._opened() as (remote, root):
             changed = [name for name in states if states[name] != self.known.get(name)]
@@ -134,7 +125,6 @@ class Store:
         return "" if inside == "." else f"{inside}/"
 
     def _states(self, folder: Path) -> dict[str, tuple[int, int]]:
-        """Return size and time of the files in a folder of the copy, hidden ones left out."""
         names = {file: file.relative_to(self.folder).as_posix() for file in folder.rglob("*")}
         return {
             name: (file.stat().st_size, file.stat().st_mtime_ns)

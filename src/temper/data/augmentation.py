@@ -30,13 +30,6 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
     ``lengths`` and ``truncated`` are those of the unchanged rows, so that batches are the same
     with and without augmentation. Rows are encoded on access. Persistent workers of a loader would
     not get the next epoch.
-
-    Args:
-        examples: The training rows.
-        clean: The same rows, encoded.
-        tokenizer: The tokenizer that encoded them.
-        settings: The settings ``augment``, ``augment_fraction`` and ``max_length``.
-        seed: Seed of the draws.
     """
 
     def __init__(
@@ -57,7 +50,6 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         self.epoch = 0
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.clean)
 
     @property
@@ -76,19 +68,13 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         return self.clean.unknown
 
     def shortest(self, count: int) -> list[dict[str, Any]]:
-        """Return some of the shortest of the first rows, unchanged."""
         return self.clean.shortest(count)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, from 0."""
         self.epoch = epoch
 
     def chosen(self, index: int) -> str | None:
-        """Return the name of a row's change in this epoch, None if it is not changed.
-
-        Args:
-            index: The row's position.
-        """
+        """Return the name of a row's change in this epoch, None if it is not changed."""
         draw = derive_seed(self.seed, "augmented", self.epoch, self.examples.rows[index])
         # A seed is uniform in [0, 2^63).
         if draw >= self.settings.augment_fraction * 2.0**63:
@@ -97,7 +83,6 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         return self.settings.augment[position % len(self.settings.augment)]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return one row's mapping, changed or unchanged."""
         name = self.chosen(index)
         if name is None:
             return self.clean[index]
@@ -120,18 +105,7 @@ def augmented(
     *,
     seed: int,
 ) -> LazilyEncoded | AugmentedExamples:
-    """Return training rows by the settings: changed in each epoch, or unchanged.
-
-    Args:
-        rows: The encoded training rows.
-        examples: The same rows as texts.
-        tokenizer: The tokenizer that encoded them.
-        settings: With ``augment``, ``augment_fraction`` and ``max_length``.
-        seed: Seed of the draws.
-
-    Returns:
-        ``rows`` itself if ``augment`` is empty.
-    """
+    """Return training rows changed in each epoch, or ``rows`` itself if ``augment`` is empty."""
     if settings.augment and examples.kind not in AUGMENTED:
         raise SettingError(
             "`data.augment` changes the words of texts that have labels as a whole, and the labels "

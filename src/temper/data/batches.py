@@ -35,11 +35,7 @@ class LengthBucketSampler(Sampler[int]):
         lengths: Tokens of each row; read one pool at a time, by position.
         batch_size: Rows of an optimizer step over all micro-batches and processes, >= 1. A data
             loader with smaller batches then splits the same steps.
-        seed: Any integer.
         drop_last: Whether to leave the short last run out of the epoch.
-
-    Raises:
-        SettingError: If ``batch_size`` is below 1.
 
     Example:
         >>> sampler = LengthBucketSampler([5, 1, 4, 2, 3], batch_size=2, seed=0)
@@ -58,16 +54,13 @@ class LengthBucketSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0; the next iteration follows its order."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Return the number of rows of an epoch."""
         rows = len(self.lengths)
         return rows - rows % self.batch_size if self.drop_last else rows
 
     def __iter__(self) -> Iterator[int]:
-        """Yield every row of the epoch once."""
         draw = generator(derive_seed(self.seed, "batches", self.epoch))
         # Half the memory, the same draws.
         small = torch.int32 if len(self.lengths) < 2**31 else torch.int64
@@ -92,11 +85,7 @@ class EvenBatches:
 
     Accelerate fills up the last batches of an epoch with rows from its beginning, so that each
     process has equally many. Here the remaining rows are split about evenly, at least one each.
-
-    Args:
-        batches: Rows of each fraction, in order, each full except for the last: as many after each
-            other as there are shares are one batch. It has a length.
-        shares: Fractions of a batch, >= 1.
+    ``batches`` has the rows of each process's part, in order, each full except for the last.
 
     Example:
         >>> list(EvenBatches([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]], processes=2))
@@ -113,7 +102,6 @@ class EvenBatches:
         return -(-len(self.batches) // self.processes) * self.processes
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the rows of each process, batch after batch."""
         first: list[int] = []
         batches = iter(self.batches)
         while batch := [row for rows in islice(batches, self.processes) for row in rows]:
@@ -133,10 +121,6 @@ def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int
     A short last step is filled up with empty batches. They come first, because gradients are
     exchanged between processes in the last micro-batch of a step.
 
-    Args:
-        batches: Rows of each batch, in order.
-        size: Micro-batches of a step, >= 1.
-
     Example:
         >>> pack_steps([[0, 1], [2, 3], [4]], size=2)
         [[[0, 1], [2, 3]], [[], [4]]]
@@ -147,17 +131,7 @@ def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int
 
 
 def ordered_batches(lengths: Sequence[int], *, batch_size: int) -> list[list[int]]:
-    """Group rows for evaluation, longest first, so that a batch that is too large fails early.
-
-    Args:
-        lengths: Tokens of each row.
-        batch_size: Rows of a batch, >= 1.
-
-    Returns:
-        Positions of the rows of each batch; every row once.
-
-    Raises:
-        SettingError: If ``batch_size`` is below 1.
+    """Group the positions of rows, longest first, so that a batch that is too large fails early.
 
     Example:
         >>> ordered_batches([1, 3, 2], batch_size=2)

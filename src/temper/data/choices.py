@@ -25,14 +25,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def choice_columns(table: Table) -> tuple[str, ...] | None:
-    """Return the columns of questions, choices, and answers if there are any.
-
-    Args:
-        table: The table.
-
-    Returns:
-        Two or three names; None if the table has other rows.
-    """
+    """Return the columns of questions, choices and answers (if any); None for other tables."""
     known = {name.casefold(): name for name in table.names}
     roles = (QUESTION_COLUMNS, CHOICE_COLUMNS, ANSWER_COLUMNS)
     result = [next((known[name] for name in role if name in known), None) for role in roles]
@@ -49,15 +42,7 @@ def choice_rows(
 ) -> Examples:
     """Read questions with their choices; all rows must have equally many.
 
-    Args:
-        table: The table.
-        columns: The result of `choice_columns`.
-        name: Name of the set.
-        labeled: Whether the answers are read, if there are any.
-        skip: Whether to skip rows that cannot be read, with a notice.
-
-    Raises:
-        DataError: A row cannot be read, or has another number of choices.
+    ``skip`` leaves out rows that cannot be read, with a notice; otherwise they raise a `DataError`.
     """
     question, choices, *answers = columns
     answer = answers[0] if answers else None
@@ -86,15 +71,11 @@ def choice_rows(
 
 
 def as_text(choices: Sequence[str]) -> str:
-    """Write choices as the second text of a row."""
     return json.dumps(list(choices), ensure_ascii=False)
 
 
 def choices_of(text: str) -> list[str]:
-    """Read the choices from the second text of a row.
-
-    Raises:
-        DataError: It is not a JSON list of two or more texts.
+    """Read the choices, two or more texts, from the second text of a row.
 
     Example:
         >>> choices_of('["yes", "no"]')
@@ -114,11 +95,6 @@ def _size(value: object) -> int:
 
 
 def _texts(value: object) -> list[str]:
-    """Return choices as texts.
-
-    Raises:
-        ValueError: They are not a list of two or more texts.
-    """
     texts = list(value) if isinstance(value, list | tuple) else []
     if len(texts) > 1 and all(isinstance(each, str) and each for each in texts):
         return texts
@@ -128,14 +104,8 @@ def _texts(value: object) -> list[str]:
 def _row(question: object, choices: object, *answer: Any, size: int) -> Any:
     """Return a question, its choices, and the index of the right one.
 
-    Args:
-        question: The question.
-        choices: A list of texts, or a mapping with the lists ``text`` and ``label``.
-        answer: The index of the right one, its label, its letter or its text; none if not read.
-        size: Required number of choices.
-
-    Raises:
-        ValueError: They are something else.
+    ``choices`` is a list of texts, or a mapping with the lists ``text`` and ``label``; ``answer``
+    is the index of the right one, its label, its letter or its text.
     """
     if not isinstance(question, str) or not question:
         raise ValueError(f"the question must be a text, got {brief(question)}")
@@ -150,11 +120,6 @@ def _row(question: object, choices: object, *answer: Any, size: int) -> Any:
 
 
 def _index(answer: Any, texts: Sequence[str], labels: Sequence[Any]) -> int:
-    """Return the index of the right choice.
-
-    Raises:
-        ValueError: It is unknown.
-    """
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         index = int(answer)
         if index == answer and 0 <= index < len(texts):

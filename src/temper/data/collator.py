@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 class Collator:
     """Pad rows to the longest of their batch, on the side that the tokenizer pads.
 
-    Args:
-        tokenizer: The tokenizer that encoded the rows.
-
     Raises:
         SettingError: If the tokenizer has no padding token.
     """
@@ -40,10 +37,7 @@ class Collator:
         }
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Collate rows.
-
-        Args:
-            items: Rows of `EncodedExamples`, at least one.
+        """Collate one or more rows of `EncodedExamples`.
 
         Returns:
             ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64 ([B, N, T] for N

@@ -40,11 +40,7 @@ _IN_NONE = {"", "-1", "nan", "<na>"}
 class Columns:
     """Names of the columns to read; None looks for the usual names.
 
-    Args:
-        text: Column of the text.
-        text_pair: Column of the second text; guessed only if ``text`` is None too.
-        label: Column of the label.
-        group: Column of the group that a row belongs to.
+    The second text is guessed only if ``text`` is None too.
     """
 
     text: str | None = None
@@ -54,13 +50,10 @@ class Columns:
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> Columns:
-        """Return the columns of a set from which related sets are read, too.
+        """Return the columns of a set (its `Examples.source`) that related sets are read from, too.
 
         Groups are left out because they differ by set. Text columns are left out unless several
         fitted: they are found again, so that a set of pairs among single texts is an error.
-
-        Args:
-            source: `Examples.source` of the set.
         """
         read = source.get("columns", {})
         if "text" in source.get("other_columns", {}):
@@ -73,10 +66,6 @@ class KeptColumns:
 
     A column that is not kept is read from the file again: one with an unusual name, one that the
     first row lacks, or a text column with values other than texts.
-
-    Args:
-        names: Names of the columns.
-        options: Which columns are read.
     """
 
     def __init__(self, names: Iterable[str], options: TableOptions) -> None:
@@ -101,22 +90,15 @@ class KeptColumns:
                 del self._texts[name]
 
     def columns(self) -> dict[str, Iterable[object]]:
-        """Return the kept columns by name, after the last row."""
         return {**self._values, **{name: each.texts() for name, each in self._texts.items()}}
 
 
 @dataclass(frozen=True)
 class FoundColumns:
-    """Names of the columns to read, as in the table.
+    """Names of the columns to read, as in the table; None if there is none.
 
-    Args:
-        text: Column of the text.
-        text_pair: Column of the second text, None for single texts.
-        label: Column of the label, None if there is none.
-        group: Column of the groups, None if there is none.
-        pair_id: Column that names contrast pairs, None if there is none.
-        others: Further columns that fit, by role (``text``, ``label``), for roles without an
-            option.
+    ``others`` are further columns that fit, by role (``text``, ``label``), for roles without an
+    option.
     """
 
     text: str
@@ -140,11 +122,7 @@ class FoundColumns:
         return {"columns": columns, **({"other_columns": others} if others else {})}
 
     def warnings(self, title: str) -> tuple[str, ...]:
-        """Report each choice among several columns, and the option that makes it.
-
-        Args:
-            title: The table.
-        """
+        """Report each choice among several columns, and the option that makes it."""
         warnings = []
         for role, others in self.others.items():
             option = OPTIONS[role]
@@ -165,19 +143,8 @@ def find_columns(
 ) -> FoundColumns:
     """Choose the columns of a table.
 
-    Args:
-        table: The table.
-        wanted: Names that the user gave.
-        labeled: Whether a label column is looked for.
-        known: Column names of other tables of the task. If the user gave none, the first of these
-            that this table has is used; if it has none of them, the usual names are looked for.
-
-    Returns:
-        The names; ``label``, ``group`` and ``pair_id`` are None if none was found.
-
-    Raises:
-        DataError: If a given column does not exist, no text column is found, or two roles share a
-            column.
+    If the user gave no names, the first of the ``known`` columns of other tables of the task that
+    this table has is used; if it has none of them, the usual names are looked for.
     """
     for role, option in OPTIONS.items():
         name = getattr(wanted, role)
@@ -273,25 +240,12 @@ def _first(table: Table, names: Iterable[str], taken: set[str]) -> str | None:
 
 
 def read_texts(table: Table, column: str) -> Sequence[str]:
-    """Return a column's texts.
-
-    Args:
-        table: The table.
-        column: Name of the column.
-
-    Returns:
-        One string per row, in compact storage; an empty one is allowed here.
-
-    Raises:
-        DataError: If a value is not a string, or contains half of a surrogate pair (which UTF-8
-            cannot encode), or the temporary folder is full.
-    """
+    """Return a column's texts, one per row, in compact storage; an empty one is allowed here."""
     texts = table.column(column)
     return texts if isinstance(texts, StoredTexts) else StoredTexts.of(_texts(table, column))
 
 
 def _texts(table: Table, column: str) -> Iterator[str]:
-    """Yield the texts of a column, and raise on other values."""
     for index, value in enumerate(table.column(column)):
         fault = _text_fault(value)
         if fault is not None:
@@ -303,15 +257,7 @@ def _texts(table: Table, column: str) -> Iterator[str]:
 
 
 def text_faults(table: Table, column: str) -> dict[int, str]:
-    """Return which rows of a column have no text.
-
-    Args:
-        table: The table.
-        column: Name of the column.
-
-    Returns:
-        Description of each bad value, by index.
-    """
+    """Return a description of each row without a text, by index."""
     result = ((index, _text_fault(value)) for index, value in enumerate(table.column(column)))
     return {index: f"{fault} as text" for index, fault in result if fault is not None}
 
@@ -323,18 +269,10 @@ def _text_fault(value: object) -> str | None:
 
 
 def read_names(table: Table, column: str | None) -> list[str | None] | None:
-    """Return a column's names of groups or contrast pairs.
+    """Return a column's names of groups or contrast pairs; None if no row is in a group.
 
-    Args:
-        table: The table.
-        column: Name of the column, None if there is none.
-
-    Returns:
-        One name per row, None if a row is in no group: null, NaN (also the text "nan" of pandas),
-        an empty text, or -1. None instead of the list if no row is in a group.
-
-    Raises:
-        DataError: If a value is a list, an object or a number with a fraction.
+    A row is in no group, and has None, if its value is null, NaN (also the text "nan" of pandas),
+    an empty text, or -1. A list, an object or a number with a fraction raises a `DataError`.
     """
     if column is None:
         return None

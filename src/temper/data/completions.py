@@ -25,13 +25,7 @@ PAIRS = (("prompt", "completion"), ("source", "target"), ("input", "target"))
 
 
 def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the columns of prompts and completions: two, or one of conversations.
-
-    Args:
-        names: Names of all columns.
-
-    Returns:
-        Their names; None if the table has other rows.
+    """Return the columns of prompts and completions: two, or one of conversations; or None.
 
     Example:
         >>> completion_columns(["id", "Prompt", "completion"])
@@ -54,18 +48,7 @@ def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 def completion_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
-    """Read prompts with their completions.
-
-    Args:
-        table: The table.
-        columns: The result of `completion_columns`.
-        name: Name of the set.
-        labeled: Whether the completions are kept.
-        skip: Whether to skip rows that cannot be read, with a notice.
-
-    Raises:
-        DataError: A row cannot be read, or prompts are texts in some rows and messages in others.
-    """
+    """Read prompts with their completions, or prompts alone if not ``labeled``."""
     rows, table = read_rows(table, columns, partial(_row, answered=labeled), skip=skip)
     kinds = {chat for _, _, chat in rows}
     if len(kinds) > 1:
@@ -88,13 +71,7 @@ def completion_rows(
 def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[str, str, bool]:
     """Return a prompt, its completion, and whether the prompt is a list of messages.
 
-    Args:
-        prompt: A text, or messages.
-        completion: A text, or a message; None if it is the last message of the prompt.
-        answered: Whether there must be a completion.
-
-    Raises:
-        ValueError: They are neither texts nor messages.
+    Without ``completion`` it is the last message of the prompt; ``answered`` requires one.
     """
     if isinstance(prompt, str):
         if not isinstance(completion, str) or not completion:
@@ -114,11 +91,6 @@ def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[
 
 
 def _messages(value: object) -> list[dict[str, str]]:
-    """Return a list of messages.
-
-    Raises:
-        ValueError: It is not one.
-    """
     if isinstance(value, list | tuple) and value and all(isinstance(m, Mapping) for m in value):
         result = [(each.get("role"), each.get("content")) for each in value]
         if all(isinstance(part, str) for each in result for part in each):
@@ -137,24 +109,15 @@ def encoded_completions(
     chat: bool,
     max_length: int,
 ) -> Iterator[tuple[list[int], list[int] | None, bool]]:
-    """Encode prompts followed by completions.
+    """Encode prompts followed by completions; None encodes only the prompts, for generation.
 
-    A completion ends with the tokenizer's end token; in a conversation, with the ending of the chat
-    template. If a row is too long, the beginning of its prompt is cut, so that the completion stays
-    whole. A completion that is too long alone is cut at its end.
-
-    Args:
-        prompts: The prompts.
-        completions: Their completions; None encodes only the prompts, for generation.
-        tokenizer: The tokenizer.
-        chat: Whether prompts are JSON lists of messages.
-        max_length: Maximum number of tokens of a row, >= 2.
+    A completion ends with the tokenizer's end token; in a conversation (``chat``: prompts are JSON
+    lists of messages), with the ending of the chat template. If a row has more than ``max_length``
+    (>= 2) tokens, the beginning of its prompt is cut, so that the completion stays whole. A
+    completion that is too long alone is cut at its end.
 
     Yields:
         Token ids, labels (-100 for the prompt; None without completions), and whether it was cut.
-
-    Raises:
-        DataError: The tokenizer has no chat template.
     """
     if chat and not getattr(tokenizer, "chat_template", None):
         raise DataError(

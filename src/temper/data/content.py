@@ -34,16 +34,7 @@ _AROUND = 12
 
 
 def known_encoding(name: str) -> str:
-    """Check the name of an encoding.
-
-    Args:
-        name: A name that Python knows.
-
-    Returns:
-        Python's name of it.
-
-    Raises:
-        ValueError: If there is no such encoding, or it is not for text.
+    """Return Python's name of an encoding of text; a `ValueError` if there is no such.
 
     Example:
         >>> known_encoding("Windows-1252")
@@ -61,14 +52,7 @@ def known_encoding(name: str) -> str:
 
 
 def check_encoding(name: str | None) -> str | None:
-    """Return the name that Python has for an encoding; None if none is given.
-
-    Args:
-        name: The value of ``data.encoding``.
-
-    Raises:
-        SettingError: If it is not an encoding of text.
-    """
+    """Return Python's name of the encoding ``data.encoding``, or None; raise a `SettingError`."""
     try:
         return None if name is None else known_encoding(name)
     except ValueError as error:
@@ -77,12 +61,7 @@ def check_encoding(name: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file, plain or gzipped, whose lines are read again each time.
-
-    Args:
-        path: The file.
-        encoding: Its encoding.
-    """
+    """A text file, plain or gzipped, whose lines are read again each time."""
 
     path: Path
     encoding: str = UTF_8
@@ -91,13 +70,8 @@ class TextFile:
     def of(cls, path: Path, encoding: str | None = None) -> TextFile:
         """Find a file's encoding.
 
-        Args:
-            path: The file.
-            encoding: The encoding of files that are not UTF-8. It is ignored if the file has a
-                byte order mark or is valid UTF-8 beyond ASCII.
-
-        Raises:
-            DataError: If the file is missing or damaged.
+        ``encoding`` is that of files that are not UTF-8. It is ignored if the file has a byte order
+        mark or is valid UTF-8 beyond ASCII.
         """
         plain = cls(path)
         try:
@@ -116,15 +90,10 @@ class TextFile:
 
     @property
     def is_usual(self) -> bool:
-        """Whether it is read as UTF-8."""
         return self.encoding == UTF_8
 
     def source(self) -> dict[str, str]:
-        """Return metadata that identifies the content: path and sha256.
-
-        Raises:
-            DataError: If the file is missing or cannot be read.
-        """
+        """Return metadata that identifies the content: path and sha256."""
         try:
             with self.path.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -133,14 +102,7 @@ class TextFile:
         return {"path": str(self.path), "sha256": sha256}
 
     def lines(self, *, newline: str = "") -> Iterator[str]:
-        """Yield lines with their line ends.
-
-        Args:
-            newline: The line end; empty for a line feed, a carriage return or both.
-
-        Raises:
-            DataError: If the file is damaged or not in its encoding, with the position.
-        """
+        """Yield lines with their line ends; empty for a line feed, a carriage return or both."""
         try:
             raw = self._opened()
             with io.TextIOWrapper(raw, encoding=self.encoding, newline=newline) as file:
@@ -151,18 +113,10 @@ class TextFile:
             raise
 
     def blank(self) -> bool:
-        """Return whether all lines are blank."""
         return not any(line.strip() for line in self.lines())
 
     def decode(self, raw: bytes) -> str:
-        """Turn the file's bytes into text.
-
-        Args:
-            raw: The content, unpacked.
-
-        Raises:
-            DataError: If they are not in the encoding, with the position.
-        """
+        """Turn the file's unpacked bytes into text; a `DataError` has the position of a fault."""
         try:
             return raw.decode(self.encoding)
         except UnicodeDecodeError as error:
@@ -202,17 +156,7 @@ class TextFile:
 
 
 def read_bytes(path: Path) -> tuple[bytes, str]:
-    """Read a file, unpacked if its name ends with ``.gz``.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The content, and the file's sha256.
-
-    Raises:
-        DataError: If it is missing, or not in the format of its name.
-    """
+    """Read a file, unpacked if its name ends with ``.gz``; return its content and its sha256."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -61,7 +61,6 @@ class _Writer:
         return self.frame(kind).format(be=be, fail=fail, adj=self.adjective(word))
 
     def clause(self, aspect: _Table, good: bool, *, depth: int = 1) -> str:
-        """Write a clause about an aspect with a given polarity."""
         draw = self.rng.random()
         if depth and draw < 0.08:
             frame = self.frame("clause_keeping")
@@ -86,7 +85,6 @@ class _Writer:
         return f"{self.clause(main, good, depth=0)}, {link} {weak}"
 
     def opinion_of_another(self, domain: _Table, good: bool) -> str:
-        """Quote a person who is right or wrong."""
         aspect = self.rng.choice(domain["aspects"])
         person = self.rng.choice(lexicon()["people"])
         right = self.rng.random() < 0.5
@@ -111,7 +109,6 @@ class _Writer:
         return f"{subject} was {self.adjective(self.rng.random() < 0.5)}"
 
     def review(self, good: bool) -> str:
-        """Write a review with a given label."""
         domain = self.rng.choice(self.domains)
         draw = self.rng.random()
         if draw < 0.55:
@@ -131,16 +128,8 @@ class _Writer:
 def review_corpus(*, seed: int = 0, rows: int = 2000, eval_rows: int = 500) -> Splits:
     """Generate reviews of phones, restaurants, hotels and laptops.
 
-    Args:
-        seed: Any integer; the source ``demo`` is seed 0.
-        rows: Training rows, >= 2.
-        eval_rows: Evaluation rows, >= 2; they do not depend on ``rows``.
-
-    Returns:
-        Balanced train and dev sets, no text twice.
-
-    Raises:
-        DataError: If more rows are asked for than the grammar gives without repeats.
+    Train and dev sets are balanced, and no text occurs twice. The dev rows do not depend on the
+    number of training rows. The source ``demo`` is seed 0.
 
     Example:
         >>> splits = review_corpus(rows=4, eval_rows=2)
@@ -157,15 +146,7 @@ def review_corpus(*, seed: int = 0, rows: int = 2000, eval_rows: int = 500) -> S
 def shift_examples(*, seed: int = 0, rows: int = 500) -> Examples:
     """Generate reviews of films, a product that `review_corpus` never writes about.
 
-    Args:
-        seed: Any integer.
-        rows: Rows, >= 2.
-
-    Returns:
-        A balanced set with the corpus's labels.
-
-    Raises:
-        DataError: If more rows are asked for than the grammar gives without repeats.
+    The set is balanced and has the corpus's labels.
     """
     return _reviews("shift", [lexicon()["shifted_domain"]], seed=seed, rows=rows, taken=set())
 
@@ -173,15 +154,7 @@ def shift_examples(*, seed: int = 0, rows: int = 500) -> Examples:
 def anomaly_examples(*, seed: int = 0, rows: int = 500) -> Examples:
     """Generate questions and facts about planets, gardens and stones, which review nothing.
 
-    Args:
-        seed: Any integer.
-        rows: Rows, >= 1.
-
-    Returns:
-        A set without labels.
-
-    Raises:
-        DataError: If more rows are asked for than the templates give without repeats.
+    The set has no labels.
     """
     rng = random.Random(derive_seed(seed, "corpus", "anomaly"))
     taken: set[str] = set()
@@ -222,7 +195,6 @@ def _unseen(write: Callable[[], str], taken: set[str]) -> str:
 
 
 def _fact(rng: random.Random) -> str:
-    """Write a question or a fact without any opinion."""
     facts = lexicon()["facts"]
     template = rng.choice(facts["templates"])
     plant, other = rng.sample(facts["words"]["plant"], 2)

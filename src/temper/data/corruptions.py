@@ -44,15 +44,11 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Any, *, size: int | None = None) -> Vocabulary:
-        """Group the ids of a tokenizer.
+        """Group the ids of a tokenizer; one without ``get_vocab`` has no ordinary ids.
 
-        Args:
-            tokenizer: A Transformers tokenizer; one without ``get_vocab`` has no ordinary ids.
-            size: Embeddings of the model, where they are fewer than the tokenizer's ids.
-
-        Returns:
-            All special ids but [UNK]'s as spared; [UNK]'s too where another role shares it, as in
-            GPT-2.
+        ``size`` is the number of embeddings of the model, if they are fewer than the tokenizer's
+        ids. All special ids except that of [UNK] are spared; that too if another role has it, as in
+        GPT-2.
         """
         unknown = getattr(tokenizer, "unk_token_id", None)
         special = set(getattr(tokenizer, "all_special_ids", None) or ())
@@ -76,9 +72,6 @@ class Vocabulary:
     def lacks(self, kind: Corruption) -> str:
         """Return why a corruption cannot be done, as the end of a sentence; empty if it can.
 
-        Args:
-            kind: The corruption.
-
         Example:
             >>> Vocabulary(np.arange(4, 9), frozenset({0, 1})).lacks("mask")
             'the tokenizer has no mask token'
@@ -99,23 +92,17 @@ def corrupt(
     vocabulary: Vocabulary,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Corrupt the token ids of one row.
+    """Corrupt the token ids of one row, unpadded; the row itself is not changed.
 
     Args:
-        item: A row as `temper.data.encode.EncodedExamples` holds it, unpadded; left as it is.
+        item: A row as `temper.data.encode.EncodedExamples` holds it.
         kind: ``random`` swaps a token for another ordinary one of the vocabulary, each as likely;
-            ``mask`` puts the mask token in its place; ``drop`` takes it out with its segment id.
+            ``mask`` puts the mask token in its place; ``drop`` takes it out with its segment id,
+            but keeps one ordinary token.
         rate: Probability that an ordinary token is hit, in [0, 1].
         row: Hash of the row's text, the key of the draws.
         vocabulary: The tokenizer's ids.
         seed: Seed of the draws.
-
-    Returns:
-        The corrupted row with the same keys. ``drop`` keeps one ordinary token if there is any: the
-        one that is hit last as the rate grows.
-
-    Raises:
-        SettingError: The rate is out of bounds, or the vocabulary lacks what the kind needs.
 
     Example:
         >>> item = {"input_ids": [1, 5, 6, 7, 2], "attention_mask": [1, 1, 1, 1, 1]}

@@ -43,20 +43,10 @@ def read_delimited(
     usual: str,
     options: TableOptions,
 ) -> Table:
-    """Read a table of delimited text.
+    """Read a table of delimited text, whose content is not blank.
 
-    Args:
-        content: The file, which is not blank.
-        source: Metadata that identifies it.
-        usual: The delimiter that the file name suggests.
-        options: Whether to skip rows that cannot be read, and which columns are not read.
-
-    Returns:
-        The table. Blank lines are skipped. Notices report unusual findings and skipped rows.
-
-    Raises:
-        DataError: If names are missing or duplicate, there are no rows, or a row has another
-            number of fields than the first line.
+    ``usual`` is the delimiter that the file name suggests. Blank lines are skipped. Notices report
+    unusual findings and skipped rows.
     """
     result = _Delimited.of(content, usual=usual)
     (first, names), path = result.names(), str(content.path)
@@ -127,13 +117,7 @@ def _bad_row(
 
 @dataclass(frozen=True)
 class _Delimited:
-    """A file whose delimiter is known.
-
-    Args:
-        content: The file.
-        delimiter: The delimiter of fields.
-        quotes: The role of quotes; in GLUE's files, for example, they are plain characters.
-    """
+    """A file whose delimiter is known."""
 
     content: TextFile
     delimiter: str
@@ -148,11 +132,7 @@ class _Delimited:
         return cls(content, delimiter, _Quotes(enclose=True))
 
     def notices(self, usual: str) -> list[str]:
-        """Return notices if the file is not read as its name suggests.
-
-        Args:
-            usual: The delimiter that the file name suggests.
-        """
+        """Return notices if the file is not read as its name suggests."""
         unusual = []
         if self.delimiter != usual:
             unusual.append(f"{DELIMITERS[self.delimiter]} between columns")
@@ -185,11 +165,8 @@ class _Delimited:
     ) -> Iterator[tuple[int, list[str] | str | None]]:
         """Yield line and fields of each row; for a bad row its fault, for a blank line None.
 
-        Args:
-            size: Fields of a row.
-            needed: Fields that it must have; missing ones after these are empty.
-            behind: Line that names the columns.
-            joined: Counts the lines that quotes join.
+        A row has ``size`` fields and must have the first ``needed`` ones; missing ones after these
+        are empty. ``behind`` is the line that names the columns.
         """
         for line, record in self._records(joined):
             # Most rows are of this kind, and a file may have millions.
@@ -223,13 +200,8 @@ def _is_blank(record: list[str] | str, *, alone: bool = False) -> bool:
 def find_delimiter(content: TextFile, *, usual: str) -> str:
     """Find the delimiter of a file.
 
-    Args:
-        content: The file.
-        usual: The delimiter that the file name suggests.
-
-    Returns:
-        The usual delimiter if it gives two or more columns with equally many fields in all rows,
-        or if no other delimiter does; else the first that does.
+    It is the usual one of the file's name if that gives two or more columns with equally many
+    fields in all rows, or if no other delimiter does; else the first that does.
     """
     sample = _sample(content)
     fields = {sign: _counts(sample, sign) for sign in dict.fromkeys((usual, *DELIMITERS))}
@@ -270,15 +242,8 @@ def _counts(sample: list[str], delimiter: str) -> list[int]:
 
 
 def check_names(names: Sequence[str], *, title: str) -> None:
-    """Raise on duplicate names; empty ones (a nameless index) cannot be chosen anyway.
-
-    Args:
-        names: Names of columns.
-        title: Their table.
-
-    Raises:
-        DataError: If a name is a duplicate.
-    """
+    """Raise a `DataError` on duplicate names."""
+    # Empty ones (a nameless index) cannot be chosen anyway.
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
         raise DataError(
@@ -291,7 +256,6 @@ class _JoinedLines:
     """Count the rows whose quoted fields hold line breaks, and those that look like several rows.
 
     Args:
-        delimiter: The delimiter of fields.
         size: Fields of a row.
         rows: Rows that span several lines.
         suspects: Those in which every line has as many fields as a row.
@@ -307,12 +271,6 @@ class _JoinedLines:
     first: int = 0
 
     def add(self, start: int, lines: Sequence[str]) -> None:
-        """Count a row.
-
-        Args:
-            start: Its first line.
-            lines: Its lines, two or more.
-        """
         self.rows += 1
         full = [line for line in lines if line.strip()]
         if self.size > 1 and all(line.count(self.delimiter) + 1 == self.size for line in full):
@@ -321,10 +279,8 @@ class _JoinedLines:
             self.first = self.first or start
 
     def notices(self, path: str) -> list[str]:
-        """Report lost rows if at least half of the rows of several lines look like several rows.
-
-        Texts with line breaks and delimiters may look like rows by chance.
-        """
+        """Report lost rows if at least half of the rows of several lines look like several rows."""
+        # Texts with line breaks and delimiters may look like rows by chance.
         if not self.suspects or 2 * self.suspects < self.rows:
             return []
         lost = "1 row is" if self.lost == 1 else f"{self.lost:,} rows are"
@@ -339,11 +295,7 @@ class _JoinedLines:
 def _quoted(
     lines: Iterator[str], *, delimiter: str, joined: _JoinedLines | None = None
 ) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield the line on which each record starts, and its fields, or its fault.
-
-    A quote that is not closed would join all following lines. Reading then continues after the line
-    that opened it.
-    """
+    """Yield the line on which each record starts, and its fields, or its fault."""
     taken: list[str] = []
     again: list[str] = []
 
@@ -373,6 +325,7 @@ def _quoted(
             else:
                 is_done = True
         except csv.Error as error:
+            # An open quote would join all following lines: reading continues after the one with it.
             result.append((start, f"quotes that do not close: {error}"))
             again += reversed(taken[1:])
             start += 1
@@ -384,14 +337,7 @@ def _quoted(
 
 
 def plain_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of lines whose quotes are plain characters, as in GLUE's files.
-
-    Args:
-        lines: Lines with tabs between their fields.
-
-    Yields:
-        Number of the line, from 1, and its fields; none for a blank line.
-    """
+    """Yield number (from 1) and fields of lines whose quotes are plain characters, as in GLUE's."""
     for number, line in enumerate(lines, start=1):
         content = line.rstrip("\r\n")
         yield number, content.split("\t") if content else []
@@ -420,9 +366,6 @@ def _quotes_of(lines: Iterable[str]) -> _Quotes:
     can be read that way (RFC 4180) and the file shows it: by a quoted name in the header, or
     because more lines have as many fields as the header with quoting than without it. If neither
     reading is better, no quote may join two lines.
-
-    Args:
-        lines: The lines, the header first.
     """
     size = number = joined = first = 0
     with_quotes = without = 0  # Lines that do not fit the header in either reading.

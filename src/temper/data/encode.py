@@ -15,7 +15,7 @@ from temper.data.examples import Examples, Kind
 from temper.data.spans import token_positions
 from temper.data.stored import Stored, StoredBytes
 from temper.data.tags import first_tokens
-from temper.data.token_spans import Span, lacks_spans, trimmed
+from temper.data.token_spans import Span, check_spans, trimmed
 from temper.data.windows import check_stride, joined, windows_of_rows
 from temper.errors import DataError, SettingError, brief
 from temper.types import UNLABELED, Windows
@@ -47,11 +47,9 @@ class EncodedExamples:
         self.lengths = [len(item["input_ids"]) for item in items]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.items)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return one row's mapping."""
         return self.items[index]
 
 
@@ -76,9 +74,6 @@ def encode(
             and ``sizes`` has the number of tokens of each choice.
         windows: Windows for rows that are too long; the ids are then those of all windows, and
             ``sizes`` has the number of tokens of each. None cuts such rows.
-
-    Returns:
-        The encoded rows in the set's order, with the fraction that was cut.
 
     Raises:
         SettingError: If ``max_length`` is above the limit of the tokenizer's model.
@@ -114,16 +109,6 @@ class LazilyEncoded:
     The rows are equal to those of `encode`. Memory grows by 12 bytes per row. The first
     `ENCODED_FIRST` rows are encoded at once. If the tokenizer adds no special tokens, all rows are,
     so that a text without tokens is an error before training begins.
-
-    Args:
-        examples: The set.
-        tokenizer: See `encode`.
-        max_length: Maximum number of tokens of a row, including special tokens, >= 1.
-        windows: See `encode`.
-
-    Raises:
-        SettingError: If ``max_length`` is above the limit of the tokenizer's model.
-        DataError: If a text has no token, or the temporary folder is full.
     """
 
     def __init__(
@@ -152,7 +137,6 @@ class LazilyEncoded:
         self.lengths.at(range(min(len(self), ENCODED_FIRST) if self._added else len(self)))
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.examples)
 
     @property
@@ -166,7 +150,6 @@ class LazilyEncoded:
         return _fraction(self._unknown, self._tokens)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return one row's mapping."""
         (size,) = self.lengths.at([index])
         start = int(self._starts[index])
         item = {"input_ids": self._read(start, size), "attention_mask": [1] * size}
@@ -227,17 +210,12 @@ class LazilyEncoded:
 
 
 class RowLengths(Stored[int]):
-    """The number of tokens of each row of a lazily encoded set.
-
-    Args:
-        rows: The set.
-    """
+    """The number of tokens of each row of a lazily encoded set."""
 
     def __init__(self, rows: LazilyEncoded) -> None:
         self._rows = rows
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self._rows)
 
     @overload
@@ -245,16 +223,13 @@ class RowLengths(Stored[int]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[int]: ...
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        """Return a row's number of tokens, or those of a slice."""
         rows = range(len(self))[index]
         return self.at([rows])[0] if isinstance(rows, int) else self.at(rows)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the number of tokens of each row."""
         return iter(self.at(range(len(self))))
 
     def at(self, indices: Sequence[int] | NDArray[Any]) -> list[int]:
-        """Return the numbers of tokens at some positions; as `Stored.at`."""
         return self._rows.sizes(indices)
 
 
@@ -267,16 +242,7 @@ def cut_notices(
     windows: Windows | None = None,
     stride: str = "",
 ) -> tuple[str, ...]:
-    """Report the fraction of encoded rows that is cut; see `cut_notice`.
-
-    Args:
-        encoded: The encoded rows.
-        tokenizer: The tokenizer that encoded them.
-        rows: Name of the rows for messages, for example ``training rows``.
-        max_length: Tokens that a row is cut to.
-        windows: See `cut_notice`.
-        stride: See `cut_notice`.
-    """
+    """Report the fraction of encoded rows that is cut; see `cut_notice`."""
     if not encoded.truncated:
         return ()
     longest = tokenizer.model_max_length
@@ -302,14 +268,8 @@ def cut_notice(
 ) -> str:
     """Report the fraction of rows that is cut at the length limit, from 5% on with advice.
 
-    Args:
-        fraction: Fraction of the rows that is cut.
-        rows: Name of the rows for messages, for example ``training rows``.
-        max_length: Tokens that a row is cut to.
-        longest: Tokens of the model's longest input.
-        windows: The windows, if rows are split.
-        stride: The command-line option for a stride, without the number; empty if such rows cannot
-            be read in windows.
+    ``longest`` is the model's longest input in tokens; ``stride`` is the command-line option for a
+    stride, without the number, and empty if such rows cannot be read in windows.
 
     Example:
         >>> cut_notice(0.02, rows="training rows", max_length=128, longest=512)
@@ -342,12 +302,8 @@ def unknown_notices(
 ) -> tuple[str, ...]:
     """Report the fraction of unknown tokens, from 5% on with advice.
 
-    Args:
-        encoded: The encoded rows; a large training set counts those encoded so far.
-        tokenizer: The tokenizer that encoded them.
-        rows: Name of the rows for messages, for example ``training rows``.
-        model: Name of the model that the tokenizer belongs to.
-        own_vocabulary: Whether the vocabulary was made from the training text.
+    A large training set counts the rows encoded so far. ``own_vocabulary``: the vocabulary was made
+    from the training text.
     """
     if not encoded.unknown:
         return ()
@@ -394,7 +350,6 @@ def _unknown_token(tokenizer: Any) -> int | None:
 
 
 def _added_tokens(examples: Examples, tokenizer: Any) -> int:
-    """Return how many special tokens the tokenizer adds to a row."""
     if (count := getattr(tokenizer, "num_special_tokens_to_add", None)) is not None:
         # Much faster than a call, which matters for predictions of single texts.
         return int(count(pair=examples.text_pair is not None))
@@ -447,9 +402,9 @@ def _encode_rows(
             "The rows are conversations. Give texts, or a language model without an encoder."
         )
     located = kind in ("tokens", "spans")
+    if located:
+        check_spans(tokenizer)
     asked = {"return_offsets_mapping": True} if located else {}
-    if located and (reason := lacks_spans(tokenizer)):
-        raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
     whole = _call(tokenizer, examples, rows, truncation=False, **asked)
     long = [index for index, item in enumerate(whole) if len(item["input_ids"]) > max_length]
     if long and windows is None:
@@ -532,7 +487,6 @@ def _call(
 def _with_completions(
     examples: Examples, rows: list[int], tokenizer: Any, max_length: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Encode prompts with their completions, and count rows that had to be cut."""
     labels = examples.labels
     result = encoded_completions(
         [examples.text[row] for row in rows],

@@ -49,17 +49,14 @@ class Examples:
 
     Args:
         name: Name of the set in messages and tables.
-        text: The texts.
         text_pair: The second texts of a pair task, else None.
         labels: Class indices, or targets of a regression, or a 0 or 1 for each of several labels,
             or the tag of each word (`temper.data.tags`), or the index of the right choice
             (`temper.data.choices`), or answers in a context (`temper.data.spans`), or completions
             of prompts (`temper.data.completions`), or None.
         label_names: The classes' names by index, if they are known.
-        kind: Kind of the labels.
         rows: Hash of each row's text; computed if left empty.
         source: Origin of the rows: path or Hub id, configuration, split, revision or sha256.
-        notices: Notes about these rows.
         group: Group that each row belongs to (a domain, a heuristic), None if there are none.
         pair: Name of the contrast pair that each row belongs to, None if there are none.
         numbers: Number of each row among all rows of its file, counted from 1; a range if no row
@@ -103,7 +100,6 @@ class Examples:
                 )
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.text)
 
     @property
@@ -130,14 +126,7 @@ class Examples:
         return digest.hexdigest()
 
     def select(self, indices: Iterable[int] | NDArray[np.int64]) -> Examples:
-        """Return the rows at some positions, in the order of the positions.
-
-        Args:
-            indices: Positions, each in [0, len).
-
-        Returns:
-            A new set; the source and the notices stay.
-        """
+        """Return the rows at positions in [0, len), in their order; source and notices stay."""
         chosen = indices if isinstance(indices, np.ndarray) else list(indices)
         columns: dict[str, Any] = {}
         for name in _COLUMNS:
@@ -151,21 +140,11 @@ class Examples:
         return replace(self, **columns)
 
     def sample(self, n: int, *, seed: int) -> Examples:
-        """Draw exactly ``n`` rows, each class in proportion, keeping the file's order.
+        """Draw exactly ``n`` rows (all if there are not more), each class in proportion.
 
-        A row's rank in the draw is a hash of the seed and its text, so it does not depend on the
-        order of the file, and equal texts are drawn together as far as ``n`` allows. Every class
-        keeps at least one row if ``n`` is large enough.
-
-        Args:
-            n: Number of rows, >= 1; the whole set is returned if it does not have more.
-            seed: Any integer.
-
-        Returns:
-            A new set of ``min(n, len)`` rows.
-
-        Raises:
-            DataError: If ``n`` is below 1.
+        They keep the file's order. A row's rank in the draw is a hash of the seed and its text, so
+        it does not depend on the order of the file, and equal texts are drawn together as far as
+        ``n`` allows. Every class keeps at least one row if ``n`` is large enough.
 
         Example:
             >>> labels = [0, 0, 0, 0, 1, 1]
@@ -180,15 +159,7 @@ class Examples:
         return self.select(self.draw(n, seed=seed))
 
     def draw(self, n: int, *, seed: int) -> list[int]:
-        """Return the positions of the rows that `sample` takes.
-
-        Args:
-            n: Number of rows, in [0, len].
-            seed: Any integer.
-
-        Returns:
-            ``n`` positions, ascending.
-        """
+        """Return the ascending positions of the rows that `sample` takes."""
         seeds = np.array([derive_seed(seed, "sample", row) for row in self.rows], np.int64)
         labels = self.labels if self.kind == "classification" and self.labels else [0] * len(self)
         counts = Counter(labels)
@@ -203,44 +174,24 @@ class Examples:
         return result
 
     def overlap(self, other: Examples) -> list[int]:
-        """Return the positions of this set's rows whose text is also in another set.
-
-        Args:
-            other: The set to look in.
-
-        Returns:
-            Positions in this set, ascending.
-        """
+        """Return the ascending positions of this set's rows whose text is also in another set."""
         if isinstance(self.rows, RowHashes) and isinstance(other.rows, RowHashes):
             return self.rows.found_in(other.rows)
         theirs = set(other.rows)
         return [index for index, row in enumerate(self.rows) if row in theirs]
 
     def apart(self, others: Iterable[Examples]) -> list[int]:
-        """Return the positions of this set's rows whose text is in none of the other sets.
-
-        Args:
-            others: The sets to look in.
-
-        Returns:
-            Positions in this set, ascending.
-        """
+        """Return the ascending positions of this set's rows whose text is in no other set."""
         theirs = {row for other in others for row in other.rows}
         return [index for index, row in enumerate(self.rows) if row not in theirs]
 
     def map_labels(self, label_names: Sequence[str]) -> Examples:
-        """Renumber the labels to those of a model or another set.
+        """Renumber the labels to those of a model or another set, whose names are given by index.
 
         Labels are matched by name: exactly, else ignoring case, else as whole numbers. A set whose
         labels are bare integers (or placeholders such as ``LABEL_0``) matches names that are
         numerals by value. Labels are matched by index only if a side has no names; a notice
         reports this if the other side has names.
-
-        Args:
-            label_names: The target's names by index.
-
-        Returns:
-            A new set with the target's labels and names.
 
         Raises:
             DataError: If the set has no classes, or a label that occurs is unknown to the target.
@@ -284,11 +235,7 @@ class Examples:
         return replace(self, label_names=target, notices=(*self.notices, notice))
 
     def _with_labels(self, target: tuple[str, ...]) -> Examples:
-        """Put several labels per row into the order of a target; its other labels do not apply.
-
-        Raises:
-            DataError: A label that applies to a row is unknown to the target.
-        """
+        """Put several labels per row into the order of a target; its other labels do not apply."""
         given, rows = self.label_names or (), self.labels or []
         indices = match_names(given, target)
         for position, name in enumerate(given):
@@ -309,11 +256,6 @@ class Examples:
         return replace(self, labels=labels, label_names=target)
 
     def _with_tags(self, target: tuple[str, ...]) -> Examples:
-        """Renumber the tags of words to those of a target.
-
-        Raises:
-            DataError: A tag that occurs is unknown to the target.
-        """
         known, rows = self.label_names or (), self.labels or []
         indices = match_names(known, target)
         for index, row in enumerate(rows):
@@ -326,14 +268,10 @@ class Examples:
         return replace(self, labels=labels, label_names=target)
 
     def _by_name(self, names: Mapping[int, str], target: tuple[str, ...]) -> Examples:
-        """Renumber the labels by their names.
-
-        Raises:
-            DataError: A label is unknown to the target, or the target has only placeholders.
-        """
         occurring = sorted(names)
         indices = match_names([names[label] for label in occurring], target)
         if not are_named(target):
+            # With placeholders only, the target has no names to match.
             indices = [None] * len(occurring)
         index_of: dict[int, int] = {}
         for label, index in zip(occurring, indices, strict=True):
@@ -365,14 +303,9 @@ class Examples:
 
 
 def check_one_label(examples: Examples, *, what: str) -> None:
-    """Raise unless each text has one label at most.
+    """Raise a `DataError` unless each text has one label at most.
 
-    Args:
-        examples: The rows.
-        what: The feature that needs one label per text, as the subject of a sentence.
-
-    Raises:
-        DataError: If the rows have several.
+    ``what`` is the feature that needs one label per text, as the subject of a sentence.
     """
     if examples.kind not in ("classification", "regression", "unlabeled"):
         raise DataError(
@@ -384,8 +317,7 @@ def check_one_label(examples: Examples, *, what: str) -> None:
 def with_codes(examples: Examples) -> Examples:
     """Name classes that are bare whole numbers by these numbers, in ascending order.
 
-    Args:
-        examples: Rows with classes; if these have names, the rows are returned unchanged.
+    Rows whose classes have names are returned unchanged.
 
     Example:
         >>> toy = Examples("toy", ["bad", "good"], labels=[1, 5], kind="classification")
@@ -404,12 +336,7 @@ def with_codes(examples: Examples) -> Examples:
 def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> Examples:
     """Leave out the rows whose class another set or a model does not have, with a notice.
 
-    Args:
-        examples: The rows; without classes they are returned unchanged.
-        match: Matches rows to the other classes, and raises a `DataError` if it cannot.
-
-    Returns:
-        The rows whose classes match; all rows if none match, which is another error.
+    ``match`` raises a `DataError` for such rows. Rows without classes are returned unchanged.
     """
     if examples.kind != "classification" or examples.labels is None:
         return examples
@@ -422,6 +349,7 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
             match(examples.select([index]))
         except DataError:
             unknown_labels[label] = str(label) if names is None else names[int(label)]
+    # If no class matches, that is another error.
     if not unknown_labels or len(unknown_labels) == len(first):
         return examples
     numbers = examples.numbers or range(1, len(examples) + 1)
@@ -437,14 +365,9 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
 
 
 def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
-    """Concatenate sets.
+    """Concatenate sets of one kind, all with one text or all with two, and change further fields.
 
-    Args:
-        parts: The sets, at least one; all of one kind, and all with one text or all with two.
-        changes: Further fields to change.
-
-    Returns:
-        Their rows and their notices, each once.
+    Each notice is kept once.
     """
 
     def column(key: str) -> list[Any] | None:
@@ -462,13 +385,10 @@ def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
 
 @dataclass(frozen=True)
 class Splits:
-    """The sets of one training.
+    """The sets of one training: ``dev`` is evaluated on.
 
     Args:
-        train: Rows to train on.
-        dev: Rows to evaluate on.
         test: The test split, if the source has one in addition to ``dev``.
-        notices: Notes about the data.
         unlabeled: Further rows without labels, for methods that learn from them; ``notices``
             includes theirs.
     """
@@ -506,13 +426,6 @@ def _shares(sizes: Mapping[Any, int], n: int) -> dict[Any, int]:
 
 
 def label_counts(examples: Examples) -> dict[int, int]:
-    """Count the rows of each class.
-
-    Args:
-        examples: A set with class labels.
-
-    Returns:
-        Rows by class index, in the order of the indices.
-    """
+    """Return the number of rows of each class, in the order of the class indices."""
     counts = Counter(map(int, examples.labels or []))
     return dict(sorted(counts.items()))

@@ -39,18 +39,7 @@ def stem_of(path: Path) -> str:
 
 
 def read_table(path: Path, options: TableOptions | None = None) -> Table:
-    """Read a file as a table.
-
-    Args:
-        path: A file in one of `FORMATS`, plain or gzipped (``.gz``).
-        options: Options for reading it.
-
-    Returns:
-        The table, with the file's sha256 in its source.
-
-    Raises:
-        DataError: If the file is missing, empty, damaged, or not in the format of its name.
-    """
+    """Read a file in one of `FORMATS`, plain or gzipped; its sha256 is in the table's source."""
     options = options or TableOptions()
     suffix = format_of(path)
     if suffix is None:

@@ -36,12 +36,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Held:
-    """Data in memory.
-
-    Args:
-        splits: Columns, or a `datasets.Dataset`, by split.
-        single: Whether it is one table, without splits.
-    """
+    """Columns, or a `datasets.Dataset`, by split; ``single`` data is one table, without splits."""
 
     splits: Mapping[str, Any]
     single: bool
@@ -51,7 +46,6 @@ _held: dict[str, Held] = {}
 
 
 def names_memory(source: str) -> bool:
-    """Return whether a source is the name of data in memory."""
     return _NAME.fullmatch(source) is not None
 
 
@@ -61,11 +55,7 @@ def everything() -> dict[str, Held]:
 
 
 def restore(held: Mapping[str, Held]) -> None:
-    """Keep the data of another process.
-
-    Args:
-        held: The result of `everything` in that process.
-    """
+    """Keep the data that another process returned from `everything`."""
     _held.update(held)
 
 
@@ -84,13 +74,7 @@ def is_data(value: object) -> bool:
 
 
 def hold(value: object) -> str:
-    """Keep data in memory, and return its name.
-
-    Args:
-        value: A table, tables by split, or a list of texts.
-
-    Returns:
-        The name, which `temper.data.sources` accepts like a path.
+    """Keep a table, tables by split, or a list of texts; return the name to use like a path.
 
     Raises:
         DataError: The value is none of these, columns differ in length, or a cell has a type whose
@@ -127,14 +111,7 @@ def hold(value: object) -> str:
 
 
 def splits_of(name: str) -> tuple[dict[str, Callable[[], Table]], bool]:
-    """Return the reader of each split of data in memory, and whether it is a single table.
-
-    Args:
-        name: The result of `hold`, in this process or another.
-
-    Raises:
-        DataError: This process does not have the data.
-    """
+    """Return the reader of each split of data in memory, and whether it is a single table."""
     entry = _held.get(name)
     if entry is None:
         raise DataError(
@@ -150,12 +127,7 @@ def splits_of(name: str) -> tuple[dict[str, Callable[[], Table]], bool]:
 
 
 def open_table(table: Any, title: str) -> Table:
-    """Read columns, or a `datasets.Dataset`, as a table.
-
-    Args:
-        table: The columns or the data set.
-        title: Its name in messages.
-    """
+    """Read columns, or a `datasets.Dataset`, as a table."""
     if _is_dataset(table):
         return dataset_table(table, title, {"id": title.partition("@")[0]})
     columns: Columns = table
@@ -165,13 +137,7 @@ def open_table(table: Any, title: str) -> Table:
 
 
 def dataset_table(rows: Any, title: str, source: Mapping[str, Any]) -> Table:
-    """Read a `datasets.Dataset` as a table; columns are decoded when asked for.
-
-    Args:
-        rows: The data set.
-        title: Its name in messages.
-        source: Metadata that identifies its content.
-    """
+    """Read a `datasets.Dataset` as a table; columns are decoded when asked for."""
     plain = rows.with_format(None)
     names = {
         name: tuple(inner.names)  # type: ignore[union-attr]
@@ -255,5 +221,5 @@ def _is_of(value: object, package: str, name: str) -> bool:
 
 
 def texts_of(texts: Iterable[object]) -> Any:
-    """Return texts as a list if they come as an array or a column of a table."""
+    # An array, or a column of a table.
     return texts.tolist() if hasattr(texts, "tolist") else texts

@@ -21,9 +21,8 @@ AUTOMATIC = "|;"
 def label_lists(values: Sequence[object], *, wanted: bool) -> list[list[Any]] | None:
     """Return each row's list of labels; None if the column has one label per row.
 
-    Args:
-        values: The column: lists, texts such as ``['a', 'b']``, or texts such as ``a|b``.
-        wanted: Whether the user asked for several labels, so that any separator is accepted.
+    The values are lists, texts such as ``['a', 'b']``, or texts such as ``a|b``. If several labels
+    are ``wanted``, any separator is accepted.
 
     Example:
         >>> label_lists(["a|b", "a", "b"], wanted=False)
@@ -112,8 +111,6 @@ def _literal(word: str) -> list[Any]:
 def several_labels(names: Iterable[str]) -> set[str]:
     """Return the labels that look like several labels, joined by a separator such as a bar.
 
-    A character is a separator if all parts of some label are also parts of other labels.
-
     Example:
         >>> sorted(several_labels(["a", "b", "a|b", "b|c", "arts, crafts"]))
         ['a|b', 'b|c']
@@ -124,6 +121,7 @@ def several_labels(names: Iterable[str]) -> set[str]:
         parts = {name: {part.strip() for part in name.split(sign)} for name in distinct}
         counts = Counter(part for each in parts.values() for part in each)
         joined = {name for name, values in parts.items() if len(values) > 1 and all(values)}
+        # A separator: all parts of some label are also parts of other labels.
         if any(all(counts[part] > 1 for part in parts[name]) for name in joined):
             several |= joined
     return several

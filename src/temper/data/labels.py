@@ -42,9 +42,6 @@ class Labels:
     Args:
         values: Class indices, targets, or a 0 or 1 for each of several labels; None if no row has a
             label.
-        names: The classes' names by index, if known.
-        kind: Kind of the values.
-        notices: Decisions that the user should know.
         first: Index of the first of ``names`` in the file.
     """
 
@@ -70,8 +67,6 @@ class LabelColumn:
     so that files with either form agree.
 
     Args:
-        table: The table.
-        name: Name of the column.
         names: The classes' names by index, from ``dataset.json`` or the file's own features.
         kind: Kind of the labels, if the caller knows it.
         are_indices: Whether whole numbers are indices of ``names`` even if these are numerals, as
@@ -88,11 +83,6 @@ class LabelColumn:
     first: int | None = None
 
     def __post_init__(self) -> None:
-        """Check that class names are unique.
-
-        Raises:
-            DataError: Two classes have the same name.
-        """
         names = self.names or ()
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -102,10 +92,7 @@ class LabelColumn:
             )
 
     def read(self) -> Labels:
-        """Read all labels.
-
-        Returns:
-            The labels; values None if no row has one (empty, null, or GLUE's -1).
+        """Read all labels; the values are None if no row has one (empty, null, or GLUE's -1).
 
         Raises:
             DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
@@ -139,7 +126,6 @@ class LabelColumn:
         return self._from_numbers(numbers, values, notices)
 
     def _lists(self, raw: list[object]) -> list[list[Any]] | None:
-        """Return the labels of each row if a row may have several; None if each has one."""
         wanted = self.kind == "multi_label"
         if self.kind not in (None, "multi_label") or all(map(self._is_missing, raw)):
             return None
@@ -171,12 +157,9 @@ class LabelColumn:
         return Labels(values, names, "multi_label", (notice,))
 
     def faults(self) -> dict[int, str]:
-        """Return the rows whose label cannot be read, if other rows have a label.
+        """Return the rows whose label cannot be read, by index, if other rows have a label.
 
         Labels of mixed types are not included, because it is unknown which of them are wrong.
-
-        Returns:
-            The fault of each row, by index; empty if no row has a label.
         """
         raw, _ = self._with_points()
         if all(map(self._is_missing, raw)) or self._lists(raw) is not None:
@@ -203,12 +186,7 @@ class LabelColumn:
         return not word or (word.casefold() in _MISSING and word not in (self.names or ()))
 
     def _fault(self, value: object, *, plain: bool) -> str:
-        """Return the fault of a label; empty if it has none.
-
-        Args:
-            value: The label.
-            plain: Whether the labels are words without a list of names.
-        """
+        """Return the fault of a label; empty if none. ``plain``: words without a list of names."""
         word = str(value).strip()
         if self._is_missing(value):
             return "no label" if value is None or not word else f"label {word}"
@@ -276,11 +254,7 @@ class LabelColumn:
         return [cast(str, value).strip() for value in raw]
 
     def _numbers(self, words: list[str]) -> list[int | float] | None:
-        """Return numerals as numbers; None if the labels are words.
-
-        Raises:
-            DataError: If some are words and others numerals, unless ``kind`` is classification.
-        """
+        """Return numerals as numbers; None if the labels are words."""
         # There are few different labels for any number of rows.
         distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
         if self.names is not None and distinct.keys() <= set(self.names):
@@ -290,6 +264,7 @@ class LabelColumn:
             return None
         odd = (word for word, is_number in distinct.items() if not is_number)
         bad = next((word for word in odd if not _NOT_FINITE.fullmatch(word)), None)
+        # With kind classification, a mixture of words and numerals is a list of words.
         if bad is not None and self.kind == "classification":
             return None
         if bad is not None:
@@ -363,13 +338,6 @@ class LabelColumn:
         written: Sequence[object],
         notices: tuple[str, ...],
     ) -> Labels:
-        """Read numbers as classes or targets.
-
-        Args:
-            numbers: The labels.
-            written: The labels as written in the file.
-            notices: Earlier notices.
-        """
         for index, number in enumerate(numbers):
             # A comparison works for integers of any size, but math.isfinite overflows.
             if not -_LARGEST <= number <= _LARGEST:

@@ -71,9 +71,6 @@ HOMOGLYPHS = dict(
 def letters(word: str) -> list[str]:
     """Split a word into characters, each with its combining marks.
 
-    Args:
-        word: Any string.
-
     Example:
         >>> letters("cafés")
         ['c', 'a', 'f', 'é', 's']
@@ -88,17 +85,10 @@ def letters(word: str) -> list[str]:
 
 
 def edits(word: str, kind: Edit) -> list[str]:
-    """List every edit of one kind.
+    """List every edit of one kind: distinct other words, from the first letter to the last.
 
     Neighboring keys are inserted or substituted in the letter's case. If none is known, the letter
     is doubled.
-
-    Args:
-        word: The word.
-        kind: One of `EDITS`.
-
-    Returns:
-        Distinct words other than the word, from its first letter to its last; may be empty.
 
     Example:
         >>> edits("film", "delete"), edits("great", "swap")
@@ -127,16 +117,7 @@ def edits(word: str, kind: Edit) -> list[str]:
 
 
 def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> list[str]:
-    """Draw one edit of each kind.
-
-    Args:
-        word: The word.
-        seed: Seed of the draws, which also depend on the word and the kind.
-        kinds: The kinds of edits.
-
-    Returns:
-        Distinct words other than the word, in the order of the kinds, without kinds that the word
-        does not allow.
+    """Draw one edit of each kind that the word allows, keyed by seed, word and kind.
 
     Example:
         >>> drawn_edits("film", seed=0, kinds=("swap",))
@@ -203,12 +184,10 @@ _DROPPED = re.compile(rf"(?P<kept>[:;=]['-]?[)(\]\[DPpOo/\\|]|(?<=\d)[.,:](?=\d)
 
 @dataclass(frozen=True)
 class TextPerturbation:
-    """A change of a text that keeps its label.
+    """A change of a text that keeps its label: a function of the text and the seed of its draws.
 
-    Args:
-        name: Its name in settings, and in the rows of an evaluation.
-        summary: One line for lists.
-        change: From a text and the seed of its draws to the changed text.
+    The name is that in settings and in the rows of an evaluation; the summary is one line for
+    lists.
     """
 
     name: str
@@ -217,23 +196,11 @@ class TextPerturbation:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all perturbations.
-
-    Example:
-        >>> names()[0]
-        'lowercase'
-    """
     return tuple(PERTURBATIONS)
 
 
 def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """Check names of perturbations in settings.
-
-    Args:
-        chosen: The given names.
-
-    Returns:
-        The same names.
+    """Check names of perturbations in settings, and return them.
 
     Raises:
         ValueError: One is unknown or a duplicate; pydantic turns it into a fault.
@@ -251,20 +218,10 @@ def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) -> str:
-    """Perturb one text.
+    """Perturb one text by a key of `PERTURBATIONS`, if there is anything to change.
 
-    Args:
-        text: The text.
-        name: A key of `PERTURBATIONS`.
-        row: Hash of the row that the text belongs to, by which draws are keyed.
-        seed: Seed of the draws.
-        index: 0, or 1 for the second text of a pair, which has other draws.
-
-    Returns:
-        The changed text; the text itself if there is nothing to change.
-
-    Raises:
-        SettingError: The perturbation is unknown.
+    Draws are keyed by ``row``, the hash of the row, and by ``index``: 0, or 1 for the second text
+    of a pair.
 
     Example:
         >>> perturb("It is not good, you will see.", "contractions", row="a")
@@ -278,18 +235,9 @@ def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) ->
 
 
 def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
-    """Perturb every text of a set, both of a pair.
+    """Perturb every text of a set, both of a pair; the labels stay.
 
-    Args:
-        examples: n rows; not changed.
-        name: A key of `PERTURBATIONS`.
-        seed: Seed of the draws.
-
-    Returns:
-        The n changed rows with unchanged labels; a row's hash is that of its changed text.
-
-    Raises:
-        SettingError: The perturbation is unknown.
+    A row's hash is that of its changed text.
 
     Example:
         >>> perturbed(Examples("toy", ["Good!"]), "lowercase").text
@@ -312,9 +260,6 @@ def drop_punctuation(text: str) -> str:
     Apostrophes, hyphens, marks within numbers and emoticons stay. A mark between two words becomes
     a space.
 
-    Args:
-        text: Any text.
-
     Example:
         >>> drop_punctuation("Well... it's 3.5 stars, great-ish (really!) :)")
         "Well it's 3.5 stars great-ish really :)"
@@ -332,9 +277,6 @@ def drop_punctuation(text: str) -> str:
 
 def contract(text: str) -> str:
     """Contract English verbs with "not" and with pronouns.
-
-    Args:
-        text: Any text.
 
     Example:
         >>> contract("I am sure they are here and you CANNOT leave.")
@@ -356,8 +298,7 @@ def contract(text: str) -> str:
 def expand(text: str) -> str:
     """Write out English contractions that abbreviate a single word.
 
-    Args:
-        text: Any text; contractions may stand apart, as in the Treebank's tokens.
+    They may stand apart, as in the Treebank's tokens.
 
     Example:
         >>> expand("I'm sure they 're here, it does n't matter and we can't leave.")
@@ -378,9 +319,6 @@ def expand(text: str) -> str:
 def misspell(text: str) -> str:
     """Replace every English word that has a common misspelling in the table.
 
-    Args:
-        text: Any text.
-
     Example:
         >>> misspell("Definitely a friend, believe me.")
         'Definately a freind, beleive me.'
@@ -394,12 +332,9 @@ def misspell(text: str) -> str:
 
 
 def mistype(text: str, seed: int) -> str:
-    """Change one character of a tenth of the words, rounded up.
+    """Change one character of a tenth of the words, rounded up, in words of four letters or more.
 
-    Args:
-        text: Any text; words with fewer than four letters are not changed.
-        seed: Seed of the draws of words, kinds of typos (letters swapped, one deleted or inserted,
-            a neighboring key) and positions.
+    Two letters are swapped, one is deleted or inserted, or one is replaced by a neighboring key.
     """
     words = Words.of(text)
     changed = list(words.words)
@@ -413,12 +348,7 @@ def mistype(text: str, seed: int) -> str:
 
 
 def widen(text: str, seed: int) -> str:
-    """Replace every gap between words by one to three spaces.
-
-    Args:
-        text: Any text; line breaks stay.
-        seed: Seed of the draws.
-    """
+    """Replace every gap between words by one to three spaces; line breaks stay."""
     return re.sub(
         " +", lambda gap: " " * (1 + derive_seed(seed, "gap", gap.start()) % MOST_SPACES), text
     )

@@ -52,17 +52,7 @@ STANDALONE_SPLITS = ("test", "dev", "dev_matched", "train")
 
 
 def split_files(folder: Path) -> dict[str, Path]:
-    """List a folder's data files by split, ``train`` for ``train.csv.gz``.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        Files by name without format, sorted.
-
-    Raises:
-        DataError: If there are none, one is a shard of a split, or two files claim one split.
-    """
+    """List a folder's data files by split, ``train`` for ``train.csv.gz``, sorted."""
     result: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         hidden = path.name.startswith(".") or path.name in _DESCRIPTIONS
@@ -89,19 +79,7 @@ def split_files(folder: Path) -> dict[str, Path]:
 
 
 def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
-    """Find a split by its name or by another name of the same split.
-
-    Args:
-        splits: The existing splits, by name.
-        name: The requested name, for example ``dev`` if the file is ``validation.csv``.
-        title: The source, for the error.
-
-    Returns:
-        The name in the source.
-
-    Raises:
-        DataError: If there is none, or ``name`` fits two.
-    """
+    """Return the source's name of a split, for example ``validation`` for ``dev``."""
     if name in splits:
         return name
     same = next((group for group in SAME_SPLIT if name in group), (name,))
@@ -126,17 +104,7 @@ def first_split(splits: Mapping[str, Value], names: Iterable[str]) -> str | None
 
 
 def named_labels(folder: Path) -> tuple[str, ...] | None:
-    """Read ``label_names`` from a folder's ``dataset.json``.
-
-    Args:
-        folder: The folder with the data files.
-
-    Returns:
-        The names by index; None if there is no such file or it names none.
-
-    Raises:
-        DataError: If the file is damaged or the names are not distinct strings.
-    """
+    """Read ``label_names`` by index from a folder's ``dataset.json``, None if it has none."""
     path = folder / "dataset.json"
     if not path.is_file():
         return None
@@ -164,8 +132,6 @@ class Opened:
         name: Name of the file, folder or configuration.
         splits: Functions that read a split's table, by name.
         label_names: The classes' names by index, if a file next to the rows has them.
-        single: Whether it is one file.
-        options: Options for reading its tables.
         known: Column names of other tables of the task, looked for before the usual ones.
     """
 
@@ -179,15 +145,7 @@ class Opened:
 
 
 def open_folder(folder: Path, options: TableOptions) -> Opened:
-    """Open a folder with one file per split.
-
-    Args:
-        folder: The folder.
-        options: Options for reading its tables.
-
-    Raises:
-        DataError: If it contains no data, or its ``dataset.json`` is wrong.
-    """
+    """Open a folder with one file per split."""
     splits = {
         name: partial(read_table, path, options) for name, path in split_files(folder).items()
     }
@@ -207,17 +165,8 @@ def read_split(
 ) -> Examples:
     """Read one split; without labels the set is unlabeled.
 
-    Args:
-        opened: The source.
-        split: One of its splits, by the source's own name.
-        name: Name of the set.
-        columns: Names of the columns; None looks for the usual ones.
-        kind: Kind of the labels; None decides by the values.
-        labeled: Whether to read labels if there are any.
-        first: Index of the first class in the file; see `LabelColumn`.
-
-    Raises:
-        DataError: If the split has no rows, or a column or value is wrong.
+    Columns without a name are looked for by their usual names. Without ``kind``, the values decide
+    on it; for ``first`` see `LabelColumn`.
     """
     table = opened.splits[split]()
     if not table.size:
@@ -312,11 +261,7 @@ def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
 
 
 def _readable(table: Table, chosen: FoundColumns, labels: LabelColumn | None) -> Table:
-    """Leave out the rows whose text or label cannot be read.
-
-    Raises:
-        DataError: If no row is left.
-    """
+    """Leave out the rows whose text or label cannot be read."""
     bad: dict[int, str] = {} if labels is None else labels.faults()
     for column in (chosen.text_pair, chosen.text):
         if column is not None:
@@ -340,15 +285,7 @@ def _one_naming(opened: Opened, table: Table, column: str) -> tuple[str, ...] | 
 
 
 def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
-    """Read train, dev and test; only train if there is no evaluation split.
-
-    Args:
-        settings: The splits and columns.
-        opened: The source.
-
-    Raises:
-        DataError: If a split is missing, has no labels, or they do not fit each other.
-    """
+    """Read train, dev and test; only train if there is no evaluation split."""
     # Rows without splits often have this name; dev is held out from them.
     alone = ALL in opened.splits and not first_split(opened.splits, ("train", *EVALUATION_SPLITS))
     wanted = ALL if alone and settings.train_split == "train" else settings.train_split
@@ -382,34 +319,27 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
             "with --set data.eval_split=NAME."
         )
     test = None
-    notices: tuple[str, ...] = ()
     if "test" in others and dev_split != "test":
         # Only its texts are used, to find overlap with the training rows.
         test = read_split(
             _like(opened, train), "test", name="test", columns=settings.columns, labeled=False
         )
-    if settings.eval_split is None and dev_split == "test":
-        notices = (
-            f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'.",
-        )
-    return Splits(train, dev, test, notices)
+    at_test = settings.eval_split is None and dev_split == "test"
+    return Splits(train, dev, test, (test_as_dev(opened),) if at_test else ())
+
+
+def test_as_dev(opened: Opened) -> str:
+    """Return a notice that the test split is evaluated, with the alternative."""
+    return (
+        f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'. "
+        "--set data.eval_split=dev holds out dev rows from train instead."
+    )
 
 
 def read_like(
     train: Examples, opened: Opened, split: str, *, name: str, settings: DataSettings
 ) -> Examples:
-    """Read another split of the source that train came from, with train's labels and columns.
-
-    Args:
-        train: The training rows.
-        opened: Their source.
-        split: One of its splits, by the source's own name.
-        name: Name of the set.
-        settings: The columns.
-
-    Raises:
-        DataError: If the split does not fit train.
-    """
+    """Read another split of the source that train came from, with train's labels and columns."""
     kind: LabelKind | None = None
     if train.kind in ("classification", "regression", "multi_label"):
         kind = train.kind
@@ -458,11 +388,7 @@ def _like(opened: Opened, train: Examples) -> Opened:
 
 
 def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -> Examples:
-    """Name classes that are whole numbers but not indices (1 to 5, 0 and 4) by these numbers.
-
-    Raises:
-        DataError: There are too few rows for so many classes, and ``kind`` is not given.
-    """
+    """Name classes that are whole numbers but not indices (1 to 5, 0 and 4) by these numbers."""
     if train.kind != "classification" or train.label_names is not None:
         return train
     named = with_codes(train)
@@ -471,6 +397,7 @@ def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -
         return train
     column = train.source.get("columns", {}).get("label")
     shown = f"{', '.join(codes[:8])}{' ...' if len(codes) > 8 else ''}"
+    # Without `kind`, so many classes in so few rows may be targets.
     if kind is None and len(train) < 2 * len(codes):
         raise DataError(
             f"{opened.title}: {column!r} holds {len(codes)} different whole numbers in "
@@ -514,11 +441,7 @@ def read_as(examples: Examples) -> str:
 
 
 def splits_read_as(splits: Splits) -> list[str]:
-    """Return which columns train was read from, and dev's if they differ.
-
-    Args:
-        splits: The sets.
-    """
+    """Return which columns train was read from, and dev's if they differ."""
     sets = [splits.train, splits.dev]
     if splits.dev.source.get("columns") == splits.train.source.get("columns"):
         sets.pop()
@@ -526,17 +449,7 @@ def splits_read_as(splits: Splits) -> list[str]:
 
 
 def check_texts(examples: Examples, *, pair: bool, rows: str, like: str) -> None:
-    """Raise if rows have one text and two are expected, or the other way round.
-
-    Args:
-        examples: The rows.
-        pair: Whether a row must have two texts.
-        rows: Description of the rows, for the error.
-        like: Description of the rows with the expected form.
-
-    Raises:
-        DataError: If they have another form.
-    """
+    """Raise a `DataError` unless rows have two texts for ``pair``, and one otherwise."""
     if (examples.text_pair is not None) is not pair:
         wanted, came = ("two texts", "one") if pair else ("one text", "two")
         raise DataError(
@@ -554,21 +467,9 @@ def read_set(
     labeled: bool,
     order: Sequence[str] = STANDALONE_SPLITS,
 ) -> Examples:
-    """Read one set of a source.
+    """Read one set of a source: ``split``, or the first split of ``order`` that exists.
 
-    Args:
-        opened: The source.
-        split: The split; None takes the first of ``order``.
-        columns: Names of the columns; None looks for the usual ones.
-        kind: Kind of the labels; None decides by the values.
-        labeled: Whether to read labels if there are any.
-        order: Splits to look for.
-
-    Returns:
-        The set, named after its source.
-
-    Raises:
-        DataError: If there is no such split, or it cannot be read.
+    The set is named after its source. For columns and kind see `read_split`.
     """
     name = opened.name
     if split is not None:

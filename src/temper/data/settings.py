@@ -31,15 +31,7 @@ training of Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 
 
 
 def source_name(given: Any) -> Any:
-    """Return the name of a source; data in memory gets a name that is a hash of its content.
-
-    Args:
-        given: A path or another name, which is returned as a string, or data that
-            `temper.data.in_memory.hold` accepts.
-
-    Raises:
-        DataError: It is neither.
-    """
+    """Return the name of a source; data in memory gets a name that is a hash of its content."""
     if given is None or isinstance(given, str | Path):
         return None if given is None else str(given)
     # Imported late: reading tables needs numpy, which the command-line options do not.
@@ -78,7 +70,6 @@ class AugmentationSettings(BaseModel):
 
     @model_validator(mode="after")
     def _augment_by_something(self) -> Self:
-        """Raise if a probability would be ignored."""
         if self.augment_fraction != AUGMENT_FRACTION and not self.augment:
             raise ValueError(
                 f"augment_fraction is {self.augment_fraction}, but augment is empty; give augment "
@@ -242,7 +233,6 @@ class DataSettings(AugmentationSettings):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Raise if settings contradict each other."""
         faults = []
         task = None if self.task is None else TASKS[self.task]
         if task is not None and (self.source == "demo" or self.source.startswith("demo:")):
@@ -288,7 +278,6 @@ class DataSettings(AugmentationSettings):
 
     @property
     def columns(self) -> Columns:
-        """The named columns."""
         # Imported late: reading tables needs numpy, which the command-line options do not.
         from temper.data.columns import Columns
 
@@ -298,7 +287,6 @@ class DataSettings(AugmentationSettings):
 
     @property
     def reading(self) -> TableOptions:
-        """Options for reading tables."""
         from temper.data.table import TableOptions
 
         named = frozenset(filter(None, astuple(self.columns)))

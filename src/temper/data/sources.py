@@ -42,18 +42,8 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
 
     A missing evaluation split is held out from train. Training rows (also unlabeled ones) that are
     also in evaluation are counted, and dropped if requested. The requested number of rows is drawn.
-    Each of these adds a notice.
-
-    Args:
-        settings: The data settings.
-        known: Column names of other tables of the task, used if the settings name none and the
-            table has them.
-
-    Returns:
-        The sets, named ``train``, ``dev``, ``test`` and ``unlabeled``.
-
-    Raises:
-        DataError: If anything about the data is wrong, with what was expected and what was found.
+    Each of these adds a notice. ``known`` are column names of other tables of the task, used if the
+    settings name none and the table has them.
 
     Example:
         >>> splits = load_splits(DataSettings(source="demo", rows=100, eval_rows=50))
@@ -82,17 +72,9 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
 
 
 def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Examples:
-    """Load the evaluation set of a task; its train rows are not read and may be missing.
+    """Load all rows of the evaluation set of a task; its train rows may be missing.
 
-    Args:
-        settings: The task and its source; ``SOURCE@SPLIT`` names a split, as ``eval_split`` does.
-        known: See `load_splits`.
-
-    Returns:
-        All rows of the set, named ``dev``.
-
-    Raises:
-        DataError: If the split is missing or has no labels, or anything else about it is wrong.
+    ``SOURCE@SPLIT`` names a split, as ``eval_split`` does; for ``known`` see `load_splits`.
     """
     assert settings.task is not None
     task = TASKS[settings.task]
@@ -127,9 +109,6 @@ def load_examples(
         reading: Options for reading its tables.
         known: Column names of other tables of the task, used if ``columns`` names none and the
             table has them.
-
-    Returns:
-        The set, named after its file or folder.
 
     Raises:
         UnlabeledError: If labels are needed and there are none.
@@ -184,14 +163,7 @@ def _without_labels(reading: TableOptions, *named: Columns) -> TableOptions:
 
 
 def check_source(source: str) -> None:
-    """Raise if a source can only be a path and does not exist; nothing is read.
-
-    Args:
-        source: See `load_examples`.
-
-    Raises:
-        DataError: If there is no such file or folder.
-    """
+    """Raise a `DataError` if a source can only be a path and does not exist; nothing is read."""
     base, _, _ = _parse(source, None)
     if names_memory(base):
         splits_of(base)
@@ -201,12 +173,6 @@ def check_source(source: str) -> None:
 
 def with_configuration(settings: DataSettings) -> str:
     """Return a source with its configuration in one string, for `load_examples`.
-
-    Args:
-        settings: The source, which may name a split, and ``config``.
-
-    Raises:
-        DataError: If the two name different configurations.
 
     Example:
         >>> with_configuration(DataSettings(source="nyu-mll/glue@validation", config="sst2"))
@@ -309,7 +275,6 @@ def _open_hub(identifier: str, config: str | None) -> Opened:
 
 
 def _hub_table(rows: Any, title: str, identifier: str, config: str | None) -> Table:
-    """Read a split of a loaded Hub data set as a table."""
     # The cache is in .../CONFIG/VERSION/REVISION/; the revision identifies the content.
     files = [Path(entry["filename"]) for entry in rows.cache_files]
     source = {
@@ -337,7 +302,6 @@ def _open_saved(folder: Path) -> Opened:
 
 
 def _open_folder(folder: Path, options: TableOptions) -> Opened:
-    """Open a folder of files, or of ``save_to_disk``."""
     if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
         return replace(_open_saved(folder), options=options)
     return open_folder(folder, options)
@@ -347,9 +311,6 @@ def is_taken_whole(settings: DataSettings) -> bool:
     """Return whether an evaluation uses all rows of a source, without looking for a split.
 
     This holds for a single table, for a named split, and for sources without a training split.
-
-    Args:
-        settings: The source.
     """
     if settings.eval_split is not None or "@" in settings.source:
         return True

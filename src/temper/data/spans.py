@@ -24,13 +24,7 @@ Answer = tuple[int, str]
 
 
 def span_columns(names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the columns of questions, contexts, and answers if there are any.
-
-    Args:
-        names: Names of all columns.
-
-    Returns:
-        Two or three names; None if the table has other rows.
+    """Return the columns of questions, contexts and answers (if any); None for other tables.
 
     Example:
         >>> span_columns(["id", "question", "context", "answers"])
@@ -46,18 +40,7 @@ def span_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 def span_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
-    """Read questions with their contexts and answers.
-
-    Args:
-        table: The table.
-        columns: The result of `span_columns`.
-        name: Name of the set.
-        labeled: Whether the answers are read, if there are any.
-        skip: Whether to skip rows that cannot be read, with a notice.
-
-    Raises:
-        DataError: A row cannot be read.
-    """
+    """Read questions with their contexts, and with their answers if ``labeled``."""
     labeled = labeled and len(columns) > 2
     columns = columns if labeled else columns[:2]
     rows, table = read_rows(table, columns, _row, skip=skip)
@@ -77,14 +60,8 @@ def span_rows(
 def _row(question: object, context: object, *answers: Any) -> Any:
     """Return a question, its context and its answers.
 
-    Args:
-        question: The question.
-        context: The context.
-        answers: A mapping with the lists ``text`` and ``answer_start``, or a list of mappings with
-            one of each; none if they are not read.
-
-    Raises:
-        ValueError: They are something else, or an answer does not occur where it should.
+    The answers are a mapping with the lists ``text`` and ``answer_start``, or a list of mappings
+    with one of each.
     """
     for what, value in ((QUESTION, question), (CONTEXT, context)):
         if not isinstance(value, str) or not value.strip():
@@ -93,11 +70,6 @@ def _row(question: object, context: object, *answers: Any) -> Any:
 
 
 def _answers(value: Any, context: str) -> tuple[Answer, ...]:
-    """Return the answers of a row.
-
-    Raises:
-        ValueError: There is none, or one does not occur where it should.
-    """
     if isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
         value = {key: [each.get(key) for each in value] for key in ("text", "answer_start")}
     texts, starts = (
@@ -122,21 +94,14 @@ def _answers(value: Any, context: str) -> tuple[Answer, ...]:
 def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, int]:
     """Return the characters of the context between two tokens, -1 and -1 outside it.
 
-    Args:
-        item: The encoded row, with ``starts`` and ``ends``.
-        first: Position of the first token in the row, without padding.
-        last: Position of the last one.
+    ``item`` is the encoded row; the positions of both tokens do not count padding.
     """
     start, end = item["starts"][first], item["ends"][last]
     return (start, end) if min(start, end) >= 0 else (-1, -1)
 
 
 def texts_at(indices: Sequence[Sequence[int]], contexts: Sequence[str]) -> list[str]:
-    """Return the parts of contexts at some positions, empty if there is none (-1).
-
-    Args:
-        indices: Start and end (exclusive) of each part, in characters.
-        contexts: The contexts.
+    """Return the parts of contexts between start and end (exclusive), empty for -1.
 
     Example:
         >>> texts_at([(4, 7), (-1, -1)], ["the cat", "the dog"])
@@ -149,15 +114,10 @@ def texts_at(indices: Sequence[Sequence[int]], contexts: Sequence[str]) -> list[
 def token_positions(
     answers: Sequence[Answer], starts: Sequence[int], ends: Sequence[int]
 ) -> tuple[int, int]:
-    """Return the first and the last token of the first answer.
+    """Return the first and the last token of the first answer; -100 for both if it was cut off.
 
-    Args:
-        answers: The answers.
-        starts: Index in the context of each token's first character, -1 for other tokens.
-        ends: Index after its last character.
-
-    Returns:
-        Both positions; both are -100 if the answer was cut off.
+    Each token has the index of its first character in the context (-1 for other tokens), and the
+    index after its last one.
 
     Example:
         >>> token_positions([(4, "b")], [-1, -1, 0, 4, -1], [-1, -1, 1, 5, -1])

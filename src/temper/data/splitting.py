@@ -17,20 +17,7 @@ from temper.seeding import derive_seed
 def finish_splits(
     sets: Splits | Examples, settings: DataSettings, *, unlabeled: Examples | None = None
 ) -> Splits:
-    """Turn the splits of a source into the rows of one training, with notices.
-
-    Args:
-        sets: The splits; only train if the source has no evaluation split.
-        settings: The number of rows of each, the fraction of a missing dev split, and whether to
-            drop rows that are also evaluated.
-        unlabeled: All rows of the unlabeled text, if there is any.
-
-    Returns:
-        The sets with all notices.
-
-    Raises:
-        DataError: If train has one class only, class indices have gaps, or no row is left.
-    """
+    """Turn the splits of a source (or train alone) into the rows of one training, with notices."""
     notices: list[str] = []
     if isinstance(sets, Examples):
         _check_classes(sets)
@@ -71,21 +58,10 @@ def finish_splits(
 
 
 def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
-    """Hold out a dev split from train, stratified by class.
+    """Hold out a dev split from train, stratified by class, with a notice.
 
-    Equal texts stay on one side if possible.
-
-    Args:
-        train: The rows.
-        fraction: Fraction of the rows that become dev, in (0, 1); at least one row of each class
-            stays in train.
-        seed: Seed of the draw.
-
-    Returns:
-        Train without the held-out rows, dev with them, and a notice.
-
-    Raises:
-        DataError: If there are too few rows.
+    ``fraction`` of the rows is in (0, 1); at least one row of each class stays in train. Equal
+    texts stay on one side if possible.
     """
     labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     kept = {label: index for index, label in enumerate(labels)}
@@ -108,18 +84,10 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
 
 
 def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
-    """Assign rows to folds, stratified by class.
+    """Return the fold of each row, from 0 to ``count`` - 1 (``count`` >= 2), stratified by class.
 
     A row's fold follows from the hashes of the texts of its class: the order of the file does not
     matter, and equal texts stay together.
-
-    Args:
-        train: The rows.
-        count: Folds, >= 2.
-        seed: Seed of the draw.
-
-    Returns:
-        The fold of each row, from 0.
     """
     labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     first: dict[str, float] = {}
@@ -136,14 +104,6 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
 
 def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
     """Split rows into folds, as `fold_of_rows` assigns them.
-
-    Args:
-        train: The rows.
-        count: Folds, >= 2.
-        seed: Seed of the draw.
-
-    Returns:
-        ``count`` sets that have every row once.
 
     Example:
         >>> toy = Examples("toy", list("abcdef"), labels=[0, 1] * 3, kind="classification")

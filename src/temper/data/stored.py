@@ -41,11 +41,7 @@ class Stored(Sequence[Value_co]):
 
     @abstractmethod
     def at(self, indices: Sequence[int] | NDArray[Any]) -> Sequence[Value_co]:
-        """Return the values at some positions, in their order.
-
-        Args:
-            indices: Positions, each in [0, len).
-        """
+        """Return the values at positions in [0, len), in their order."""
 
 
 class StoredStrings(Stored[str]):
@@ -58,11 +54,7 @@ class StoredStrings(Stored[str]):
 
     @abstractmethod
     def at(self, indices: Sequence[int] | NDArray[Any]) -> Self:
-        """Return the strings at some positions, in their order, without reading them yet.
-
-        Args:
-            indices: Positions, each in [0, len).
-        """
+        """Return the strings at positions in [0, len), in their order, without reading them yet."""
 
     @abstractmethod
     def _read(self, index: int) -> str: ...
@@ -72,30 +64,22 @@ class StoredStrings(Stored[str]):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> str | Self:
-        """Return a string, or those of a slice without reading them yet."""
         if isinstance(index, slice):
             return self.at(range(len(self))[index])
         return self._read(range(len(self))[index])
 
     def __eq__(self, other: object) -> bool:
-        """Return whether another sequence has the same strings in the same order."""
         if isinstance(other, str) or not isinstance(other, Sequence):
             return NotImplemented
         return len(self) == len(other) and all(map(str.__eq__, self, other))
 
     def __repr__(self) -> str:
-        """Show the first ones."""
         shown = ", ".join(repr(text) for text in self[:3])
         return f"{type(self).__name__}([{shown}{', ...' if len(self) > 3 else ''}])"
 
 
 def values_at(values: Sequence[Any], indices: Sequence[int] | NDArray[Any]) -> Sequence[Any]:
-    """Return values at some positions, in the same form as all values.
-
-    Args:
-        values: Texts, hashes of rows, lengths or other values, n of them.
-        indices: Positions, each in [0, n).
-    """
+    """Return values at positions in [0, n), in the same form as all n values."""
     if isinstance(values, Stored):
         return values.at(indices)
     chosen = np.asarray(indices, dtype=np.int64)
@@ -110,10 +94,8 @@ def values_at(values: Sequence[Any], indices: Sequence[int] | NDArray[Any]) -> S
 class StoredBytes:
     """Bytes that are appended and read again; above a limit they are in a temporary file.
 
-    A forked process may read the bytes from before the fork; it must not append.
-
-    Args:
-        in_memory: Bytes that stay in memory, None for `IN_MEMORY`.
+    A forked process may read the bytes from before the fork; it must not append. `IN_MEMORY` bytes
+    stay in memory by default.
     """
 
     def __init__(self, *, in_memory: int | None = None) -> None:
@@ -125,15 +107,10 @@ class StoredBytes:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the bytes are kept in a file."""
         return self._file is not None
 
     def append(self, content: bytes | bytearray) -> None:
-        """Append bytes.
-
-        Raises:
-            DataError: The temporary folder cannot take them.
-        """
+        """Append bytes; a full temporary folder raises a `DataError`."""
         with _room():
             if self._file is None and self.size + len(content) > self._limit:
                 # Without a buffer, forked processes can read the bytes at once.
@@ -148,7 +125,6 @@ class StoredBytes:
                 _write(self._file, content)
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes between two positions."""
         if self._file is None:
             return bytes(self._memory[start:end])
         # pread does not move the position, which forked processes share; Windows has neither.
@@ -186,15 +162,7 @@ class StoredTexts(StoredStrings):
 
     @classmethod
     def of(cls, texts: Iterable[str], *, in_memory: int | None = None) -> StoredTexts:
-        """Store texts one by one; they are never all in memory as strings.
-
-        Args:
-            texts: The texts.
-            in_memory: Bytes that stay in memory, None for `IN_MEMORY`.
-
-        Raises:
-            DataError: The temporary folder cannot take them.
-        """
+        """Store texts one by one; they are never all in memory as strings."""
         writer = TextWriter(in_memory=in_memory)
         for text in texts:
             writer.append(text)
@@ -202,20 +170,17 @@ class StoredTexts(StoredStrings):
 
     @property
     def on_disk(self) -> bool:
-        """Whether the texts are kept in a file."""
         return self._content.on_disk
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return len(self._sizes)
 
     def at(self, indices: Sequence[int] | NDArray[Any]) -> StoredTexts:
-        """Return the texts at some positions; as `StoredStrings.at`."""
         chosen = np.asarray(indices, dtype=np.int64)
         return StoredTexts(self._content, self._starts[chosen], self._sizes[chosen])
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the texts; neighbors are read together."""
+        # Neighbors are read together.
         for first in range(0, len(self), _BLOCK):
             starts, sizes = (each[first : first + _BLOCK] for each in (self._starts, self._sizes))
             ends = starts + sizes
@@ -233,11 +198,7 @@ class StoredTexts(StoredStrings):
 
 
 class TextWriter:
-    """Make `StoredTexts` of texts that come one at a time.
-
-    Args:
-        in_memory: Bytes that stay in memory, None for `IN_MEMORY`.
-    """
+    """Make `StoredTexts` of texts that come one at a time."""
 
     def __init__(self, *, in_memory: int | None = None) -> None:
         self._content, self._block = StoredBytes(in_memory=in_memory), bytearray()
@@ -276,7 +237,6 @@ class SharedWords:
         self._words: dict[object, object] = {}
 
     def of(self, value: object) -> object:
-        """Return a value, or the first equal word."""
         if type(value) is not str:
             return value
         if len(self._words) >= _WORDS:
@@ -285,11 +245,7 @@ class SharedWords:
 
 
 def listed(values: Iterable[object]) -> list[object]:
-    """Return values as a list, in which equal words are one object.
-
-    Args:
-        values: The values; a list is returned unchanged.
-    """
+    """Return values as a list, in which equal words are one object; a list stays unchanged."""
     return values if isinstance(values, list) else list(map(SharedWords().of, values))
 
 
@@ -307,10 +263,7 @@ def _room() -> Iterator[None]:
 
 
 class RowHashes(StoredStrings):
-    """Hashes of rows as one array of numbers.
-
-    Args:
-        numbers: The hashes as big-endian numbers, [n] uint64.
+    """Hashes of rows as one array of big-endian numbers, [n] uint64.
 
     Example:
         >>> hashes = RowHashes.of(["a good phone", "a bad one"])
@@ -323,11 +276,7 @@ class RowHashes(StoredStrings):
 
     @classmethod
     def of(cls, text: Iterable[str], text_pair: Iterable[str] | None = None) -> RowHashes:
-        """Hash texts.
-
-        Args:
-            text: The texts.
-            text_pair: The second texts of a pair task.
+        """Hash texts, or pairs of texts.
 
         Raises:
             DataError: A text contains half of a surrogate pair, which no tokenizer accepts.
@@ -348,11 +297,9 @@ class RowHashes(StoredStrings):
         return cls(np.frombuffer(content, dtype=">u8").astype(np.uint64))
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self._numbers)
 
     def at(self, indices: Sequence[int] | NDArray[Any]) -> RowHashes:
-        """Return the hashes at some positions; as `StoredStrings.at`."""
         return RowHashes(self._numbers[np.asarray(indices, dtype=np.int64)])
 
     def found_in(self, others: RowHashes) -> list[int]:
@@ -364,7 +311,6 @@ class RowHashes(StoredStrings):
         return result
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the hashes."""
         for first in range(0, len(self), _BLOCK):
             digits = self._numbers[first : first + _BLOCK].astype(">u8").tobytes().hex()
             yield from (digits[index : index + 16] for index in range(0, len(digits), 16))
@@ -374,14 +320,7 @@ class RowHashes(StoredStrings):
 
 
 def row_hash(text: str, text_pair: str | None = None) -> str:
-    """Hash a row's text, the same on every machine and in every version.
-
-    Args:
-        text: The text.
-        text_pair: The second text of a pair task.
-
-    Returns:
-        16 hexadecimal digits (blake2b, 64 bits).
+    """Hash a row's text to 16 hexadecimal digits (blake2b), the same on every machine and version.
 
     Example:
         >>> row_hash("a good phone")

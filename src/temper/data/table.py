@@ -34,9 +34,6 @@ class TableOptions:
     def needed(self, names: Sequence[str]) -> int:
         """Return the required number of fields of a row, without the last columns that are unread.
 
-        Args:
-            names: Names of the columns, in their order.
-
         Example:
             >>> TableOptions(unread=frozenset({"label"})).needed(["id", "text", "Label"])
             2
@@ -53,9 +50,7 @@ class Table:
 
     Args:
         title: Path of the file, or id and split on the Hub; used in messages.
-        names: Names of the columns in their order.
         column: Yields the values of a column; a text file may be read again at each call.
-        size: Number of rows.
         lines: Line of each row in its file, counted from 1; None if rows have no lines and none was
             left out.
         unit: Unit of `lines`: lines, or rows if a file has no lines.
@@ -86,11 +81,7 @@ class Table:
         return f"{self.title}, row {index + 1}"
 
     def without(self, bad: Mapping[int, str]) -> Table:
-        """Leave rows out, with a notice.
-
-        Args:
-            bad: The fault of each of them, by index in ascending order.
-        """
+        """Leave rows out, with a notice; ``bad`` has their faults by ascending index."""
         if not bad:
             return self
         lines = range(1, self.size + 1) if self.lines is None else self.lines
@@ -111,19 +102,13 @@ class Table:
 def read_rows(
     table: Table, columns: Sequence[str], read: Callable[..., Any], *, skip: bool
 ) -> tuple[list[Any], Table]:
-    """Read each row by a function of some columns.
-
-    Args:
-        table: The table.
-        columns: Names of the columns.
-        read: Function of their values in a row; it raises a `ValueError` with the fault.
-        skip: Whether to skip rows that cannot be read, with a notice.
+    """Read each row by a function of some columns, which raises a `ValueError` with the fault.
 
     Returns:
         Its results, and the table without the skipped rows.
 
     Raises:
-        DataError: A row cannot be read; or none can.
+        DataError: A row cannot be read, and rows are not skipped; or none can.
     """
     rows, bad = [], dict[int, str]()
     for index, values in enumerate(zip(*map(table.column, columns), strict=True)):
@@ -141,12 +126,7 @@ def read_rows(
 
 
 def skipped_rows(title: str, bad: Mapping[int, str], *, unit: str = "line") -> str:
-    """Report the number of skipped bad rows, and the positions of the first ones.
-
-    Args:
-        title: The table.
-        bad: The faults, by line.
-        unit: The unit of the count.
+    """Report the number of skipped bad rows, whose faults are given by line, and the first ones.
 
     Example:
         >>> skipped_rows("a.csv", {3: "no label"})

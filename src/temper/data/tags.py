@@ -49,17 +49,9 @@ def tagged_rows(
     *,
     name: str,
 ) -> Examples:
-    """Read rows of words, with the tags of these.
+    """Read rows of words, with their tags if there is a column of these.
 
-    Args:
-        table: The table.
-        column: Name of the column of words.
-        tags: Name of the column of tags; None without one.
-        names: Names of the tags by index, if known.
-        name: Name of the set.
-
-    Raises:
-        DataError: Words or tags cannot be read.
+    ``names`` are those of the tags by index, if known.
     """
     words = read_words(table, column)
     read = None if tags is None else read_tags(table, tags, words, names)
@@ -76,15 +68,7 @@ def tagged_rows(
 
 
 def read_words(table: Table, column: str) -> list[tuple[str, ...]]:
-    """Return the words of each row.
-
-    Args:
-        table: The table.
-        column: Name of the column.
-
-    Raises:
-        DataError: If a row has no list of words, or no words.
-    """
+    """Return the words of each row; a row without a list of words raises a `DataError`."""
     rows = []
     for index, value in enumerate(table.column(column)):
         if fault := _words_fault(value):
@@ -99,13 +83,7 @@ def read_words(table: Table, column: str) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Tags:
-    """Tags as `Examples` has them.
-
-    Args:
-        values: The tags of each row, one per word, as indices of ``names``.
-        names: Names of the tags.
-        notices: Decisions that the user should know.
-    """
+    """Tags as `Examples` has them: one per word, as indices of the names."""
 
     values: list[tuple[int, ...]]
     names: tuple[str, ...]
@@ -117,14 +95,7 @@ def read_tags(
 ) -> Tags:
     """Read a column of tags, and convert other schemes of entities to IOB2.
 
-    Args:
-        table: The table.
-        column: Name of the column, which has a list of names or indices in each row.
-        words: The words of each row.
-        names: Names by index, from ``dataset.json`` or the features of the file.
-
-    Raises:
-        DataError: If a row has another number of tags than words, or a tag is unknown.
+    A row has a list of names, or of indices of ``names``.
     """
     rows = []
     for index, (value, own) in enumerate(zip(table.column(column), words, strict=True)):
@@ -150,17 +121,7 @@ def read_tags(
 def word_faults(
     table: Table, column: str, tags: str | None, names: Sequence[str] | None
 ) -> dict[int, str]:
-    """Return the rows whose words or tags cannot be read.
-
-    Args:
-        table: The table.
-        column: Name of the column of words.
-        tags: Name of the column of tags, None without one.
-        names: Names of the tags by index, where known.
-
-    Returns:
-        The fault of each row, by index.
-    """
+    """Return the faults of the rows whose words or tags cannot be read, by index."""
     faults: dict[int, str] = {}
     sizes: list[int] = []
     for index, value in enumerate(table.column(column)):
@@ -208,9 +169,6 @@ def _tags_fault(value: object, words: int, names: Sequence[str] | None) -> str:
 def words_of(text: str) -> list[tuple[int, int]]:
     """Split a running text into words and punctuation, as treebanks do.
 
-    Args:
-        text: Any text.
-
     Returns:
         Start and end of each word in the text, in characters.
 
@@ -223,14 +181,10 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """Return which word begins at each token.
+    """Return the index of the word whose first token each token is, -1 for all others.
 
-    Args:
-        text: Words joined by single spaces.
-        offsets: Start and end of each token in the text; both 0 for special tokens.
-
-    Returns:
-        The word's index for its first token, -1 for all other tokens.
+    The words are joined by single spaces. ``offsets`` has start and end of each token in the text,
+    both 0 for special tokens.
 
     Example:
         >>> first_tokens("ab c", [(0, 0), (0, 1), (1, 2), (3, 4), (0, 0)])
@@ -252,16 +206,13 @@ def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
 def of_words(
     values: NDArray[Any], begins: Iterable[int], words: Iterable[Sequence[int]], *, missing: float
 ) -> list[NDArray[Any]]:
-    """Return the values of words from those of tokens.
+    """Return the values of words from those of tokens, [w, ...] for each row.
 
     Args:
         values: Values of each token of a batch, [B, T, ...].
         begins: The first token of each row that is not padding, B.
         words: Which word begins at each token of each row, as `first_tokens` returns it.
         missing: The value of words that have no token.
-
-    Returns:
-        For each row, the values of all words up to the last that begins, [w, ...].
 
     Example:
         >>> of_words(np.array([[7, 1, 2, 3, 7]]), [0], [[-1, 0, -1, 2, -1]], missing=-1)[0].tolist()

@@ -11,10 +11,8 @@ from temper.errors import DataError
 class Span(NamedTuple):
     """The characters of a token, without spaces around them.
 
-    Args:
-        side: 0 in the text, 1 in the second text of a pair task.
-        start: Index of its first character.
-        end: Index after its last one.
+    ``side`` is 0 in the text, 1 in the second text of a pair task; ``end`` is the index after the
+    last character.
     """
 
     side: int
@@ -25,9 +23,6 @@ class Span(NamedTuple):
 def lacks_spans(tokenizer: Any) -> str:
     """Return why a tokenizer cannot locate tokens in the text; empty if it can.
 
-    Args:
-        tokenizer: A Transformers tokenizer.
-
     Example:
         >>> lacks_spans(object())
         'its tokenizer (object) does not return the positions of tokens'
@@ -37,22 +32,18 @@ def lacks_spans(tokenizer: Any) -> str:
     return f"its tokenizer ({type(tokenizer).__name__}) does not return the positions of tokens"
 
 
+def check_spans(tokenizer: Any) -> None:
+    """Raise a `DataError` if a tokenizer cannot locate tokens in the text."""
+    if reason := lacks_spans(tokenizer):
+        raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
+
+
 def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
     """Locate the tokens of each row, as `temper.data.encode.encode` cuts and orders them.
 
-    Args:
-        examples: The rows.
-        tokenizer: A fast Transformers tokenizer.
-        max_length: Maximum number of tokens of a row, including special tokens.
-
-    Returns:
-        For each row one entry per token, None for those that the tokenizer adds.
-
-    Raises:
-        DataError: The tokenizer does not return the positions.
+    Tokens that the tokenizer adds have None.
     """
-    if reason := lacks_spans(tokenizer):
-        raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
+    check_spans(tokenizer)
     if not len(examples):
         return []
     encoded = tokenizer(
@@ -79,14 +70,7 @@ def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[
 
 
 def trimmed(text: str, side: int, start: int, end: int) -> Span:
-    """Remove the space that some vocabularies include in the following word's token.
-
-    Args:
-        text: The text.
-        side: 0 for a text, 1 for the second text of a pair task.
-        start: Index of the token's first character.
-        end: Index after its last.
-    """
+    """Remove the space that some vocabularies include in the following word's token."""
     piece = text[start:end]
     left = len(piece) - len(piece.lstrip())
     return Span(side, start + left, max(start + left, start + len(piece.rstrip())))

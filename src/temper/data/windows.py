@@ -27,15 +27,7 @@ NOT_IN_WINDOWS: dict[Kind, str] = {
 
 
 def check_windows(kind: Kind, *, setting: str) -> None:
-    """Raise if texts with such labels are not read in windows.
-
-    Args:
-        kind: Kind of the labels.
-        setting: The setting that asks for windows.
-
-    Raises:
-        SettingError: With the reason.
-    """
+    """Raise a `SettingError` with the reason if texts with such labels are not read in windows."""
     if (reason := NOT_IN_WINDOWS.get(kind)) is not None:
         raise SettingError(
             f"`{setting}` reads a text in windows and pools their logits, and the labels are "
@@ -44,17 +36,9 @@ def check_windows(kind: Kind, *, setting: str) -> None:
 
 
 def check_stride(tokenizer: Any, windows: Windows, *, max_length: int, added: int) -> None:
-    """Raise if a tokenizer cannot split texts into such windows.
+    """Raise if a tokenizer cannot split texts into windows of ``max_length`` tokens.
 
-    Args:
-        tokenizer: A Transformers tokenizer.
-        windows: How texts are split.
-        max_length: Tokens of a window.
-        added: Special tokens of a window.
-
-    Raises:
-        DataError: The tokenizer is a slow one.
-        SettingError: A window has no room for new tokens.
+    Of these, ``added`` are special tokens.
     """
     if lacks_spans(tokenizer):
         raise DataError(
@@ -78,18 +62,10 @@ def windows_of_rows(
     max_length: int,
     added: int,
 ) -> tuple[list[dict[str, Any]], int]:
-    """Encode texts that are too long in windows.
+    """Encode texts that are too long in windows of ``max_length`` tokens, ``added`` special ones.
 
     In a pair the second text is split, and each window begins with the whole first text. If the
     first text leaves no room for that, the pair is cut as without windows.
-
-    Args:
-        texts: The texts.
-        pairs: The second text of each; None for single texts.
-        tokenizer: A fast Transformers tokenizer.
-        windows: How texts are split.
-        max_length: Tokens of a window.
-        added: Special tokens of a window.
 
     Returns:
         One mapping per row with ``sizes``, and the number of rows that are still cut.

@@ -34,10 +34,6 @@ STOP_WORDS = frozenset(asset("temper.data", "stop_words.txt").split())
 class Words:
     """A text in pieces: ``gaps[0] words[0] gaps[1] ... words[n-1] gaps[n]``.
 
-    Args:
-        words: The n words.
-        gaps: The text before, between and after them, n + 1 strings.
-
     Raises:
         ValueError: The number of gaps is not that of words plus one.
 
@@ -59,11 +55,7 @@ class Words:
 
     @classmethod
     def of(cls, text: str) -> Words:
-        """Split a text; joining the pieces returns the same text.
-
-        Args:
-            text: Any text, also an empty one.
-        """
+        """Split a text; joining the pieces returns the same text."""
         words, gaps, end = [], [], 0
         for result in _pattern().finditer(text):
             words.append(result.group())
@@ -72,31 +64,21 @@ class Words:
         return cls(tuple(words), (*gaps, text[end:]))
 
     def __len__(self) -> int:
-        """Return the number of words."""
         return len(self.words)
 
     @property
     def text(self) -> str:
-        """The joined pieces."""
         return self.gaps[0] + "".join(
             word + gap for word, gap in zip(self.words, self.gaps[1:], strict=True)
         )
 
     def span(self, index: int) -> tuple[int, int]:
-        """Return where a word starts and ends in `text`, in characters.
-
-        Args:
-            index: Index of the word, in [0, n).
-        """
+        """Return where the word at an index starts and ends in `text`, in characters."""
         start = sum(map(len, self.words[:index])) + sum(map(len, self.gaps[: index + 1]))
         return start, start + len(self.words[index])
 
     def replaced(self, index: int, word: str) -> Words:
         """Return the text with another word at one index, which counts as one word.
-
-        Args:
-            index: Index of the word, in [0, n).
-            word: The new word; it may contain spaces.
 
         Example:
             >>> Words.of("a good film").replaced(1, "bad").text
@@ -105,10 +87,7 @@ class Words:
         return Words((*self.words[:index], word, *self.words[index + 1 :]), self.gaps)
 
     def text_without(self, index: int) -> str:
-        """Return the text without one word and without its doubled space.
-
-        Args:
-            index: Index of the word, in [0, n).
+        """Return the text without the word at an index and without its doubled space.
 
         Example:
             >>> Words.of("a good film").text_without(1)
@@ -124,9 +103,6 @@ class Words:
 def is_stop_word(word: str) -> bool:
     """Return whether a word is one of `STOP_WORDS`, in any case and with any apostrophe.
 
-    Args:
-        word: One word.
-
     Example:
         >>> is_stop_word("The"), is_stop_word("film")
         (True, False)
@@ -136,7 +112,7 @@ def is_stop_word(word: str) -> bool:
 
 @cache
 def _pattern() -> Any:
-    """Return the pattern of a word; it needs character classes that `re` does not have."""
+    # `re` does not have these character classes.
     letter = rf"[[\p{{L}}\p{{N}}_]--{_SINGLE}]"
     return regex.compile(
         f"{_SINGLE}{_MARK}*|{letter}(?:{letter}|{_MARK}|{_JOINER}(?={letter}))*", regex.V1

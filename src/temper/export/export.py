@@ -68,7 +68,6 @@ class Likeness:
     """Agreement of an export with the model on the same rows.
 
     Args:
-        rows: Number of compared rows.
         alike: Number of rows whose labels, sets and flags are the same.
         largest_difference: Largest difference of two numbers, relative if they are above 1.
         accuracy: Fraction of the labeled rows that the export predicts correctly; None without
@@ -87,13 +86,7 @@ class Likeness:
         others: Sequence[Mapping[str, Any]],
         labels: Sequence[object] | None = None,
     ) -> Self:
-        """Compare answers field by field; a field that only one has is an endless difference.
-
-        Args:
-            answers: The model's answer for each row.
-            others: The answers of the other way.
-            labels: The right ones.
-        """
+        """Compare answers field by field; a field that only one has is an endless difference."""
         parts = [list(_parts(*pair)) for pair in zip(answers, others, strict=True)]
         numbers = [part for row in parts for part in row if isinstance(part, float)]
         right = None

@@ -33,13 +33,9 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class Pushed:
-    """A run in a repository of the Hub.
+    """A run in a repository of the Hub: its address, that of the commit, and paths in it.
 
-    Args:
-        url: The repository's address.
-        commit: The commit's address.
-        files: Paths in the repository.
-        kept: Files of the folder that stayed here.
+    ``kept`` files of the folder were not uploaded.
     """
 
     url: str
@@ -182,7 +178,6 @@ def _named(folder: Path, ends: Iterable[str]) -> list[str]:
 
 
 def _evaluation(folder: Path, named: Path | None) -> Path | None:
-    """Return the evaluation that card and page are made of; None if there is none."""
     model = Checkpoint.of(folder)
     if named is None:
         result, fault = evaluation_of(model)

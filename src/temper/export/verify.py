@@ -28,7 +28,6 @@ class Verified:
     """The result for one folder.
 
     Args:
-        folder: Where.
         kind: ``run``, ``export``, ``evaluation`` or ``checkpoint``.
         files: Files whose hashes were compared; None if none were written.
         scores: Scores that were computed again; None if there are none.
@@ -43,15 +42,10 @@ class Verified:
 
 
 def verify(folder: Path | str) -> list[Verified]:
-    """Compare all files under a folder with its records.
+    """Compare all files under a folder with its records, and change nothing.
 
-    Hashes of files are recomputed, and scores of evaluations from their rows. Nothing is changed.
-
-    Args:
-        folder: Of a run, an evaluation or a study, or any folder above such.
-
-    Returns:
-        One entry a run, export, evaluation and checkpoint, sorted by folder.
+    Hashes of files are recomputed, and scores of evaluations from their rows. The result has an
+    entry for each run, export, evaluation and checkpoint, sorted by folder.
 
     Raises:
         CheckpointError: The folder has no files of Temper.

@@ -39,13 +39,6 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
             head, because the same values cannot be drawn again.
         seed: Seed of the adapter.
 
-    Returns:
-        The PEFT model.
-
-    Raises:
-        ModelError: PEFT does not know the type or an argument, the adapter adds tokens to the
-            input, or the model has no such layers.
-
     References:
         LoRA: Hu et al., ICLR 2022 (arXiv 2106.09685).
     """
@@ -96,17 +89,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
 
 
 def with_trained_head(model: Any, source: str) -> Any:
-    """Put an adapter without a head on a classifier, and make the classifier's head trainable.
-
-    PEFT freezes the head of an adapter that was made without ``task_type``, and does not save it.
-
-    Args:
-        model: The classifier.
-        source: Folder of the adapter.
-
-    Returns:
-        The PEFT model.
-    """
+    """Put an adapter without a head on a classifier, and make the classifier's head trainable."""
     from peft import (
         PeftConfig,
         get_peft_model,
@@ -115,6 +98,7 @@ def with_trained_head(model: Any, source: str) -> Any:
     )
 
     config = PeftConfig.from_pretrained(source)
+    # PEFT freezes the head of an adapter that was made without task_type, and does not save it.
     heads = {name.partition(".")[0] for name in find_head(model, [])}
     config.modules_to_save = sorted({*(config.modules_to_save or ()), *heads})
     config.inference_mode = False
@@ -125,17 +109,13 @@ def with_trained_head(model: Any, source: str) -> Any:
 
 
 def is_adapted(model: Any) -> bool:
-    """Return whether a model is one of PEFT."""
     return hasattr(model, "peft_config")
 
 
 def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
     """Write an adapter, and next to it the config with the head's labels.
 
-    Args:
-        model: The PEFT model.
-        folder: The folder.
-        base: Name of the base model to store; None keeps the name in the adapter.
+    ``base`` is the name of the base model to store; None keeps the name in the adapter.
     """
     for config in model.peft_config.values():
         config.base_model_name_or_path = base or config.base_model_name_or_path

@@ -43,11 +43,7 @@ class Parameters:
     shards: Shards = field(default_factory=Shards)
 
     def refresh(self, model: nn.Module) -> None:
-        """Free gathered weights, and update the references to this process's rows.
-
-        Args:
-            model: The model of these parameters.
-        """
+        """Free gathered weights, and update the references to this process's rows."""
         if self.shards:
             reshard(model)
             assert isinstance(self.tensors, dict)
@@ -69,11 +65,7 @@ class Parameters:
         }
 
     def set_gradients(self, grads: Mapping[str, Tensor]) -> None:
-        """Set the gradients that the optimizer reads; parameters without one get None.
-
-        Args:
-            grads: Gradients by name.
-        """
+        """Set the gradients that the optimizer reads; parameters without one get None."""
         present = self.gradients()
         for name, tensor in self.of_model.items():
             gradient = grads.get(name)
@@ -84,7 +76,6 @@ class Parameters:
             tensor.grad = gradient
 
     def clear_gradients(self) -> None:
-        """Remove all gradients."""
         self.set_gradients({})
 
     def keep_initial_weights(self) -> None:
@@ -94,66 +85,39 @@ class Parameters:
 
     @torch.no_grad()
     def restore_initial_weights(self) -> None:
-        """Set the weights to ``start``."""
         for name, tensor in self.start.items():
             self.tensors[name].copy_(tensor)
 
     def first_entry(self, name: str) -> int:
-        """Return the flat index of this process's first entry in the whole parameter.
-
-        Args:
-            name: The parameter's name.
-        """
+        """Return the flat index of this process's first entry in the whole parameter."""
         if not self.shards:
             return 0
         whole = self.shards.parameters[name]
         return int(self.shards.rows(name).start * whole.shape[1:].numel())
 
     def shape(self, name: str, part: Tensor) -> torch.Size:
-        """Return the shape of a whole parameter.
-
-        Args:
-            name: The parameter's name.
-            part: Of the shape of ``tensors[name]``.
-        """
+        """Return the shape of a whole parameter; ``part`` has the shape of ``tensors[name]``."""
         whole: Tensor = self.shards.parameters[name] if self.shards else part
         return whole.shape
 
     def summed(self, values: Tensor) -> Tensor:
-        """Add up values of the processes' rows; if nothing is sharded, return ``values``.
-
-        Args:
-            values: Sums over ``tensors``, of one shape on all processes.
-        """
+        """Add up sums over ``tensors`` of all processes, of one shape on each of them."""
         return reduced(values, self.shards.group) if self.shards else values
 
     def largest(self, values: Tensor) -> Tensor:
-        """Return the largest value over the processes.
-
-        Args:
-            values: Numbers about ``tensors``, at least one on some process; they may differ in
-                number.
-        """
+        """Return the largest value over the processes; some may have none."""
         low = values.new_full((1,), -math.inf)
         result = torch.cat([values, low]).max()
         return reduced(result, self.shards.group, largest=True) if self.shards else result
 
     def norm(self, norms: Tensor) -> Tensor:
-        """Return the l2 norms of whole tensors, from the norms of each process's rows.
-
-        Args:
-            norms: One per tensor, any shape.
-        """
+        """Return the l2 norms of whole tensors, from those of each process's rows, of any shape."""
         if not self.shards:
             return norms
         return reduced(norms.double().square(), self.shards.group).sqrt().to(norms.dtype)
 
     def counts_before(self, count: int) -> tuple[int, int]:
-        """Return the count in the rows before this process's rows, and the total count.
-
-        Args:
-            count: Count in this process's ``tensors``.
-        """
+        """Return the count in the rows before this process's rows, and the total count."""
         if not self.shards:
             return 0, count
         group, device = self.shards.group, next(iter(self.tensors.values())).device
@@ -166,40 +130,24 @@ class Parameters:
     def as_shard(self, name: str, part: Tensor) -> Tensor:
         """Return this process's rows as a tensor that is sharded like a parameter.
 
-        Args:
-            name: The parameter's name.
-            part: Of the shape of ``tensors[name]``; returned unchanged if nothing is sharded.
+        If nothing is sharded, or the shape is not that of ``tensors[name]``, it is returned
+        unchanged.
         """
         same = bool(self.shards) and part.shape == self.tensors[name].shape
         return self.shards.as_shard(name, part) if same else part
 
     def gathered(self, name: str, part: Tensor) -> Tensor:
-        """Return a whole tensor with the shape of a parameter; all processes call this.
-
-        Args:
-            name: The parameter's name.
-            part: Of the shape of ``tensors[name]``.
-        """
+        """Return a whole tensor with the shape of a parameter; all processes call this."""
         whole: Tensor = self.shards.as_shard(name, part).full_tensor() if self.shards else part
         return whole
 
     def part(self, name: str, whole: Tensor) -> Tensor:
-        """Return this process's rows of a tensor with the shape of a whole parameter.
-
-        Args:
-            name: The parameter's name.
-            whole: Tensor of the parameter's shape; one of another shape is returned unchanged.
-        """
+        """Return this process's rows of a tensor; one of another shape is returned unchanged."""
         same = bool(self.shards) and whole.shape == self.of_model[name].shape
         return whole[self.shards.rows(name)].clone() if same else whole
 
     def by_parameter(self, state: Any, change: Callable[[str, Tensor], Tensor]) -> Any:
-        """Return nested dicts in which the tensors under a parameter's name are changed.
-
-        Args:
-            state: The dicts.
-            change: Returns the new tensor for a name and a tensor.
-        """
+        """Return nested dicts in which the tensors under a parameter's name are changed."""
         if not isinstance(state, dict):
             return state
         return {
@@ -211,17 +159,12 @@ class Parameters:
 
 
 def remove_hooks(hooks: list[RemovableHandle]) -> None:
-    """Remove every hook of a list, and empty it.
-
-    Args:
-        hooks: The handles from their registration.
-    """
+    """Remove every hook of a list, and empty it."""
     while hooks:
         hooks.pop().remove()
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the model inside a distributed wrapper."""
     inner = getattr(model, "module", None)
     wrappers = {"DistributedDataParallel", "FullyShardedDataParallel", "DataParallel"}
     if type(model).__name__ in wrappers and isinstance(inner, nn.Module):
@@ -235,16 +178,10 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Find the repeated blocks of a network.
+    """Return (name, block) of the repeated blocks of a network, in the model's order.
 
-    They are the members of the outermost lists of like modules with matrices inside.
-
-    Args:
-        model: Any module.
-
-    Returns:
-        (name, block) in the model's order: encoder layers, and decoder layers if there are any.
-        Empty for a network without repeated blocks.
+    They are the members of the outermost lists of like modules with matrices inside: encoder
+    layers, and decoder layers if there are any.
     """
     result: list[tuple[str, nn.Module]] = []
     inside: list[str] = []
@@ -263,12 +200,7 @@ def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Parameters:
-    """Collect the trainable parameters and mark those of the blocks.
-
-    Args:
-        model: Any module.
-        blocks: What `find_blocks` found in it.
-    """
+    """Collect the trainable parameters and mark those of the blocks."""
     reshard(model)
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     shards = Shards.of(model, trainable)
@@ -310,17 +242,10 @@ def _depths(
 
 
 def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozenset[str]:
-    """Find the parameters after the pre-trained part.
+    """Return the names of the parameters after the pre-trained part; empty if it is unknown.
 
     A Transformers classifier (also inside a PEFT wrapper) defines its pre-trained module. In any
-    other module the head is everything after the last block.
-
-    Args:
-        model: Any module.
-        blocks: The result of `find_blocks`.
-
-    Returns:
-        Names; empty if the head is unknown.
+    other module the head is everything after the last block of `find_blocks`.
     """
     named = dict(model.named_parameters())
     for inner in model.modules():
@@ -339,11 +264,9 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
 
 
 def head_settings(labels: Sequence[str] | None, *, kind: str = "classification") -> dict[str, Any]:
-    """Return a head's part of a config.
+    """Return a head's part of a config; without labels that of a regression.
 
-    Args:
-        labels: Names of the classes or labels; None for a regression.
-        kind: Name of the head: ``classification``, ``multi_label`` or ``tokens``.
+    ``kind`` is the name of the head: ``classification``, ``multi_label`` or ``tokens``.
     """
     if labels is None:
         return {"num_labels": 1, "problem_type": "regression"}
@@ -369,15 +292,7 @@ def names_setting(labels: Sequence[str]) -> dict[str, Any]:
 def of_encoder(
     model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]
 ) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
-    """Separate an encoder's blocks from those of the decoder after it.
-
-    Args:
-        model: The classifier, without any wrapper.
-        blocks: The result of `find_blocks`.
-
-    Returns:
-        The encoder's and the decoder's blocks; all and none for a model without both.
-    """
+    """Return the encoder's and the decoder's blocks; all and none for a model without both."""
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         return list(blocks), []
     inside = {id(module) for module in model.get_encoder().modules()}  # type: ignore[operator]
@@ -386,22 +301,14 @@ def of_encoder(
 
 
 def recomputes(model: nn.Module) -> bool:
-    """Return whether a backward would compute blocks again (gradient checkpointing).
-
-    Args:
-        model: Any module.
-    """
+    """Return whether a backward would compute blocks again (gradient checkpointing)."""
     return model.training and any(
         getattr(module, "gradient_checkpointing", False) for module in model.modules()
     )
 
 
 def drops(model: nn.Module) -> bool:
-    """Return whether a model has dropout: a layer with a rate, or a rate that its code reads.
-
-    Args:
-        model: Any module.
-    """
+    """Return whether a model has dropout: a layer with a rate, or a rate that its code reads."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             if module.p > 0:

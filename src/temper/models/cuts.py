@@ -86,14 +86,7 @@ class BlockCuts:
         self._hooks.append(model.register_forward_hook(self._end))
 
     def watch(self, mask: Tensor) -> None:
-        """Read the attention of the next forward into ``scores``.
-
-        Args:
-            mask: Real tokens of its batch [B, T].
-
-        Raises:
-            ModelError: If gradient checkpointing is on.
-        """
+        """Read the attention of the next forward, whose real tokens are [B, T], into ``scores``."""
         if recomputes(self._model):
             raise ModelError(
                 "Gradient checkpointing recomputes the blocks during backward, when it is unknown "
@@ -103,14 +96,7 @@ class BlockCuts:
 
     @contextmanager
     def cutting(self, cuts: Sequence[Tensor]) -> Iterator[None]:
-        """Zero tokens in the forward inside the block.
-
-        Args:
-            cuts: For each call of a block the tokens to zero [B, T], boolean.
-
-        Raises:
-            ModelError: If the blocks are not called as often as in the watched forward.
-        """
+        """Zero the tokens [B, T] of ``cuts``, one for each call of a block, in the forward."""
         self._cuts = tuple(cuts)
         try:
             yield
@@ -180,12 +166,8 @@ class BlockCuts:
 def attended(probabilities: Tensor, mask: Tensor) -> Tensor:
     """Return the attention that each token gets: mean over heads, sum over real query tokens.
 
-    Args:
-        probabilities: [B, H, T, T], query by key.
-        mask: Real tokens [B, T].
-
-    Returns:
-        [B, T] in at least fp32, detached.
+    ``probabilities`` are [B, H, T, T], query by key. The result [B, T] is in at least fp32,
+    detached.
 
     Example:
         >>> attended(torch.tensor([[[[0.75, 0.25], [0.5, 0.5]]]]), torch.tensor([[1, 1]]))
@@ -213,11 +195,7 @@ def _last_matrices(
     *,
     extra: dict[str, Any],
 ) -> dict[str, nn.Module]:
-    """Run one row and note the last matrix that each block calls, by the block's name.
-
-    A layer's hook fires after those of the layers inside it, so that of an adapted matrix the
-    whole counts, not its adapter.
-    """
+    """Run one row and note the last matrix that each block calls, by the block's name."""
     hooks: list[RemovableHandle] = []
     result: dict[str, nn.Module] = {}
 
@@ -227,6 +205,7 @@ def _last_matrices(
 
         return hook
 
+    # A layer's hook fires after those of the layers inside it, so an adapted matrix counts whole.
     for name, block in blocks:
         for module in block.modules():
             if _is_matrix(module):

@@ -24,14 +24,7 @@ NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 def check_folder(folder: Path) -> None:
-    """Read the JSON files and the headers of the safetensors files of a model's folder.
-
-    Args:
-        folder: Folder of a checkpoint or a PEFT adapter.
-
-    Raises:
-        ModelError: If a file is damaged; the message names it.
-    """
+    """Read the JSON files and the headers of the safetensors files of a model's folder."""
     for name in OBJECTS:
         if (folder / name).is_file():
             read_object(folder / name)
@@ -52,15 +45,7 @@ def check_config(
 ) -> None:
     """Raise if a model's config would download code, never finish or use all memory.
 
-    Args:
-        settings: Content of its config.
-        attention: Its attention implementation: a name, or one per part of the model.
-        source: Its folder.
-        weights: Folder of the weights of the whole model; for an adapter those of its base.
-
-    Raises:
-        ModelError: The attention is code from the Hub, or the config has more layers, or wider
-            ones, than the tensors in the files of the weights allow.
+    ``weights`` is the folder of the weights of the whole model; for an adapter those of its base.
     """
     names = attention.values() if isinstance(attention, Mapping) else [attention]
     for name in names:
@@ -86,15 +71,7 @@ def check_config(
 
 
 def check_names(names: Iterable[object], source: str) -> None:
-    """Raise if two classes have the same name.
-
-    Args:
-        names: ``id2label`` of a model's config, in order.
-        source: Its folder.
-
-    Raises:
-        ModelError: Two names are the same.
-    """
+    """Raise a `ModelError` if two classes of a model's ``id2label`` have the same name."""
     twice = [name for name, times in Counter(map(str, names)).items() if times > 1]
     if twice:
         raise ModelError(
@@ -104,11 +81,7 @@ def check_names(names: Iterable[object], source: str) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        ModelError: If it is damaged or something else.
-    """
+    """Read a JSON object; a `ModelError` if it is damaged or something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -119,11 +92,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of a safetensors file; no tensor is read.
-
-    Raises:
-        ModelError: If the file is damaged or cut off.
-    """
+    """Return the shape of each tensor of a safetensors file; no tensor is read."""
     try:
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -132,17 +101,11 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def adapter_classes(folder: Path) -> int | None:
-    """Return the number of classes of the head that is saved with a PEFT adapter.
-
-    Args:
-        folder: With adapter_model.safetensors.
-
-    Returns:
-        Rows of its smallest whole matrix, which is the head's last; None if there is no such.
-    """
+    """Return the number of classes of the head that is saved with a PEFT adapter, if any."""
     path = folder / "adapter_model.safetensors"
     if not path.is_file():
         raise ModelError(f"{folder} has adapter_config.json but no {path.name}. Save it again.")
+    # The rows of the smallest whole matrix, which is the head's last.
     whole = [
         shape[0]
         for name, shape in shapes(path).items()
@@ -159,13 +122,9 @@ def misfits(
 ) -> list[str]:
     """Return the weights that are missing in a checkpoint and would be random.
 
-    A new head may be missing, and a pooler, which checkpoints of language models do not have.
-
-    Args:
-        missing: Names of missing weights.
-        mismatched: Names of weights with another shape.
-        backbone: Prefix of the names below the head.
-        new_head: Whether the head is new on purpose.
+    ``mismatched`` weights have another shape; those of the backbone begin with its prefix. A head
+    that is new on purpose may be missing, and then a pooler, which checkpoints of language models
+    lack.
     """
 
     def above(name: str) -> bool:
@@ -179,10 +138,6 @@ def further_blocks(unexpected: Iterable[str], known: Iterable[str]) -> list[str]
     """Return the weights of a checkpoint that belong to blocks which the model does not have.
 
     Other unused weights, such as those of the pre-training head, are not an error.
-
-    Args:
-        unexpected: Names in the checkpoint that the model does not use.
-        known: Names of the model's weights.
 
     Example:
         >>> further_blocks(["layer.2.bias", "lm_head.bias"], ["bert.layer.0.bias"])

@@ -61,9 +61,6 @@ def load_headed(
 
     Returns:
         (model, tokenizer), the model in evaluation mode.
-
-    Raises:
-        ModelError: If nothing whole can be loaded under that name, or it has no such head.
     """
     where = device_of(device)
     source = resolve(name)
@@ -102,14 +99,7 @@ def load_headed(
 
 
 def other_head(name: str) -> str | None:
-    """Return which head of `HEADED` a checkpoint has, without reading weights; None for others.
-
-    Args:
-        name: As `load_headed` takes it.
-
-    Raises:
-        ModelError: If there is no such model.
-    """
+    """Return which head of `HEADED` a checkpoint has, without reading weights; None for others."""
     with loading(name):
         _, adapter, _, config = configured(resolve(name), name)
     return _other_head(config, adapter)
@@ -124,13 +114,6 @@ def _other_head(config: Any, adapter: Any | None) -> str | None:
 
 
 def is_encoder_decoder(name: str) -> bool:
-    """Return whether a checkpoint is an encoder with a decoder, without reading weights.
-
-    Args:
-        name: As `load_headed` takes it.
-
-    Raises:
-        ModelError: If there is no such model.
-    """
+    """Return whether a checkpoint is an encoder with a decoder, without reading weights."""
     with loading(name):
         return bool(configured(resolve(name), name)[-1].is_encoder_decoder)

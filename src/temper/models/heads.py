@@ -25,18 +25,7 @@ _COPIES = re.compile(r"\.(modules_to_save\.\w+|original_module)(?=\.|$)")
 
 
 def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> list[int] | None:
-    """Find the output of a checkpoint for each class.
-
-    Args:
-        own: The checkpoint's classes, in the order of its outputs.
-        labels: The wanted classes, of the same number.
-        source: The checkpoint, for the error.
-
-    Returns:
-        The output of each wanted class; None if the order is the checkpoint's already.
-
-    Raises:
-        ModelError: The names differ.
+    """Return a checkpoint's output for each of as many wanted classes; None if in this order.
 
     Example:
         >>> order_of_head(["pos", "neg"], ["neg", "pos"], "a model")
@@ -58,16 +47,9 @@ def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> lis
 
 
 def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) -> None:
-    """Reorder the outputs of a classifier and its trained head.
+    """Reorder the outputs of a classifier and its trained head, also inside a PEFT wrapper.
 
-    Args:
-        model: A classifier of Transformers, also inside a PEFT wrapper.
-        tokenizer: Its tokenizer.
-        order: The current index of each new output.
-        source: The checkpoint, for the error.
-
-    Raises:
-        ModelError: The outputs do not change as they should: the head has an unknown form.
+    ``order`` has the current index of each new output.
     """
     before = _answers(model, tokenizer)
     with torch.no_grad():
@@ -83,12 +65,7 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
 
 
 def set_new_bias(model: Any, bias: FloatArray) -> None:
-    """Set the bias of a new head: one whose bias is 0, as Transformers initializes it.
-
-    Args:
-        model: A classifier of Transformers, also inside a PEFT wrapper.
-        bias: One number per output, [C].
-    """
+    """Set the bias [C] of a new head: one whose bias is 0, as Transformers initializes it."""
     biases = [each for each in _output_layer(model, len(bias)) if each.ndim == 1]
     if not any(bool(each.any()) for each in biases):
         with torch.no_grad():
@@ -110,14 +87,7 @@ def _output_layer(model: Any, outputs: int) -> list[Tensor]:
 
 
 def draw_head(model: Any) -> frozenset[str]:
-    """Re-initialize the head of a classifier as Transformers initializes a missing head.
-
-    Args:
-        model: A classifier of Transformers.
-
-    Returns:
-        Names of its weights.
-    """
+    """Re-initialize a head as Transformers does with a missing one; return its weights' names."""
     head = find_head(model, [])
     for module_name, module in model.named_modules():
         names = [name for name, _ in module.named_parameters(module_name, recurse=False)]

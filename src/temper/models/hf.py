@@ -139,19 +139,10 @@ def load_classifier(
 def head_names(
     name: str, given: GivenNames | None = None, *, kind: str | None = None
 ) -> tuple[str, ...] | None:
-    """Return the classes of a checkpoint's head, without reading weights.
+    """Return the classes of a checkpoint's head in the order of its outputs, without its weights.
 
-    Args:
-        name: See `load_classifier`.
-        given: The user's names of its classes.
-        kind: See `load_classifier`; a head of another kind is ignored.
-
-    Returns:
-        The names in the order of the outputs, placeholders if there are no names; None if the
-        checkpoint has no head or a regression head.
-
-    Raises:
-        ModelError: If there is no such model, or the user's names do not fit its head.
+    Classes without names have placeholders. A head of another ``kind`` than that of
+    `load_classifier` is ignored. None is for no head, or a regression head.
     """
     with loading(name):
         source, adapter, _, config = configured(resolve(name), name)
@@ -164,16 +155,8 @@ class PretrainedReader:
     """A pre-trained model that reads texts without training, in batches of similar length.
 
     A subclass sets the auto class that loads it, ``kind``, and ``spare`` weights, which are unused
-    and may be missing.
-
-    Args:
-        model: A model of Transformers.
-        tokenizer: Its tokenizer.
-        max_length: Maximum number of tokens that it reads, >= ``least_length``.
-        batch_size: Rows of a forward pass, >= 1.
-
-    Raises:
-        ModelError: A number is below its bound.
+    and may be missing. ``max_length`` tokens (>= ``least_length``) of a text are read, and
+    ``batch_size`` rows (>= 1) in a forward pass.
     """
 
     kind: ClassVar[Any]
@@ -200,14 +183,7 @@ class PretrainedReader:
 
     @classmethod
     def check(cls, name: str) -> None:
-        """Check a model without loading its weights.
-
-        Args:
-            name: See `load`.
-
-        Raises:
-            ModelError: There is no model under that name, or it is of another kind.
-        """
+        """Check the kind of a model without loading its weights."""
         source = resolve(name)
         with loading(name):
             if _located(source)[1] is not None:
@@ -217,16 +193,10 @@ class PretrainedReader:
 
     @classmethod
     def load(cls, name: str = "minilm", *, device: str = "cpu", **sizes: int) -> Self:
-        """Load a model.
+        """Load a model by its short name, its Hub id, or its folder.
 
-        Args:
-            name: A short name, a Hub id, or a folder with a checkpoint.
-            device: Where to put it; ``auto`` takes a GPU if there is one.
-            sizes: ``max_length`` and ``batch_size``.
-
-        Raises:
-            ModelError: No complete model can be loaded under that name (a checkpoint without the
-                head of its pre-training is not complete), or it is of another kind.
+        ``auto`` takes a GPU if there is one. ``sizes`` are ``max_length`` and ``batch_size``. A
+        checkpoint without the head of its pre-training is not complete and raises a `ModelError`.
         """
         where = device_of(device)
         source = resolve(name)
@@ -249,11 +219,7 @@ class PretrainedReader:
         return cls(model.requires_grad_(False).eval().to(where), tokenizer, **sizes)
 
     def batches(self, ids: Sequence[list[int]]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """Yield the indices and the padded inputs of rows of token ids, the longest first.
-
-        Args:
-            ids: Token ids of each row.
-        """
+        """Yield the indices and the padded inputs of rows of token ids, the longest first."""
         device = next(self.model.parameters()).device
         order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
         for start in range(0, len(order), self.batch_size):
@@ -267,22 +233,14 @@ class PretrainedReader:
 
 
 def lasting_name(name: str) -> str:
-    """Return a name of a model that is valid in any working directory.
-
-    Args:
-        name: A short name, a Hub id or a folder.
-    """
+    """Return a name of a model that is valid in any working directory."""
     if MODELS.get(name, {}).get("source", "").startswith("package "):
         return name
     return str(Path(name).resolve()) if Path(name).is_dir() else resolve(name)
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of a name; ``auto`` is a GPU if there is one.
-
-    Raises:
-        ModelError: If the device does not exist.
-    """
+    """Return the device of a name; ``auto`` is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -317,17 +275,14 @@ def loading(name: str) -> Iterator[None]:
 
 
 def _located(source: str) -> tuple[str, Any | None]:
-    """Return a model's folder or Hub id, and the PEFT config if it is an adapter.
-
-    An adapter on the Hub is downloaded, so that all adapters are loaded from a folder. Otherwise
-    Transformers would put it on its base itself, and such a model is saved differently.
-    """
+    """Return a model's folder or Hub id, and the PEFT config if it is an adapter."""
     path = Path(source)
     if path.is_file():
         raise ModelError(f"{source} is a file; a model is a folder with config.json, or a Hub id.")
     if not path.is_dir():
         if find_adapter_config_file(source) is None:
             return source, None
+        # Downloaded: Transformers would put it on its base, and such a model is saved differently.
         path = Path(snapshot_download(source, allow_patterns=ADAPTER_FILES))
     check_folder(path)
     if not (path / "adapter_config.json").is_file():
@@ -347,7 +302,6 @@ def configured(source: str, name: str) -> tuple[str, Any | None, str, Any]:
 
 
 def _base_of(adapter: Any, name: str) -> str:
-    """Return the folder or Hub id of an adapter's base model."""
     base = adapter.base_model_name_or_path
     if not base:
         raise ModelError(
@@ -365,15 +319,7 @@ def _load_config(source: str, *, weights: str) -> Any:
 
 
 def load_tokenizer(source: str, name: str) -> Any:
-    """Load a tokenizer.
-
-    Args:
-        source: Where it is.
-        name: The user's name of it, for errors.
-
-    Raises:
-        ModelError: There is none.
-    """
+    """Load a tokenizer; ``name`` is the user's name of it, for errors."""
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         # Transformers creates an empty tokenizer if the files are missing.
@@ -385,7 +331,6 @@ def load_tokenizer(source: str, name: str) -> Any:
 
 
 def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> Any:
-    """Return the class of Transformers that loads a model with a head."""
     if kind is None:
         named = any("ForTokenClassification" in each for each in config.architectures or ())
         task = getattr(adapter, "task_type", None)
@@ -520,7 +465,6 @@ def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool)
 
 
 def put_on(model: Any, source: str) -> Any:
-    """Put the adapter in a folder on a model."""
     from peft import PeftModel
 
     with warnings.catch_warnings():

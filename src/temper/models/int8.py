@@ -55,27 +55,13 @@ It moves a probability by 0.025 at most.
 
 
 def rounded_rows(weight: Tensor) -> Tensor:
-    """Round weights to signed eight bits with one scale for each output.
-
-    Args:
-        weight: [O, I].
-
-    Returns:
-        The rounded weights, [O, I].
-    """
+    """Round weights [O, I] to signed eight bits with one scale for each output."""
     scale = weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
     return (weight / scale).round() * scale
 
 
 def rounded(values: Tensor) -> Tensor:
-    """Round values to unsigned eight bits with one scale and zero point (ONNX's definition).
-
-    Args:
-        values: Of any shape.
-
-    Returns:
-        The rounded values.
-    """
+    """Round values to unsigned eight bits with one scale and zero point (ONNX's definition)."""
     low, high = values.amin().clamp(max=0), values.amax().clamp(min=0)
     scale = ((high - low) / 255).clamp(min=1e-12)
     zero = (-low / scale).round()
@@ -140,7 +126,6 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
 
 
 def _log_odds(logits: Tensor) -> Tensor:
-    """Return the log-odds of the largest of some logits."""
     values = logits.flatten()
     best = int(values.argmax())
     others = torch.cat([values[:best], values[best + 1 :]])
@@ -150,18 +135,11 @@ def _log_odds(logits: Tensor) -> Tensor:
 def fine_products(
     effect: Mapping[str, float], sizes: Mapping[str, int], *, tolerance: float = TOLERANCE
 ) -> list[str]:
-    """Choose products to be fine until the others change answers little.
+    """Choose products to be fine until the others change answers little, in order of their choice.
 
     Errors of products hardly correlate, so their squares add up. Those with the largest effect for
-    their size come first, because a product takes time in proportion to its size.
-
-    Args:
-        effect: What `effects` returned.
-        sizes: Number of weights of each product.
-        tolerance: Root of the summed effects that may remain.
-
-    Returns:
-        Names, in the order in which they were chosen.
+    their size (number of weights) come first, because a product takes time in proportion to its
+    size. ``tolerance`` is the root of the summed effects that may remain.
 
     Example:
         >>> fine_products({"a": 0.9, "b": 0.0, "c": 0.02}, {"a": 4, "b": 4, "c": 1})
@@ -180,7 +158,7 @@ def write_int8(
     *,
     fields: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write an 8-bit copy of a classifier.
+    """Write an 8-bit copy of a classifier, and return its record, the content of ``int8.json``.
 
     Args:
         model: A Transformers sequence classifier, or an adapter on one.
@@ -189,13 +167,6 @@ def write_int8(
             products are chosen on.
         folder: An empty folder.
         fields: Further fields of the record.
-
-    Returns:
-        The record, the content of ``int8.json``.
-
-    Raises:
-        SettingError: The extra ``onnx`` is not installed.
-        ModelError: The network cannot be written as ONNX, or has no product to round.
     """
     check_onnx_installed("--backend int8")
     if 4 * sum(weight.numel() for weight in model.parameters()) > MOST_BYTES:
@@ -234,17 +205,13 @@ def write_int8(
 
 
 def longest(rows: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
-    """Return the row with the most tokens."""
     return max(rows, key=lambda row: row["input_ids"].shape[1])
 
 
 def _quantize(
     source: Path, path: Path, names: Mapping[str, str], coarse: Collection[str]
 ) -> set[str]:
-    """Write a network with 8-bit products; return the names of the products.
-
-    A product is fine unless it is named, since the effect of others is not known.
-    """
+    """Write a network with 8-bit products; return the names of the products."""
     import onnx
     from onnx.numpy_helper import to_array
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -273,6 +240,7 @@ def _quantize(
             "Most matrix products of the network have a form that is not rounded to eight bits "
             "(torch.nn.Linear over tokens is), so the copy would not be faster."
         )
+    # Products without a name are fine ones, since their effect is not known.
     chosen = {node for node, name in products.items() if name not in coarse}
     with quiet():
         if chosen:
@@ -316,11 +284,7 @@ def _check_alike(network: nn.Module, file: Path, row: Mapping[str, Tensor]) -> N
 
 
 def session(file: Path) -> Any:
-    """Open a network of ONNX on one thread of the CPU.
-
-    Args:
-        file: The file.
-    """
+    """Open a network of ONNX on one thread of the CPU."""
     from onnxruntime import InferenceSession, SessionOptions
 
     options = SessionOptions()
@@ -335,18 +299,7 @@ def session(file: Path) -> Any:
 
 
 def load_int8(folder: Path) -> tuple[Any, Any, Any, Mapping[str, Any]]:
-    """Load an 8-bit copy.
-
-    Args:
-        folder: What `write_int8` wrote.
-
-    Returns:
-        Its network as a session, tokenizer, configuration and record.
-
-    Raises:
-        SettingError: The extra ``onnx`` is not installed.
-        CheckpointError: A file is damaged.
-    """
+    """Load a copy of `write_int8`: its session, tokenizer, configuration and record."""
     check_onnx_installed("--backend int8", ("onnxruntime",))
     try:
         record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))

@@ -27,11 +27,7 @@ _POSITIONS = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
 
 
 def position_limit(model: nn.Module) -> int | None:
-    """Return the maximum number of tokens for which a model has positions; None without a limit.
-
-    Args:
-        model: Any model, wrapped or not.
-    """
+    """Return the maximum number of tokens for which a model has positions; None without a limit."""
     limits = []
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and _POSITIONS.search(name):
@@ -43,23 +39,15 @@ def position_limit(model: nn.Module) -> int | None:
 
 
 def classes_of(head: str) -> frozenset[str]:
-    """Return the names of Transformers' classes with a head.
-
-    Args:
-        head: A key of `CLASSES`.
-    """
+    """Return the names of Transformers' classes with a head of `CLASSES`."""
     return frozenset(map(str, getattr(modeling_auto, CLASSES[head], {}).values()))
 
 
 def head_name(model: nn.Module) -> str | None:
     """Return the name of a model's head, a key of `temper.heads.HEADS`.
 
-    Args:
-        model: Any model, wrapped or not.
-
-    Returns:
-        The name; None for a sequence classifier and for modules of other libraries, whose labels
-        decide between classes and numbers.
+    It is None for a sequence classifier and for modules of other libraries, whose labels decide
+    between classes and numbers.
 
     Raises:
         ModelError: If it is a masked language model, which no method trains.

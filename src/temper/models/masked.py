@@ -20,13 +20,10 @@ from temper.models.pieces import WholeWords, script_of, whole_words
 
 @dataclass(frozen=True)
 class Blank:
-    """A position in a text for which words are proposed.
+    """A position between two texts for which words are proposed.
 
-    Args:
-        before: The text before it, including spaces.
-        after: The text after it.
-        word: The original word: neither it (in any case) nor words of another script are proposed.
-            Empty for none.
+    Neither the original ``word`` (in any case; empty for none) nor words of another script are
+    proposed.
 
     Example:
         >>> Blank("a ", " film", word="good").before
@@ -40,11 +37,9 @@ class Blank:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A word for a blank.
+    """A word for a blank, as in the model's vocabulary, and its probability over the vocabulary.
 
-    Args:
-        word: The word as in the model's vocabulary; in lower case for an uncased model.
-        probability: The model's probability of it at that position, over its whole vocabulary.
+    An uncased model's words are in lower case.
     """
 
     word: str
@@ -56,18 +51,8 @@ class MaskedModel(PretrainedReader):
 
     The word is replaced by one mask token, for which the model predicts a distribution over its
     vocabulary. Only whole words are proposed: single tokens that the tokenizer produces again at
-    that position. The model is in eval mode meanwhile, and no proposal depends on its batch.
-
-    Args:
-        model: A masked language model of Transformers.
-        tokenizer: Its tokenizer.
-        max_length: Maximum number of tokens that it reads, >= 3; in a longer text it reads the
-            part around the blank.
-        batch_size: Blanks of a forward pass, >= 1.
-
-    Raises:
-        ModelError: The tokenizer has no mask token or no whole word, or a number is below its
-            bound.
+    that position. The model is in eval mode meanwhile, and no proposal depends on its batch. Of a
+    text with more than ``max_length`` (>= 3) tokens it reads the part around the blank.
 
     References:
         Li et al. 2020, BERT-ATTACK, take candidates from the same distribution. Differs: they do
@@ -104,22 +89,13 @@ class MaskedModel(PretrainedReader):
 
     @cached_property
     def words(self) -> WholeWords:
-        """The words that can be proposed."""
         size = getattr(getattr(self.model, "config", None), "vocab_size", None)
         return whole_words(self.tokenizer, size=size)
 
     def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[Proposal]]:
-        """Propose words for each blank, the most likely first.
+        """Propose at most ``count`` words for each blank, the most likely first.
 
-        Args:
-            blanks: Positions in texts; equal ones are computed once.
-            count: Maximum number of words for a blank, >= 1.
-
-        Returns:
-            For each blank its words; of equally likely ones the lower id comes first.
-
-        Raises:
-            ModelError: ``count`` is below 1, or the model's answer is not finite.
+        Equal blanks are computed once. Of equally likely words the lower id comes first.
         """
         if count < 1:
             raise ModelError(f"`count` must be >= 1, got {count}.")

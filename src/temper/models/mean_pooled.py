@@ -25,12 +25,7 @@ def mean_pooled(
 ) -> MeanPooledForSequenceClassification:
     """Return a linear classifier on the encoder of a sequence classifier, which it shares.
 
-    Args:
-        classifier: A sequence classifier of Transformers; its head is not used.
-        labels: Names of the classes; None for a regression.
-
-    Raises:
-        ModelError: The model is not an encoder.
+    The head of the classifier is not used. Without labels the new one is for a regression.
     """
     config = classifier.config
     if isinstance(classifier, MeanPooledForSequenceClassification):

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Set the mode of a model inside the `with` block, and restore that of each module after it.
-
-    Args:
-        model: The network.
-        training: Whether it trains.
-    """
+    """Set the mode of a model inside the `with` block, and restore that of each module after it."""
     modes = [(module, module.training) for module in model.modules()]
     # Setting a mode that is already set takes a millisecond, in every pass of a service.
     if any(mode is not training for _, mode in modes):
@@ -36,10 +31,8 @@ def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 def in_single(model: nn.Module) -> Iterator[None]:
     """Convert half-precision weights and buffers to fp32 inside the `with` block.
 
-    Afterwards each is the original tensor, bit for bit. A model in fp32 or fp64 is not changed.
-
-    Args:
-        model: The network; its half-precision weights are in memory in both precisions.
+    Afterwards each is the original tensor, bit for bit; meanwhile both are in memory. A model in
+    fp32 or fp64 is not changed.
     """
     tensors = [*model.parameters(), *model.buffers()]
     half = [each for each in tensors if each.dtype in (torch.bfloat16, torch.float16)]

@@ -35,12 +35,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 def check_task(name: str, labels: Sequence[str] = ()) -> None:
     """Raise an error for a task that cannot have a head.
 
-    Args:
-        name: Name of the task.
-        labels: Names of the classes; empty for a regression.
-
     Raises:
-        ModelError: The name has another form, or the labels are one or not distinct.
+        ModelError: The name has another form, or the labels (none for a regression) are one or not
+            distinct.
     """
     # A head is an entry of a ModuleDict, and names of its attributes cannot be keys; some of them
     # (`training`) exist only on an instance.
@@ -73,15 +70,7 @@ class MTDNNConfig(PreTrainedConfig):
 
     @classmethod
     def of(cls, encoder: Any, tasks: Mapping[str, Sequence[str]]) -> MTDNNConfig:
-        """Return the config of an encoder with heads for tasks.
-
-        Args:
-            encoder: Config of any classifier of Transformers.
-            tasks: Labels by name of the task, as `share_encoder` takes them.
-
-        Raises:
-            ModelError: There is no task, a task cannot have a head, or the model has a decoder.
-        """
+        """Return the config of an encoder with heads for tasks, given their labels by name."""
         if not tasks:
             raise ModelError("An MT-DNN must have one or more tasks, got none.")
         for name, labels in tasks.items():
@@ -101,14 +90,7 @@ class MTDNNConfig(PreTrainedConfig):
         return tuple(task["name"] for task in self.tasks or ())
 
     def of_task(self, name: str) -> Any:
-        """Return the config of the plain classifier of one task.
-
-        Args:
-            name: The task's.
-
-        Returns:
-            A config of the encoder's architecture, with the task's labels.
-        """
+        """Return the config of the plain classifier of one task, with the task's labels."""
         labels = {task["name"]: task["labels"] for task in self.tasks or ()}[name]
         settings = copy.deepcopy(dict(self.encoder or {}))
         for key in ("architectures", "num_labels", "id2label", "label2id", "transformers_version"):
@@ -119,9 +101,6 @@ class MTDNNConfig(PreTrainedConfig):
 
 class MTDNNForSequenceClassification(PreTrainedModel):
     """One encoder under the heads of several tasks; a batch holds rows of one task.
-
-    Args:
-        config: With the encoder's config and the tasks.
 
     Raises:
         ModelError: If the architecture keeps no pre-trained part apart from its head.
@@ -179,22 +158,13 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the encoder's table of words."""
         result: nn.Module = self.encoder.get_input_embeddings()
         return result
 
     def for_task(self, name: str) -> Any:
-        """Return the plain classifier of one task.
+        """Return the plain classifier of one task, which shares all weights with this model.
 
-        Args:
-            name: The task's.
-
-        Returns:
-            A classifier of the encoder's architecture that shares all weights with this model. It
-            can be saved as an ordinary checkpoint.
-
-        Raises:
-            ModelError: If there is no such task.
+        It is of the encoder's architecture and can be saved as an ordinary checkpoint.
         """
         head: Any = self.heads[self.task_of(name)]
         prefix = head.base_model_prefix
@@ -206,13 +176,9 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         return plain
 
     def task_of(self, task: Tensor | str | None) -> str:
-        """Return the name of the task of a batch.
+        """Return the name of the task of a batch, given it or its number for every row [B].
 
-        Args:
-            task: Its name, or its number for every row [B]; None if the model has only one.
-
-        Raises:
-            ModelError: There is no such task, or the batch has rows of several.
+        None is allowed if the model has only one.
         """
         names: tuple[str, ...] = self.config.task_names
         if isinstance(task, Tensor):
@@ -245,7 +211,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         labels: Tensor | None = None,
         **more: Any,
     ) -> Any:
-        """Classify a batch of one task.
+        """Classify a batch of one task by the architecture's own classifier.
 
         Args:
             input_ids: Token ids [B, T].
@@ -254,9 +220,6 @@ class MTDNNForSequenceClassification(PreTrainedModel):
             task: The task's name, or its number for every row [B].
             labels: Classes [B], or targets [B] of a regression; the loss is left out without.
             more: Further arguments of the architecture, for example ``output_hidden_states``.
-
-        Returns:
-            The output of the architecture's own classifier, with logits [B, C] of the task.
 
         Raises:
             ModelError: If the task is unknown, or rows of several share the batch.
@@ -281,20 +244,10 @@ def _share_dropout(first: nn.Module, head: nn.Module) -> None:
 def share_encoder(
     classifier: Any, tasks: Mapping[str, Sequence[str]], *, seed: int = 0
 ) -> MTDNNForSequenceClassification:
-    """Take the encoder of a classifier, and draw a head for each task.
+    """Take the encoder of a classifier, which is not changed, and draw a head for each task.
 
-    Args:
-        classifier: A classifier of Transformers, or a network of `temper.models.classical`; its own
-            head is not used, and the classifier is not changed.
-        tasks: Names of the classes by name of the task, in the order of their numbers; empty for a
-            regression.
-        seed: Seed of the heads: equal seeds give equal heads.
-
-    Returns:
-        The model, in evaluation mode.
-
-    Raises:
-        ModelError: The model is not an encoder or is a PEFT adapter, or a task cannot have a head.
+    ``tasks`` has the names of the classes (empty for a regression) by name of the task, in the
+    order of their numbers. The model is in evaluation mode.
     """
     if hasattr(classifier, "peft_config"):
         raise ModelError(

@@ -26,18 +26,7 @@ CONFIGS = ("config.json", "adapter_config.json")
 
 
 def resolve(name: str) -> str:
-    """Turn a short name into a folder or Hub id for Transformers.
-
-    Args:
-        name: A short name, a Hub id or a folder.
-
-    Returns:
-        A folder or a Hub id.
-
-    Raises:
-        ModelError: If the packaged model is not installed, or the name is that of a missing folder,
-            or of a network that is trained from scratch or shared by tasks.
-    """
+    """Turn a short name into a folder or Hub id for Transformers; these are returned unchanged."""
     if name in ARCHITECTURES:
         raise ModelError(
             f"{name!r} is built from the training text and has no pre-trained weights. Train it "
@@ -83,15 +72,7 @@ def listing() -> dict[str, Mapping[str, str]]:
 
 
 def checkpoint_folder(model: str, *, what: str) -> Path:
-    """Return the folder of a checkpoint in which something is stored.
-
-    Args:
-        model: The folder.
-        what: Name for messages.
-
-    Raises:
-        SettingError: If it is not such a folder.
-    """
+    """Return the folder of a checkpoint in which something is stored, or raise a `SettingError`."""
     folder = Path(model).expanduser()
     if not any((folder / name).is_file() for name in CONFIGS):
         raise SettingError(
@@ -103,14 +84,7 @@ def checkpoint_folder(model: str, *, what: str) -> Path:
 
 
 def check_model(name: str) -> None:
-    """Raise if no model can be loaded under a name, as far as that is known without loading it.
-
-    Args:
-        name: A short name, a Hub id, a folder, or the name of a network trained from scratch.
-
-    Raises:
-        ModelError: If there is no such folder or model, or the folder holds none.
-    """
+    """Raise if no model can be loaded under a name, as far as that is known without loading it."""
     if name in ARCHITECTURES or name == MULTI_TASK:
         return
     source = Path(resolve(name))
@@ -155,12 +129,7 @@ def _check_hub_id(name: str, identifier: str) -> None:
 
 
 def not_loaded(name: str, reason: object) -> str:
-    """Return the message that no model could be loaded.
-
-    Args:
-        name: The given name.
-        reason: A library's exception, or a reason.
-    """
+    """Return the message that no model could be loaded, with an exception or another reason."""
     lines = str(reason).strip().splitlines()
     first = shortened(lines[0].rstrip(".")) if lines else type(reason).__name__
     is_named = name in MODELS or os.path.isdir(name)
@@ -173,11 +142,7 @@ def not_loaded(name: str, reason: object) -> str:
 
 
 def near_folder(name: str | Path) -> str:
-    """Suggest a similar folder next to a missing one; empty if there is none.
-
-    Args:
-        name: The given name.
-    """
+    """Suggest a similar folder next to a missing one; empty if there is none."""
     path = Path(name).expanduser()
     if os.path.exists(path) or not os.path.isdir(path.parent):
         return ""

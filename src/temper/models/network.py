@@ -98,14 +98,7 @@ class Network:
         self._tracer: StateTracer | None = None
 
     def use(self, module: nn.Module) -> None:
-        """Run forwards through a wrapper (distributed training) of the same model.
-
-        Args:
-            module: The wrapper, or the model itself.
-
-        Raises:
-            ModelError: If it wraps another model.
-        """
+        """Run forwards through a distributed wrapper of the model, or the model itself."""
         if unwrap(module) is not self.model:
             raise ModelError("The wrapped module is not a wrapper of this network's model.")
         self.forward_module = module
@@ -115,14 +108,7 @@ class Network:
         return parameters_of(self.model, self.blocks)
 
     def probe(self, batch: Batch) -> None:
-        """Find the embeddings and the dropout sites by one forward of one row; once for a network.
-
-        Args:
-            batch: Any real batch.
-
-        Raises:
-            ModelError: If not exactly one embedding module is called with the input ids.
-        """
+        """Find the embeddings and the dropout sites by one forward of one row, once."""
         if self._found is not None:
             return
         control = SiteControl(self.model, self.blocks)
@@ -225,7 +211,6 @@ class Network:
         return self._extra | {name: given[name] for name in given if name in self._accepted}
 
     def _with_weights(self, weights: Mapping[str, Tensor], batch: Batch) -> Any:
-        """Run the model with other values of some parameters."""
         inputs = {**batch.inputs, **self._inputs(batch)}
         if not sharded_modules(self.model):
             return functional_call(self.model, dict(weights), kwargs=inputs)
@@ -234,11 +219,7 @@ class Network:
             return self.model(**inputs)
 
     def _follow(self, logits: Tensor) -> None:
-        """Restore plan and delta of a forward for a backward that recomputes its blocks.
-
-        Several forwards may share one backward, which processes them one after the other; each
-        begins at its logits.
-        """
+        """Restore plan and delta of a forward for a backward that recomputes its blocks."""
         control, delta, detached = self._control, self._delta, self._detached
         assert control is not None
         context = control.context
@@ -248,15 +229,11 @@ class Network:
                 self._delta, self._detached = delta, detached
                 control.begin(context)
 
+        # Several forwards may share one backward, which processes each from its logits on.
         logits.register_hook(resume)  # type: ignore[no-untyped-call]
 
     def embeddings(self, batch: Batch, *, detached: bool = True) -> Tensor:
-        """Return the unperturbed word embeddings [B, T, D].
-
-        Args:
-            batch: B rows.
-            detached: Whether they are cut off from the embedding table's graph.
-        """
+        """Return the unperturbed word embeddings [B, T, D], by default without a graph."""
         self.probe(batch)
         assert self._found is not None
         held, self._delta = self._delta, None
@@ -268,11 +245,7 @@ class Network:
         return values
 
     def tracer(self, batch: Batch) -> StateTracer:
-        """Return the tracer of hidden states down to the word embeddings; created once.
-
-        Args:
-            batch: Any real batch, to probe with.
-        """
+        """Return the tracer of hidden states down to the word embeddings; created once."""
         self.probe(batch)
         if self._tracer is None:
             assert self._found is not None
@@ -280,14 +253,7 @@ class Network:
         return self._tracer
 
     def cuts(self, batch: Batch) -> BlockCuts:
-        """Return the object that reads attention and cuts tokens; created once.
-
-        Args:
-            batch: Any real batch, to probe with.
-
-        Raises:
-            ModelError: If the model gives no attention probabilities.
-        """
+        """Return the object that reads attention and cuts tokens; created once."""
         self.probe(batch)
         if self._cuts is None:
             self.reset()
@@ -303,11 +269,7 @@ class Network:
 
     @property
     def site_keys(self) -> tuple[SiteKey, ...]:
-        """Dropout sites in the order of a forward.
-
-        Raises:
-            ModelError: Before ``probe``.
-        """
+        """Dropout sites in the order of a forward."""
         if self._found is None:
             raise ModelError(
                 "The network's dropout layers are unknown. Call `probe` with a batch first."
@@ -316,20 +278,11 @@ class Network:
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the embedding matrix."""
         assert self._found is not None
         return self._found.module.num_embeddings
 
     def width(self, batch: Batch, *, site: Site = "word") -> int:
-        """Return D at a site: the embedding size, or the blocks' width.
-
-        Args:
-            batch: Any batch, to probe with.
-            site: ``word`` or ``output``.
-
-        Raises:
-            ModelError: If ``output`` is asked of a model without repeated blocks.
-        """
+        """Return D at a site: the embedding size, or the blocks' width."""
         self.probe(batch)
         assert self._found is not None
         if site == "word":
@@ -351,15 +304,9 @@ class Network:
     def movable(
         self, batch: Batch, *, special_tokens: bool = True, targets: bool = False
     ) -> Tensor:
-        """Return which tokens a perturbation may move.
+        """Return which tokens a perturbation may move, [B, T], boolean; never padding.
 
-        Args:
-            batch: B rows.
-            special_tokens: Whether special tokens may.
-            targets: Whether tokens that a language model is to predict may.
-
-        Returns:
-            [B, T], boolean; never padding.
+        ``targets`` are the tokens that a language model is to predict.
 
         Raises:
             ModelError: If special tokens are to be spared and none are known.
@@ -388,11 +335,6 @@ class Network:
             )
 
     def warn_once(self, text: str) -> None:
-        """Log a warning once for this network.
-
-        Args:
-            text: The warning.
-        """
         if text not in self._told:
             self._told.add(text)
             logger.warning(text)

@@ -21,15 +21,7 @@ ONNX, INT8 = "model.onnx", "model-int8.onnx"
 
 
 def check_onnx_installed(option: str, packages: Sequence[str] = PACKAGES) -> None:
-    """Raise if packages of the extra ``onnx`` are not installed.
-
-    Args:
-        option: What needs them.
-        packages: Those that are needed.
-
-    Raises:
-        SettingError: A package is missing.
-    """
+    """Raise a `SettingError` if packages of the extra ``onnx`` that an option needs are missing."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise SettingError(
@@ -49,9 +41,6 @@ def write_onnx(
             ``attention_mask`` B is 1, and the graph reads single texts without padding.
         path: The file. Weights above 2 GB are in a second one next to it, ``NAME.data``.
         states: Whether its outputs are ``states`` (`layer_means`) and ``logits``.
-
-    Raises:
-        ModelError: torch cannot write this network as a graph.
     """
     any_size = {1: torch.export.Dim.DYNAMIC}
     if "attention_mask" in batch:
@@ -79,12 +68,7 @@ def write_onnx(
 
 
 def write_int8(source: Path, path: Path) -> None:
-    """Write an ONNX file again with the weights of its matrices in eight bits.
-
-    Args:
-        source: The file of `write_onnx`.
-        path: Where to.
-    """
+    """Write a file of `write_onnx` again with the weights of its matrices in eight bits."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with quiet():

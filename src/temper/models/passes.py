@@ -61,11 +61,7 @@ class Recording:
     sites: SiteLog = field(default_factory=SiteLog)
 
     def take(self, indices: Tensor) -> Recording:
-        """Return what was noted of some rows.
-
-        Args:
-            indices: Their positions, [b].
-        """
+        """Return the record of the rows at the indices [b]."""
         embeddings = None if self.embeddings is None else self.embeddings[indices]
         norms = {key: each[indices] for key, each in self.sites.channel_norms.items()}
         return replace(self, embeddings=embeddings, sites=replace(self.sites, channel_norms=norms))

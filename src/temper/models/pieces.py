@@ -35,9 +35,6 @@ class WholeWords:
     def behind(self, before: str) -> Mapping[int, str]:
         """Return the words that fit behind a text.
 
-        Args:
-            before: All that stands before the word.
-
         Example:
             >>> words = WholeWords({7: "good"}, {8: "good"})
             >>> words.behind("a "), words.behind("(")
@@ -47,18 +44,12 @@ class WholeWords:
 
 
 def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
-    """Find the whole words of a vocabulary.
+    """Find the whole words of a vocabulary; none if the tokenizer lists no vocabulary.
 
     A word is two or more letters or digits, or one letter of a script without capitals (Chinese).
     It is kept only if the tokenizer encodes it as that one id, so that a swapped word has exactly
-    the intended id.
-
-    Args:
-        tokenizer: A Transformers tokenizer.
-        size: Number of embeddings of the model, if they are fewer than the tokenizer's ids.
-
-    Returns:
-        The words; none if the tokenizer lists no vocabulary.
+    the intended id. ``size`` is the number of embeddings of the model, if they are fewer than the
+    tokenizer's ids.
     """
     listed = getattr(tokenizer, "get_vocab", None)
     special = set(getattr(tokenizer, "all_special_ids", None) or ())
@@ -97,9 +88,6 @@ def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
 def script_of(word: str) -> str:
     """Return the script of a word's first letter as Unicode names it, empty if it has none.
 
-    Args:
-        word: Any string.
-
     Example:
         >>> script_of("film"), script_of("\u7535"), script_of("42")
         ('LATIN', 'CJK', '')
@@ -109,11 +97,7 @@ def script_of(word: str) -> str:
 
 
 def in_case_of(word: str, other: str) -> str:
-    """Write a word with capitals where another has them.
-
-    Args:
-        word: The word to write.
-        other: All capitals, or a capital first, or else.
+    """Write a word in capitals, with a capital first, or unchanged, as the other word is.
 
     Example:
         >>> in_case_of("great", "Good"), in_case_of("great", "GOOD"), in_case_of("great", "good")

@@ -29,7 +29,6 @@ _NO_LIMIT = 10**6
 
 
 def is_text_pipeline(thing: object) -> bool:
-    """Return whether something is a text-classification pipeline of Transformers."""
     from transformers import TextClassificationPipeline
 
     return isinstance(thing, TextClassificationPipeline)
@@ -42,10 +41,6 @@ class TextPipeline:
         pipeline: The result of ``transformers.pipeline("text-classification", ...)``.
         function_to_apply: ``none`` for logits, ``softmax`` for probabilities.
         max_length: Tokens a text is cut to; None takes the tokenizer's longest input.
-
-    Raises:
-        ModelError: It is not such a pipeline, predicts several labels per text, has two classes of
-            the same name, or has no maximum length of a text.
     """
 
     def __init__(
@@ -83,13 +78,9 @@ class TextPipeline:
             raise ModelError(f"`max_length` must be >= 1, got {max_length}.")
 
     def scores(self, rows: Sequence[Any]) -> NDArray[np.float64]:
-        """Predict texts, or pairs of texts, in one forward pass.
+        """Predict n >= 1 texts, or tuples ``(text, text_pair)``, in one forward pass.
 
-        Args:
-            rows: n texts, or n tuples ``(text, text_pair)``, n >= 1.
-
-        Returns:
-            [n, C] in the order of the model's labels, or [n] of a regression.
+        The result is [n, C] in the order of the model's labels, or [n] of a regression.
         """
         inputs = [
             {"text": row[0], "text_pair": row[1]} if isinstance(row, tuple) else row for row in rows
@@ -116,15 +107,12 @@ class TextPipeline:
 
 
 def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
-    """Load a file of ``skops.io.dump``.
+    """Load the object in a file of ``skops.io.dump``.
 
     Args:
         path: The file.
         trusted: Full names of types in the file to load although skops does not know them to be
             harmless.
-
-    Returns:
-        The object.
 
     Raises:
         ModelError: skops is not installed, the file is missing or damaged, or a type cannot be

@@ -44,25 +44,14 @@ HIDDEN = "hidden_states"
 
 
 def hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the hidden state among a block's arguments, None if there is none.
-
-    Args:
-        args: Those by position, of which the first is it.
-        kwargs: Those by name.
-    """
+    """Return the hidden state among a block's arguments, None if there is none."""
     return args[0] if args else kwargs.get(HIDDEN)
 
 
 def with_state(
     state: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a block's arguments with another hidden state.
-
-    Args:
-        state: The hidden state.
-        args: The block's arguments by position, of which the first is its hidden state.
-        kwargs: Those by name, ``hidden_states`` where none is given by position.
-    """
+    """Return a block's arguments with another hidden state."""
     return ((state, *args[1:]), kwargs) if args else (args, {**kwargs, HIDDEN: state})
 
 
@@ -83,14 +72,8 @@ def probe(
     """Run one forward of one row and record the calls of modules.
 
     The embedding module is recognized by the content of its input: T5 and BART call another one
-    than ``get_input_embeddings()`` returns, and their decoders call one with shifted ids.
-
-    Args:
-        model: The network.
-        batch: Any real batch; its first row is used.
-        blocks: The network's blocks.
-        control: Its dropout sites.
-        extra: Returns further arguments of the forward for a batch.
+    than ``get_input_embeddings()`` returns, and their decoders call one with shifted ids. ``extra``
+    returns further arguments of the forward for a batch.
 
     Returns:
         The place, the dropout sites on hidden states in the order of a forward, and whether any of
@@ -169,11 +152,7 @@ PLAIN = (None, "eager")
 
 
 def implementation(model: nn.Module) -> str | None:
-    """Return the name of a model's attention implementation, None if it has but one.
-
-    Args:
-        model: The network.
-    """
+    """Return the name of a model's attention implementation, None if it has but one."""
     implementation_name = getattr(
         getattr(innermost(model), "config", None), "_attn_implementation", None
     )
@@ -183,16 +162,8 @@ def implementation(model: nn.Module) -> str | None:
 def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | None:
     """Switch a model to attention by elementary operations.
 
-    Args:
-        model: The network.
-        purpose: What needs it, as the subject of a sentence.
-        instead: Advice if the model cannot be switched.
-
-    Returns:
-        The name of what it was, for ``switch_back``; None if nothing had to change.
-
-    Raises:
-        ModelError: If it cannot be switched.
+    The former implementation is returned for ``switch_back``, None if nothing had to change. For
+    the error, ``purpose`` is the subject of a sentence and ``instead`` is advice.
     """
     current, inner = implementation(model), innermost(model)
     if current in PLAIN:
@@ -209,11 +180,6 @@ def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | No
 
 
 def switch_back(model: nn.Module, attention: str | None) -> None:
-    """Restore a model's attention after ``switch_to_eager``.
-
-    Args:
-        model: The network.
-        attention: The result of ``switch_to_eager``.
-    """
+    """Restore a model's attention, the result of ``switch_to_eager``."""
     if attention is not None:
         innermost(model).set_attn_implementation(attention)  # type: ignore[operator]

@@ -19,6 +19,7 @@ from temper.errors import ModelError
 from temper.functional.resampling import FloatArray
 from temper.models.hf import PretrainedReader
 from temper.models.modes import in_mode
+from temper.models.standalone.mean_pooled import mean_embedding
 from temper.seeding import seeded
 
 PAIRS: Final = 16
@@ -35,9 +36,6 @@ class SentenceEncoder(PretrainedReader):
         tokenizer: Its tokenizer.
         max_length: Tokens a text is cut to, >= 1; 256 is what MiniLM's sentence encoder reads.
         batch_size: Texts of a forward pass, >= 1.
-
-    Raises:
-        ModelError: The model is an encoder with a decoder, or a number is below its bound.
 
     References:
         Reimers & Gurevych 2019, Sentence-BERT, section 3 (MEAN pooling).
@@ -61,18 +59,9 @@ class SentenceEncoder(PretrainedReader):
             )
 
     def embeddings(self, texts: Sequence[str]) -> FloatArray:
-        """Embed texts.
+        """Embed n texts, equal ones once; the result [n, D] has rows of length 1.
 
         ``mean over the row's real tokens of h_t``, special tokens included, divided by its length.
-
-        Args:
-            texts: n texts; equal ones are embedded once.
-
-        Returns:
-            [n, D], each row of length 1.
-
-        Raises:
-            ModelError: A text gives no token, or its embedding is not finite or 0.
         """
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         if not distinct:
@@ -95,18 +84,7 @@ class SentenceEncoder(PretrainedReader):
         return result[[distinct[text] for text in texts]]
 
     def similarity(self, texts: Sequence[str], others: Sequence[str]) -> FloatArray:
-        """Compare each text with its other.
-
-        Args:
-            texts: n texts.
-            others: n texts.
-
-        Returns:
-            Cosine of each pair [n], in [-1, 1].
-
-        Raises:
-            ModelError: They differ in number, or a text cannot be embedded.
-        """
+        """Return the cosine of each text and its other, [n], in [-1, 1]."""
         if len(texts) != len(others):
             raise ModelError(f"{len(texts)} texts cannot be compared with {len(others)} others.")
         both = self.embeddings([*texts, *others])
@@ -116,16 +94,13 @@ class SentenceEncoder(PretrainedReader):
 
     def _means(self, inputs: dict[str, Tensor]) -> FloatArray:
         hidden = self.model(**inputs).last_hidden_state.double()
-        real = inputs["attention_mask"].to(hidden.dtype).unsqueeze(-1)
-        # Multiplying by 0 would keep the NaN of a padded state.
-        means = torch.where(real > 0, hidden, 0.0).sum(dim=1) / real.sum(dim=1)
-        lengths = means.norm(dim=1, keepdim=True)
-        if not bool((torch.isfinite(lengths) & (lengths > 0)).all()):
+        means = mean_embedding(hidden, inputs["attention_mask"])
+        if not bool((torch.isfinite(means).all(dim=1) & means.any(dim=1)).all()):
             raise ModelError(
                 "The sentence encoder's embedding of a text is not finite, or 0. Load it in fp32, "
                 "or give another."
             )
-        return np.asarray((means / lengths).cpu().numpy(), dtype=np.float64)
+        return np.asarray(means.cpu().numpy(), dtype=np.float64)
 
 
 def contrast(
@@ -141,16 +116,8 @@ def contrast(
     """Train an encoder on pairs of texts, in place, to move texts of one class closer together.
 
     It uses the package ``setfit`` with its default settings (2e-5, as many pairs of one class as
-    of two classes).
-
-    Args:
-        encoder: An encoder of Transformers without a head.
-        tokenizer: Its tokenizer.
-        texts: Texts, [n]; the list of pairs grows with the square of n.
-        labels: Their classes, [n].
-        max_length: Tokens a text is cut to.
-        steps: Steps of `PAIRS` pairs, >= 1.
-        seed: Seed of their order and of dropout.
+    of two classes), ``steps`` times `PAIRS` pairs. The list of pairs grows with the square of the
+    number of texts. The seed is for the order of the pairs and for dropout.
 
     References:
         Tunstall et al. 2022, Efficient few-shot learning without prompts (SetFit), section 3.1.

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def sharded_modules(model: nn.Module) -> list[Any]:
-    """Return the modules that ``fully_shard`` was called with, the model itself first.
-
-    Args:
-        model: Any module.
-    """
+    """Return the modules that ``fully_shard`` was called with, the model itself first."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return []
     # FSDP takes a while to import, and one process never needs it.
@@ -29,33 +25,20 @@ def sharded_modules(model: nn.Module) -> list[Any]:
 
 
 def reshard(model: nn.Module) -> None:
-    """Free the gathered weights, so each process keeps only its own shard.
-
-    Args:
-        model: Any module; one that is not sharded is left alone.
-    """
+    """Free the gathered weights, so each process keeps only its own shard."""
     for module in sharded_modules(model):
         module.reshard()
 
 
 def unshard_root(model: nn.Module) -> None:
-    """Gather the weights outside the blocks, for calls that do not go through the whole model.
-
-    Args:
-        model: Any module; one that is not sharded is left alone.
-    """
+    """Gather the weights outside the blocks, for calls that do not go through the whole model."""
     for module in sharded_modules(model)[:1]:
         module.unshard()
 
 
 def keep_whole(model: nn.Module) -> None:
-    """Keep gathered weights from the first pass that needs them until ``reshard``.
-
-    A graph that is differentiated twice reads weights after FSDP would have freed them.
-
-    Args:
-        model: Any module; one that is not sharded is left alone.
-    """
+    """Keep gathered weights from the first pass that needs them until ``reshard``."""
+    # A graph that is differentiated twice reads weights after FSDP would have freed them.
     for module in sharded_modules(model)[:1]:
         module.set_reshard_after_forward(False)
         module.set_reshard_after_backward(False)
@@ -63,25 +46,13 @@ def keep_whole(model: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Shards:
-    """The rows of the parameters that this process has.
-
-    Args:
-        parameters: The model's own sharded parameters, by name; empty if it has all rows.
-    """
+    """The rows of the parameters that this process has; no parameters if it has all rows."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> Shards:
-        """Return the shards of a model.
-
-        Args:
-            model: Any module.
-            trainable: Its trainable parameters, by name.
-
-        Raises:
-            ModelError: If it is sharded by something else than rows over one group of processes.
-        """
+        """Return the shards of a model with some trainable parameters."""
         if not sharded_modules(model):
             return cls()
         from torch.distributed.tensor import DTensor, Shard
@@ -100,7 +71,6 @@ class Shards:
 
     @property
     def group(self) -> Any:
-        """The processes that share the parameters."""
         return next(iter(self.parameters.values())).device_mesh.get_group()
 
     def parts(self) -> dict[str, Tensor]:
@@ -136,11 +106,8 @@ class Shards:
 def whole(value: Any, *, keep: bool) -> Any:
     """Gather the sharded tensors of nested dicts, lists and tuples; all processes call this.
 
-    They are gathered one by one, and come on the CPU.
-
-    Args:
-        value: Plain tensors and other values are not changed.
-        keep: Whether this process keeps what is gathered; else it has empty tensors.
+    They are gathered one by one, and come on the CPU; processes that do not ``keep`` them have
+    empty tensors. Other values are not changed.
     """
     if hasattr(value, "full_tensor"):
         gathered: Tensor = value.detach().full_tensor()
@@ -154,12 +121,7 @@ def whole(value: Any, *, keep: bool) -> Any:
 
 @contextmanager
 def exchanged(model: nn.Module, parts: Mapping[str, Tensor]) -> Iterator[None]:
-    """Replace parameters of a sharded model inside the `with` block.
-
-    Args:
-        model: The sharded model.
-        parts: This process's rows of the other values, by name.
-    """
+    """Replace parameters of a sharded model, of which this process has rows, inside the block."""
     reshard(model)
     local_parts = Shards({name: model.get_parameter(name) for name in parts}).parts()
     saved = {name: tensor.clone() for name, tensor in local_parts.items()}
@@ -174,13 +136,7 @@ def exchanged(model: nn.Module, parts: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 def reduced(values: Tensor, group: Any, *, largest: bool = False) -> Tensor:
-    """Return the sum, or the maximum, of a tensor over processes.
-
-    Args:
-        values: Of one shape on all of them.
-        group: The processes.
-        largest: Whether to return the maximum.
-    """
+    """Return the sum, or the maximum, of tensors of one shape over processes."""
     total = values.clone()
     kind = torch.distributed.ReduceOp.MAX if largest else torch.distributed.ReduceOp.SUM
     torch.distributed.all_reduce(total, kind, group=group)

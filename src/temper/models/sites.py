@@ -59,15 +59,9 @@ class _Thinned(torch.autograd.Function):
 
 
 def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
-    """Drop units at given rates and scale the kept ones, so that the mean is x.
+    """Drop units of x [K*B, ...] and scale the kept ones, so that the mean is x.
 
-    Args:
-        x: [K*B, ...], pass after pass.
-        rate: Broadcastable to x, in [0, 1).
-        draws: One generator per pass, K of them.
-
-    Returns:
-        The shape of x.
+    ``rate`` in [0, 1) is broadcastable to x; ``draws`` has a generator for each of the K passes.
     """
     fraction = x.numel() // len(draws)
     levels = (
@@ -88,19 +82,14 @@ class DropoutSite(nn.Dropout):
     site_name: str
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Drop at the planned rates, or as ``nn.Dropout`` without a plan."""
+        # Without a plan, as nn.Dropout.
         if not self.training or not self.control.active:
             return super().forward(input)
         return self.control.apply(self.site_name, input, self.p, super().forward)
 
 
 class SiteControl:
-    """Controls the dropout sites of one network by the plan of the current forward.
-
-    Args:
-        model: The network whose dropout layers become sites.
-        blocks: Blocks, whose outputs become sites if no dropout layer is called on hidden states.
-    """
+    """Controls the dropout sites of one network by the plan of the current forward."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
         self.context = SiteContext()
@@ -139,9 +128,7 @@ class SiteControl:
     def begin(self, context: SiteContext) -> None:
         """Set the context of the sites until the next ``begin``.
 
-        Args:
-            context: A new one for a forward; the forward's context for blocks that its backward
-                recomputes.
+        It is a new one for a forward, and the forward's for blocks that its backward recomputes.
         """
         self._restore_rates()
         self.context, self._calls = context, {}
@@ -158,7 +145,6 @@ class SiteControl:
         self.context.totals, self._calls = self._calls, {}
 
     def reset(self) -> None:
-        """Restore the model's own dropout at every site."""
         self.begin(SiteContext())
 
     def _restore_rates(self) -> None:
@@ -177,11 +163,7 @@ class SiteControl:
         remove_hooks(self._hooks)
 
     def apply(self, name: str, x: Tensor, own: float, plain: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply the plan at one site; record its output's shape and gradient if requested.
-
-        Sites whose output does not have one row per row of the batch (attention probabilities,
-        relative positions) keep the model's own rate.
-        """
+        """Apply the plan at one site; record its output's shape and gradient if requested."""
         now, call = self.context, self._calls.get(name, 0)
         if now.totals is not None and now.totals.get(name, 0) > 1:
             raise ModelError(
@@ -194,6 +176,7 @@ class SiteControl:
         key = (name, call)
         time_first = x.dim() == 3 and now.time_first
         rows = x.shape[1] if time_first else x.shape[0]
+        # Attention probabilities and relative positions have other rows, and keep the model's rate.
         fits = x.dim() in (2, 3) and now.mask is not None and rows == now.mask.shape[0]
         dropped = _dropped(now.plan, key, x, own, time_first=time_first) if fits else None
         y = plain(x) if dropped is None else dropped

@@ -60,17 +60,11 @@ class Trace:
         return self.words
 
     def at_head(self) -> list[Tensor]:
-        """Return every block's state at the position at which the head reads the last one.
+        """Return each call's state [B, D] at the position at which the head reads the last block's.
 
         The position is found by the gradient: the logits depend on the last block's output there.
         It is [CLS] for BERT, the last real token for decoders with padding on either side, and the
         mean over the tokens for a head that pools them.
-
-        Returns:
-            [B, D] for every call of a block.
-
-        Raises:
-            ModelError: If the model has no blocks, or the logits do not depend on the last one.
         """
         if not self.states or self.logits is None:
             raise ModelError(
@@ -97,9 +91,6 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
     Returns:
         [B, T], for texts in windows [B, W * T]: equal fractions over the positions that are read,
         summing to 1 in each row.
-
-    Raises:
-        ModelError: If the logits of a row depend on no position.
     """
     # Different weights, so that no two classes cancel (for example in a softmax head).
     cotangent = torch.linspace(1.0, 2.0, logits.shape[-1], device=logits.device).to(logits.dtype)
@@ -128,13 +119,7 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
 
 
 class StateTracer:
-    """Hook a network so that a forward can be traced; outside ``tracing`` the hooks do nothing.
-
-    Args:
-        model: The network, without any distributed wrapper.
-        blocks: Its repeated blocks, by name.
-        index: Its embedding module, and the order of its axes.
-    """
+    """Hook a network so that a forward can be traced; outside ``tracing`` the hooks do nothing."""
 
     def __init__(
         self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], index: Place
@@ -177,7 +162,7 @@ class StateTracer:
     def tracing(
         self, *, shift: Tensor | None = None, twice: bool = False, texts: int | None = None
     ) -> Iterator[Trace]:
-        """Trace the forward inside the `with` block.
+        """Trace the forward inside the `with` block, which fills in the trace.
 
         Args:
             shift: Added to the root of the graph [B, T, E].
@@ -187,9 +172,6 @@ class StateTracer:
                 with a second derivative, until ``reset`` if blocks are recomputed in the backward.
                 A model without such a kernel is switched to eager attention until
                 ``remove_hooks``.
-
-        Yields:
-            The trace, filled in by the forward.
 
         Raises:
             ModelError: If the model's attention has no second derivative.
@@ -211,11 +193,8 @@ class StateTracer:
     def reading(self) -> Iterator[Trace]:
         """Trace only the values of the forward inside the `with` block: only the head has a graph.
 
-        The pass costs as much as one without a graph. The gradient by the last state, which
-        `Trace.at_head` needs, goes through the head.
-
-        Yields:
-            The trace, filled in by the forward except for its ``root``.
+        The pass costs as much as one without a graph, and the trace has no ``root``. The gradient
+        by the last state, which `Trace.at_head` needs, goes through the head.
         """
         self._trace, self._reading = Trace(time_first=self._time_first), True
         try:
@@ -328,16 +307,11 @@ class _Cut(torch.autograd.Function):
 
 
 def compiled(model: nn.Module) -> bool:
-    """Return whether ``torch.compile`` has wrapped a model."""
     return hasattr(model, "_orig_mod")
 
 
 def lacks_second_derivative(model: nn.Module) -> str:
-    """Return why a model cannot be differentiated twice and what to do; empty if it can.
-
-    Args:
-        model: The network.
-    """
+    """Return why a model cannot be differentiated twice and what to do; empty if it can."""
     if compiled(model):
         return "A compiled model has no second derivative. Do not compile it."
     current, inner = implementation(model), innermost(model)
@@ -353,15 +327,9 @@ def layer_means(output: Any, mask: Tensor) -> Tensor:
     """Return the mean over each row's tokens of every layer's states, [B, L, D].
 
     The first layer is the embeddings, the last one the head's input. The middle layers represent
-    the kind of a text; the last ones lose that in favor of the classes.
-
-    Args:
-        output: The output of a model of Transformers; for an encoder-decoder the encoder's states
-            are read.
-        mask: Real tokens, [B, T]; choices of a row follow each other, [B, N * T].
-
-    Raises:
-        ModelError: It has no hidden states, or layers of different shapes.
+    the kind of a text; the last ones lose that in favor of the classes. An encoder-decoder's are
+    those of the encoder. ``mask`` [B, T] is true at real tokens; choices of a row follow each
+    other, [B, N * T].
     """
     layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
     if not layers:

@@ -20,12 +20,7 @@ _HOOKS = "text_window_hooks"
 
 
 class TextWindows(NamedTuple):
-    """The windows of a model.
-
-    Args:
-        windows: Stride, pooling and number of windows.
-        max_length: Tokens of a window.
-    """
+    """The windows of a model, and the number of tokens of a window."""
 
     windows: Windows
     max_length: int
@@ -34,12 +29,8 @@ class TextWindows(NamedTuple):
 def set_windows(model: nn.Module, windows: Windows | None, *, max_length: int = 0) -> None:
     """Make a classifier accept batches [B, W, T] of texts in W windows, with one output per text.
 
-    Batches [B, T] are read as before. The setting is saved with the model's config.
-
-    Args:
-        model: A classifier of whole texts, wrapped or not.
-        windows: The windows; None reads each text as one sequence again.
-        max_length: Tokens of a window.
+    Batches [B, T] are read as before. The setting is saved with the model's config; None reads each
+    text as one sequence again.
     """
     inner: Any = innermost(unwrap(model))
     remove_hooks(vars(inner).setdefault(_HOOKS, []))
@@ -58,14 +49,7 @@ def set_windows(model: nn.Module, windows: Windows | None, *, max_length: int = 
 
 
 def windows_of(model: nn.Module) -> TextWindows | None:
-    """Return the windows in a model's config; None if it has none.
-
-    Args:
-        model: Any model, wrapped or not.
-
-    Raises:
-        ModelError: The config is damaged.
-    """
+    """Return the windows in a model's config; None if it has none."""
     given = getattr(getattr(innermost(unwrap(model)), "config", None), SETTING, None)
     if given is None:
         return None
@@ -89,15 +73,9 @@ def windows_of(model: nn.Module) -> TextWindows | None:
 
 
 def pooled(logits: Tensor, real: Tensor, pool: Pool) -> Tensor:
-    """Pool the logits of each text's windows.
+    """Pool the logits [B, W, C] of each text's windows to [B, C] in at least fp32.
 
-    Args:
-        logits: [B, W, C].
-        real: Windows that have tokens [B, W], boolean.
-        pool: ``mean`` or ``max``.
-
-    Returns:
-        [B, C] in at least fp32.
+    ``real`` [B, W] is true for windows that have tokens.
 
     Example:
         >>> logits = torch.tensor([[[1.0], [5.0], [9.0]]])
@@ -112,11 +90,7 @@ def pooled(logits: Tensor, real: Tensor, pool: Pool) -> Tensor:
 
 
 class _Pooling:
-    """The two hooks of a model, which share which windows of a forward are real.
-
-    Args:
-        pool: How logits are pooled.
-    """
+    """The two hooks of a model, which share which windows of a forward are real."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

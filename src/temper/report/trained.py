@@ -11,7 +11,8 @@ from temper.display.folders import Source
 from temper.display.records import RunRecord
 from temper.display.wording import plural, title, unit, within
 from temper.functional.proportions import wilson
-from temper.report.headline import Headline, headline
+from temper.functional.scores import SCORES
+from temper.report.headline import LEARNED, Headline, headline
 
 
 def verdict(source: Source, comparison: Comparison) -> Headline:
@@ -45,9 +46,25 @@ def trained(record: RunRecord, folder: str) -> Headline:
     if not values:
         return Headline(f"{' '.join(took)}; no dev rows were scored.", _next(record, folder))
     reached = ", ".join(f"{value} {what}" for _, value, what in values)
-    return Headline(
-        f"{' '.join(took)}, and reaches {reached}.", _next(record, folder), values=tuple(values)
-    )
+    sentence = f"{' '.join(took)}, and reaches {reached}."
+    if len(values) == 1 and _hardly_learned(record):
+        sentence += (
+            " It has hardly learned: train longer or with a higher learning rate (--epochs, "
+            "--learning-rate), or give more rows."
+        )
+    return Headline(sentence, _next(record, folder), values=tuple(values))
+
+
+def _hardly_learned(record: RunRecord) -> bool:
+    """Whether the score is close to that of predictions that ignore the text."""
+    metric, score = str(record.epochs["metric"]), record.epochs["kept"].get("dev")
+    facts = SCORES.get(metric)
+    if facts is None or facts.perfect is None or score is None:
+        return False
+    guessed = facts.guessed(len(record.task.labels) if record.task else 0, metric)
+    if guessed is None or guessed == facts.perfect:
+        return False
+    return bool(100 * (score - guessed) / (facts.perfect - guessed) < LEARNED)
 
 
 def _value(task: str, scores: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:

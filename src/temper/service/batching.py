@@ -12,11 +12,7 @@ from typing import Any, NamedTuple
 
 
 class QueueFullError(Exception):
-    """No more rows may wait.
-
-    Args:
-        seconds: Expected seconds until there is room, >= 1.
-    """
+    """No more rows may wait; ``seconds`` (>= 1) are expected until there is room."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(f"The queue is full. Ask again in {seconds} s.")
@@ -82,14 +78,9 @@ class Batcher:
         self._thread.shutdown()
 
     def submit(self, key: Hashable, rows: Sequence[Any]) -> asyncio.Future[list[Any]]:
-        """Put rows into the queue.
+        """Put rows (at least one) into the queue; only rows of one key share a batch.
 
-        Args:
-            key: Only rows of one key share a batch.
-            rows: At least one.
-
-        Returns:
-            Their replies, or the error that ``answer`` raises on only these rows.
+        The result has their replies, or the error that ``answer`` raises on only these rows.
 
         Raises:
             QueueFullError: Too many rows wait.

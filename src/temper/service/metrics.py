@@ -50,11 +50,7 @@ METRICS: tuple[tuple[str, Any, str, Sequence[str]], ...] = (
 
 
 class Metrics:
-    """Counters of one service.
-
-    Args:
-        waiting: Returns the number of rows that wait.
-    """
+    """Counters of one service; ``waiting`` returns the number of rows that wait."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
@@ -94,19 +90,14 @@ class Metrics:
                 gauge.set(getattr(estimate, bound, math.nan))
 
     async def response(self) -> Response:
-        """Return all counters."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class ShiftWindow:
-    """Compare every ``rows`` answered texts with the held-out rows of the calibration, once.
+    """Compare every ``rows`` (>= 20) answered texts with the calibration's held-out rows, once.
 
     Windows share no text, so that each alarm is a test by itself. They mix texts of several
-    clients: what is asked is whether the traffic as a whole looks like the held-out rows.
-
-    Args:
-        classifier: The classifier, with held-out rows to compare with.
-        rows: Texts of a window, >= 20.
+    clients: the question is whether the traffic as a whole looks like the held-out rows.
     """
 
     def __init__(self, classifier: Classifier, rows: int) -> None:
@@ -114,11 +105,9 @@ class ShiftWindow:
         self._parts: list[Answers] = []
 
     def add(self, answers: Answers) -> tuple[Shift, UnlabeledScores | None] | None:
-        """Add answers of `Classifier.answers`.
+        """Add answers; return shift and estimated scores of the last texts if they fill a window.
 
-        Returns:
-            The shift and the estimated scores of the last texts, if they fill a window; then a new
-            window begins.
+        Then a new window begins.
         """
         self._parts.append(answers)
         count = sum(map(len, self._parts))

@@ -23,11 +23,7 @@ LEAST_TOKEN = 16
 
 
 def token_of_environment() -> str | None:
-    """Return the token that requests must bear, None if none is set.
-
-    Raises:
-        SettingError: It is too short, or cannot be sent in a header.
-    """
+    """Return the token that requests must bear, None if none is set."""
     token = os.environ.get(TOKEN, "")
     if not token:
         return None
@@ -42,12 +38,7 @@ def token_of_environment() -> str | None:
 def bind(settings: ServiceSettings, *, token: str | None) -> socket.socket:
     """Take the address, so that a wrong one is an error before the model is loaded.
 
-    Args:
-        settings: Host and port.
-        token: Bearer token of requests; None if none is required.
-
-    Returns:
-        The socket, which does not listen yet.
+    The socket does not listen yet.
 
     Raises:
         SettingError: It cannot be taken, or others could reach it and there is no token.
@@ -90,17 +81,11 @@ def is_local(host: str) -> bool:
 
 
 def address_of(bound: socket.socket) -> str:
-    """Return the URL of a bound socket."""
     host, port, *_ = bound.getsockname()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def server_of(service: Service) -> uvicorn.Server:
-    """Return the server of a service, which is not running yet.
-
-    Args:
-        service: The service.
-    """
     settings = service.settings
     return uvicorn.Server(
         uvicorn.Config(
@@ -118,17 +103,7 @@ def server_of(service: Service) -> uvicorn.Server:
 
 
 def serve(service: Service, bound: socket.socket, *, stopped: Callable[[Service], None]) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, and then those that were accepted.
-
-    Args:
-        service: The service.
-        bound: The result of `bind`.
-        stopped: Called once all is answered.
-
-    Raises:
-        Terminated: It was stopped by SIGTERM.
-        KeyboardInterrupt: It was stopped by Ctrl-C.
-    """
+    """Answer requests until SIGTERM or Ctrl-C, and then those that were accepted."""
     try:
         server_of(service).run(sockets=[bound])
     finally:

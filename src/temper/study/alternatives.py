@@ -58,16 +58,10 @@ class Alternative:
 
     @property
     def seeded(self) -> bool:
-        """Whether the result depends on the seed."""
         return self.length > 0
 
     def cost(self, run: RunConfig, rows: int) -> float:
-        """Return the training cost relative to plain fine-tuning, embedding included.
-
-        Args:
-            run: Plain fine-tuning with the given settings.
-            rows: Number of training rows.
-        """
+        """Return the training cost relative to plain fine-tuning ``run``, embedding included."""
         return self.length + 1 / (PLAIN * passes_over_rows(run, rows))
 
 
@@ -84,12 +78,7 @@ SETFIT: Final = Alternative("setfit", "SetFit", length=3.0)
 
 
 def alternatives(run: RunConfig, rows: Examples) -> list[Alternative]:
-    """Return the installed alternatives that suit the model and the rows.
-
-    Args:
-        run: Plain fine-tuning of the model.
-        rows: The training rows.
-    """
+    """Return the installed alternatives that suit the model and the rows."""
     if rows.kind != "classification" or is_scratch(run.model):
         return []
     fits = rows.text_pair is None and importlib.util.find_spec("setfit") is not None
@@ -99,20 +88,10 @@ def alternatives(run: RunConfig, rows: Examples) -> list[Alternative]:
 def fit_alternative(
     alternative: Alternative, run: RunConfig, rows: Examples, *, seed: int
 ) -> ClassifierPredictor:
-    """Fit an alternative.
+    """Fit an alternative on rows with class labels.
 
-    Args:
-        alternative: The alternative.
-        run: Plain fine-tuning with the given settings: model, maximum length, device, and training
-            steps of an encoder.
-        rows: Rows with class labels.
-        seed: Seed of the pairs and of the folds that choose the penalty.
-
-    Returns:
-        The classifier.
-
-    Raises:
-        ModelError: If the model cannot be loaded or is not an encoder.
+    ``run`` is plain fine-tuning with the given settings: model, maximum length, device, and
+    training steps of an encoder. The seed is for the pairs and for the folds.
     """
     names, length = label_names(rows), run.data.max_length
     predictor = frozen_predictor(
@@ -144,18 +123,7 @@ def fit_alternative(
 def frozen_predictor(
     model: str, *, classes: Sequence[str], max_length: int, device: str, seed: int = 0
 ) -> ClassifierPredictor:
-    """Load an encoder with a new linear layer; `embeddings` reads its embeddings.
-
-    Args:
-        model: Hub id, folder or short name of an encoder.
-        classes: Names of the classes.
-        max_length: Maximum number of tokens of a text.
-        device: Device to run on.
-        seed: Seed of the linear layer's weights.
-
-    Raises:
-        ModelError: If the model cannot be loaded or is not an encoder.
-    """
+    """Load an encoder with a new linear layer, seeded; `embeddings` reads its embeddings."""
     # The head is fitted later, so that of the checkpoint is ignored.
     classifier, tokenizer = load_classifier(model, labels=classes, device=device, new_head=True)
     with seeded(seed):
@@ -164,12 +132,7 @@ def frozen_predictor(
 
 
 def embeddings(predictor: ClassifierPredictor, rows: Examples) -> FloatArray:
-    """Return the embedding of each row, [n, D], each of length 1.
-
-    Args:
-        predictor: Result of `frozen_predictor`.
-        rows: The texts.
-    """
+    """Return the embedding of each row by a `frozen_predictor`, [n, D], each of length 1."""
     network: Any = predictor.model
     indices: list[int] = []
     result = []
@@ -225,16 +188,10 @@ def logistic_regression(
 def choose_strength(
     features: FloatArray, labels: IntegerArray, of_row: IntegerArray, *, classes: int
 ) -> tuple[float, FloatArray]:
-    """Choose the strength by cross-validated loss.
+    """Choose the strength by cross-validated loss, for features [n, D] and class indices [n].
 
-    Args:
-        features: [n, D].
-        labels: Class indices, [n].
-        of_row: Fold of each row, [n].
-        classes: Number of classes.
-
-    Returns:
-        The best of `STRENGTHS`, and its out-of-fold log-probabilities, [n, C].
+    ``of_row`` has the fold of each row. The result is the best of `STRENGTHS`, and its out-of-fold
+    log-probabilities, [n, C].
     """
     tried = [(strength, np.zeros((len(labels), classes))) for strength in STRENGTHS]
     for strength, logs in tried:

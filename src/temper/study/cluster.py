@@ -43,24 +43,17 @@ LOST = 180.0
 
 @dataclass(frozen=True)
 class Job:
-    """A run for the cluster.
-
-    Args:
-        folder: The study of the run.
-        cell: Column and seed.
-    """
+    """A run of a study for the cluster."""
 
     folder: StudyFolder
     cell: GridCell
 
     @property
     def key(self) -> str:
-        """The run's key."""
         return self.folder.keys[self.cell]
 
     @property
     def run(self) -> RunFolder:
-        """The run's folder."""
         return self.folder.run(self.cell)
 
 
@@ -70,14 +63,6 @@ def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Clu
 
     For a URL, the folder is a temporary copy of the store without weights. Changes are written to
     the store before runs begin and at the end.
-
-    Args:
-        out: A folder, or the URL of a store.
-        cluster: Machines that do the runs.
-
-    Raises:
-        SettingError: If a URL is given without a cluster, or its scheme is unknown.
-        WriteError: If the store cannot be written to.
     """
     if not is_url(out):
         # Other machines need the absolute path.
@@ -102,20 +87,7 @@ def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Clu
 def on_cluster(
     work: Work, cluster: Cluster, *, progress: Progress
 ) -> Iterator[tuple[GridCell, float | None]]:
-    """Do all runs of a study on a cluster.
-
-    Args:
-        work: The study.
-        cluster: The cluster.
-        progress: Receives the runs that begin, and their notices.
-
-    Yields:
-        Finished runs with the median seconds of a step, in order of completion.
-
-    Raises:
-        SettingError: If no machine has the resources of a run.
-        TemperError: The first error of a run.
-    """
+    """Do all runs of a study on a cluster; yield finished ones with a step's median seconds."""
     jobs = [Job(work.folder, cell) for cell in work.folder.config.order()]
     with cluster.connection(), closing(do_runs(jobs, cluster, progress)) as done:
         for job, seconds in done:
@@ -125,16 +97,7 @@ def on_cluster(
 def do_runs(
     jobs: Sequence[Job], cluster: Cluster, progress: Progress
 ) -> Generator[tuple[Job, float | None]]:
-    """Do runs on a connected cluster; yield each finished run with the seconds of a step.
-
-    Args:
-        jobs: The runs.
-        cluster: The cluster.
-        progress: Receives the runs that begin, and their notices.
-
-    Raises:
-        TemperError: The first error of a run, or if a run was lost too often with its machine.
-    """
+    """Do runs on a connected cluster; yield each finished run with the seconds of a step."""
     ray, store, task = load_ray(), cluster.store, cluster.task(_do_run)
     if store is not None:
         store.push()

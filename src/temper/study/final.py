@@ -20,6 +20,7 @@ from temper import report
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import RunFolder, difference_in_words, held_folder, read_json
 from temper.checkpoints.identity import digest, model_identity
+from temper.data.examples import Splits
 from temper.errors import CheckpointError, ModelError, SettingError
 from temper.evaluation.evaluate import evaluation_key, measure, stored_key
 from temper.evaluation.sets import EvaluationSets
@@ -30,7 +31,7 @@ from temper.study.alternatives import Alternative, fit_alternative
 from temper.study.goals import ACCURACY
 from temper.study.models import compare_models
 from temper.study.plan import Column, StudyConfig
-from temper.study.schedule import Study, load_study, run_study
+from temper.study.schedule import Study, checked_sets, run_study
 from temper.study.search import Candidate, Request, Search, dev_folds, run_search
 from temper.study.work import evaluation_sets
 
@@ -39,23 +40,11 @@ GIVEN = "plain_given"
 """Column of plain fine-tuning with the given settings, used if tuned plain fine-tuning wins."""
 
 
-def carry_out(request: Request, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Search, train the winner on all rows, and evaluate it.
-
-    Args:
-        request: The user's request.
-        folder: The output folder.
-        progress: Receives trials, runs and notices.
-
-    Returns:
-        The content of ``tune.json``.
-
-    Raises:
-        TemperError: See `temper.tune`.
-    """
+def carry_out(request: Request, splits: Splits, folder: Path, progress: Progress) -> dict[str, Any]:
+    """Search, train the winner on all rows, and evaluate it; return what ``tune.json`` has."""
     plan = request.comparison([Column(PLAIN, request.recipes[PLAIN].method)], request.seeds)
     recipes = _fitting(request, progress)
-    splits, _ = load_study(plan, progress)
+    checked_sets(plan, splits, progress)
     folds = dev_folds(splits, seed=plan.data.seed)
     search = Search(request, recipes, splits, folds, folder, progress)
     if splits.train.kind != "classification" and set(search.weights) != {ACCURACY}:
@@ -110,7 +99,9 @@ def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
     }
     write_json(folder / RECORD, {**record, "status": "comparing"})
     final = request.comparison(columns, request.seeds[: allowed.seeds])
-    study = run_study(final, folder / FINAL, cluster=request.cluster, progress=progress)
+    study = run_study(
+        final, folder / FINAL, cluster=request.cluster, splits=search.splits, progress=progress
+    )
     beside = [each for each in search.alternatives if each.name in allowed.alternatives]
     study, names = _with_alternatives(study, final, beside, search)
     run = final.runs[winner.recipe.name, final.seeds[0]]
@@ -252,11 +243,7 @@ def _evaluate(
 
 
 def toml_of(tree: Mapping[str, Any], *, above: tuple[str, ...] = ()) -> str:
-    """Return nested settings as TOML; None is left out.
-
-    Args:
-        tree: Tables of strings, numbers, booleans and lists.
-        above: Names of the enclosing tables.
+    """Return tables of strings, numbers, booleans and lists as TOML; None is left out.
 
     Example:
         >>> print(toml_of({"model": "minilm", "train": {"epochs": 2.0}}), end="")

@@ -71,8 +71,6 @@ class Candidate:
     """A way to a classifier.
 
     Args:
-        name: Short name.
-        method: Name of the method.
         rate: Factor of the learning rate that is usual for the model; 0 keeps the classifier of
             ``start``.
         length: Factor of `epochs_for`; None is the default number of epochs.
@@ -144,8 +142,6 @@ class Trial:
     """A candidate on a model, and its predictions on the folds.
 
     Args:
-        model: The model.
-        candidate: The candidate.
         logs: Log-probabilities of the held-out rows of each fold, [n, C].
         means: Mean probabilities of the same rows over the epochs.
     """
@@ -161,7 +157,6 @@ class LinearModel:
     """A linear classifier on the frozen embeddings of an encoder.
 
     Args:
-        model: The encoder.
         predictor: The encoder with a linear layer.
         features: Embeddings of the rows, [n, D].
         labels: Class indices, [n].
@@ -180,11 +175,6 @@ class LinearModel:
 
     @classmethod
     def fit(cls, config: RunConfig, rows: Examples, of_row: IntegerArray) -> LinearModel:
-        """Fit it on folds of the rows.
-
-        Raises:
-            ModelError: The model cannot be loaded, or is not an encoder.
-        """
         names = label_names(rows)
         predictor = frozen_predictor(
             config.model,
@@ -199,12 +189,7 @@ class LinearModel:
         return cls(config.model, predictor, features, labels, strength, logs, seconds)
 
     def write(self, folder: Path, index: IntegerArray | None = None) -> None:
-        """Write a checkpoint of the classifier.
-
-        Args:
-            folder: The folder.
-            index: The rows to fit on; None is all.
-        """
+        """Write a checkpoint of the classifier, fitted on the rows of ``index`` (None: all)."""
         chosen = slice(None) if index is None else index
         weight, bias = logistic_regression(
             self.features[chosen],
@@ -247,7 +232,6 @@ class Choice:
         return brier_of_rows(labels, np.exp(calibrated(labels, values)))
 
     def linear_logs(self, model: str, folds: int) -> list[FloatArray]:
-        """Return the log-probabilities of the first folds by the linear classifier of a model."""
         return [self.linear[model].logs[index] for index in self.folds[:folds]]
 
 
@@ -261,17 +245,9 @@ def calibrated(labels: IntegerArray, logs: FloatArray) -> FloatArray:
 
 
 class Search:
-    """Train candidates on folds within a time limit.
+    """Train candidates on folds within a time limit, in seconds, for search and final training.
 
-    Args:
-        base: Nested settings of all runs, without ``model``.
-        rows: The training rows.
-        models: Models to choose from.
-        seconds: Time for the search and for the training on all rows.
-        progress: Receives steps and notices.
-
-    Raises:
-        DataError: There are too few rows.
+    ``base`` are the nested settings of all runs, without ``model``.
     """
 
     def __init__(
@@ -310,7 +286,6 @@ class Search:
         self.choice = Choice(sample, folds, [], linear)
 
     def config(self, model: str, candidate: Candidate, rows: int, start: Path | None = None) -> Any:
-        """Return the settings of a training."""
         plain = RunConfig.of({**self.base, "model": model})
         tables = candidate.settings(plain, rows)
         tree = {**self.base, "model": model if start is None else str(start)}
@@ -318,11 +293,7 @@ class Search:
         return RunConfig.of({**tree, "method": tables["method"]})
 
     def run(self) -> Choice:
-        """Compare the candidates.
-
-        Raises:
-            TemperError: The first candidate could not be trained.
-        """
+        """Compare the candidates; an error of the first one is raised."""
         with tempfile.TemporaryDirectory() as folder:
             self.folder = Path(folder)
             self._compare()
@@ -369,10 +340,7 @@ class Search:
     def train_best(self, start: Path, out: Path, splits: Splits) -> None:
         """Train the best candidate on all training rows.
 
-        Args:
-            start: Folder for the classifier that training starts from, if there is one.
-            out: The run's folder.
-            splits: The rows.
+        ``start`` is the folder for the classifier that training starts from, if there is one.
         """
         best, rows = self.choice.trials[0], splits.train
         self.progress.notice(
@@ -402,18 +370,13 @@ class Search:
         return rows * passes
 
     def _time_for(self, trial: Trial, train: IntegerArray, *, curve: bool = False) -> bool:
-        """Return whether a training on some rows leaves time for the one on all rows.
-
-        Args:
-            trial: The trial.
-            train: Indices of the rows.
-            curve: Whether it belongs to the learning curve; else time for that is left, too.
-        """
+        """Return whether a training on some rows leaves time for the one on all rows."""
         final = max(
             (trial, *self.choice.trials[:1]), key=lambda each: self._cost(each, len(self.all_rows))
         )
         needed = self._cost(trial, len(train), start=self._key(trial, train) not in self.starts)
         needed += self._cost(final, len(self.all_rows))
+        # The learning curve comes after the trials, which leave time for it.
         if not curve:
             needed += self._cost(final, len(train) // 2)
         left = self.seconds - (time.monotonic() - self.begun)
@@ -449,11 +412,7 @@ class Search:
     ) -> None:
         """Write the classifier that training starts from.
 
-        Args:
-            trial: The trial.
-            rows: The rows to fit on.
-            folder: The folder.
-            index: Their indices in the sample; None if they are all training rows.
+        ``index`` has the indices of the rows in the sample; None if they are all training rows.
         """
         if trial.candidate.start is FROZEN:
             linear = self.choice.linear[trial.model]

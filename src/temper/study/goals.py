@@ -36,16 +36,7 @@ LEAST_ERROR: Final = 0.01
 
 
 def goal_weights(goal: str) -> dict[str, float]:
-    """Parse ``--goal``.
-
-    Args:
-        goal: A name of `GOALS`, or weights as in ``accuracy=2,calibration=1``.
-
-    Returns:
-        The weight of each part, adding up to 1.
-
-    Raises:
-        SettingError: If a name is unknown, or a weight is not a positive number.
+    """Parse ``--goal``: a name of `GOALS`, or weights; the weights of the result add up to 1.
 
     Example:
         >>> goal_weights("accuracy=3,calibration=1")
@@ -84,20 +75,13 @@ def fold_evaluation(parts: Collection[str]) -> dict[str, Any]:
 
 
 def part_scores(evaluation: Path, parts: Collection[str]) -> dict[str, float]:
-    """Read the score of each part; 1 is perfect.
+    """Read the score of each part of a `fold_evaluation`, and always accuracy; 1 is perfect.
 
     Accuracy is the task's metric; for completions the geometric mean token probability
     ``exp(-loss)``. Calibration is one minus half the Brier score, after cross-fitted temperature
     scaling if possible. Robustness is the mean accuracy under PGD on embeddings and under random
     tokens. The Brier score is proper: unlike ECE, predicting the class frequencies does not
     optimize it.
-
-    Args:
-        evaluation: Folder of an evaluation by `fold_evaluation`.
-        parts: The parts to read; accuracy is always read.
-
-    Raises:
-        DataError: If a score is undefined on these rows.
     """
     content = read_json(evaluation / "scores.json")
     metric = content["task"]["metric"]
@@ -135,12 +119,8 @@ def improvement(
 ) -> float:
     """Return the mean fraction of the baseline's error that is removed.
 
-    ``sum_p w_p (s_p - r_p) / (1 - r_p)``, the average relative improvement of a report.
-
-    Args:
-        scores: Score of each part.
-        reference: Scores of plain fine-tuning on the same rows.
-        weights: Weights of the parts, adding up to 1.
+    ``sum_p w_p (s_p - r_p) / (1 - r_p)`` with weights that add up to 1, the average relative
+    improvement of a report.
 
     Example:
         >>> improvement({"accuracy": 0.9}, {"accuracy": 0.8}, {"accuracy": 1.0})
@@ -161,9 +141,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 class Budget:
     """The budget of a search, including the final comparison.
 
-    Args:
-        amount: Seconds, or plain runs: plain fine-tunings on all rows.
-        unit: Unit of the amount.
+    The amount is in seconds, or in plain fine-tunings on all rows.
     """
 
     amount: float
@@ -171,13 +149,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse ``--budget``.
-
-        Args:
-            text: For example ``30m``, ``2h``, ``90s`` or ``12runs``.
-
-        Raises:
-            SettingError: If it is invalid or 0.
+        """Parse ``--budget``; anything else, and 0, raises a `SettingError`.
 
         Example:
             >>> Budget.parse("30m"), Budget.parse("12runs")

@@ -31,17 +31,11 @@ TIMINGS: Final = 3
 def compare_models(search: Search) -> dict[str, Any]:
     """Fine-tune the models of a request on the validation folds.
 
-    Args:
-        search: A search for any of the models.
-
     Returns:
         ``used``, the cost in units of the budget, and ``models``, an entry per model and rate, best
         first. Each has ``model``, ``learning_rate``, ``improvement``, the mean score of each
         measured part of a goal (1 is perfect), ``train_seconds`` of a fold, and ``predict_ms``,
         milliseconds per row (None if the weights are in an object store).
-
-    Raises:
-        TemperError: If a run with the given learning rate fails.
     """
     models, lines = search.request.models, list[dict[str, Any]]()
     spent, baseline = 0.0, list[dict[str, float]]()

@@ -44,9 +44,6 @@ class Column:
     def of(cls, method: str) -> Column:
         """Return the column of a method with default settings and the method's name.
 
-        Args:
-            method: A method of ``temper list methods``, or several with ``+`` between.
-
         Example:
             >>> Column.of("r_drop + at").name
             'r_drop+at'
@@ -57,12 +54,6 @@ class Column:
     @classmethod
     def parse(cls, text: str) -> Column:
         """Parse ``NAME=METHOD,key=value,...`` of ``--variant``.
-
-        Args:
-            text: For example ``plain_x3=plain,train.epochs=9``.
-
-        Returns:
-            The column.
 
         Raises:
             SettingError: If the text is invalid or sets something that all columns must share.
@@ -87,11 +78,6 @@ class Column:
         cls, name: str, method: str, assignments: Sequence[tuple[tuple[str, ...], Any]]
     ) -> Column:
         """Return the column of a method with changed settings.
-
-        Args:
-            name: Name in the table.
-            method: A method, or several with ``+`` between.
-            assignments: Paths of settings and their values.
 
         Raises:
             SettingError: If it sets something that all columns must share.
@@ -119,8 +105,6 @@ class StudyConfig:
             ``architecture`` for a network trained from scratch.
         columns: The columns; the first is the reference of every difference.
         seeds: The seeds; runs of one seed share data order and head initialization.
-        evaluate: Settings of the evaluation on every run.
-        sets: Additional datasets that every run is evaluated on.
         runs: The checked settings of every run, by column name and seed.
     """
 
@@ -142,14 +126,7 @@ class StudyConfig:
     ) -> StudyConfig:
         """Check a study's settings before anything is trained.
 
-        Args:
-            tree: Nested settings: ``model``, ``data``, ``train``, ``architecture``, ``evaluate``.
-            columns: One or more columns with distinct names.
-            seeds: One or more distinct seeds.
-            sets: Additional datasets to evaluate on; None for the validation set only.
-
-        Returns:
-            The plan.
+        Columns and seeds are distinct. Without ``sets``, only the validation set is evaluated.
 
         Raises:
             SettingError: If anything is wrong; lists all faults.
@@ -203,22 +180,12 @@ class StudyConfig:
         return next(iter(self.runs.values()))
 
     def with_column(self, column: Column) -> StudyConfig:
-        """Return the plan with one more column.
-
-        Args:
-            column: A column of another name.
-
-        Raises:
-            SettingError: If a setting of the column is wrong.
-        """
         runs = {(column.name, seed): _run(self.base, column, seed) for seed in self.seeds}
         return replace(self, columns=(*self.columns, column), runs=self.runs | runs)
 
     def order(self) -> list[tuple[str, int]]:
-        """Return column and seed of the runs: all columns of one seed, then the next seed.
-
-        A stopped study then has complete pairs, and a machine that slows down affects all columns.
-        """
+        """Return column and seed of the runs: all columns of one seed, then the next seed."""
+        # A stopped study then has complete pairs, and a slower machine affects all columns.
         return [(column.name, seed) for seed in self.seeds for column in self.columns]
 
 
@@ -228,18 +195,12 @@ def columns_of(
     *,
     recipes: Iterable[str] = (),
 ) -> list[Column]:
-    """Parse ``--methods``, ``--recipes`` and ``--variant``.
+    """Parse ``--methods``, ``--recipes`` and ``--variant``; the columns are in this order.
 
     Args:
         chosen: Methods, or compositions of some: names, or settings of the methods' own classes.
         variants: Texts for `Column.parse`, or tables of settings by name, each with a ``method``.
         recipes: Names of recipes.
-
-    Returns:
-        The columns, methods first and variants last.
-
-    Raises:
-        SettingError: If a method is unknown or a variant is invalid; lists all faults.
     """
     columns, faults = [_column(method) for method in chosen], Faults()
     for name in recipes:

@@ -61,13 +61,9 @@ PAIRED = "paired.json"
 
 @dataclass(frozen=True, repr=False)
 class Study(Result):
-    """A finished study.
+    """A finished study: its folder, its report and its table.
 
-    Args:
-        folder: Its folder.
-        page: Its report.
-        comparison: Its table.
-        store: Its object store; the folder is then a temporary copy without weights.
+    With an object ``store``, the folder is a temporary copy without weights.
     """
 
     folder: Path
@@ -77,7 +73,6 @@ class Study(Result):
 
     @property
     def title(self) -> str:
-        """Model and columns."""
         return f"{self.comparison.model}: {', '.join(self.comparison.columns)}"
 
     @property
@@ -94,7 +89,7 @@ class Study(Result):
         Args:
             column: Name of its column.
             seed: Its seed.
-            device: Device; None uses a GPU if there is one.
+            device: None uses a GPU if there is one.
 
         Raises:
             CheckpointError: If the study has no such run.
@@ -117,6 +112,7 @@ def run_study(
     equal_compute: bool = False,
     margin: float = MARGIN,
     detect: float | None = None,
+    splits: Splits | None = None,
     progress: Progress | None = None,
 ) -> Study:
     """Train and evaluate every run of a plan, and write the report.
@@ -135,14 +131,8 @@ def run_study(
             column.
         margin: Smallest relevant difference in points.
         detect: Difference in points to detect, if any.
+        splits: The data of the plan, if it is loaded already.
         progress: Receives runs, steps and evaluations.
-
-    Returns:
-        The study, with its table and report.
-
-    Raises:
-        TemperError: If data, model or a method does not fit, the folder has other content, or a
-            loss is not finite.
     """
     check_workers(workers)
     if cluster is not None and workers > 1:
@@ -150,7 +140,8 @@ def run_study(
     store = None if cluster is None else cluster.store
     progress = progress or Progress()
     path = Path(out)
-    splits, sets = load_study(config, progress)
+    splits = load_splits(config.data) if splits is None else splits
+    sets = checked_sets(config, splits, progress)
     check_study_room(path)
     if equal_compute:
         config = with_equal_compute(config, splits, progress)
@@ -175,18 +166,7 @@ def run_study(
 
 
 def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
-    """Raise an error, before training, if there is no room for the models of a study.
-
-    Every run stores its weights. A run in progress also has a checkpoint of three times that size:
-    weights and two optimizer moments.
-
-    Args:
-        folder: The study's folder.
-        workers: Number of concurrent runs.
-
-    Raises:
-        WriteError: If the file system has less room than the minimum.
-    """
+    """Raise a `WriteError`, before training, if there is no room for the models of a study."""
     begins = [
         settings
         for cell, settings in folder.config.runs.items()
@@ -199,23 +179,12 @@ def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
     if size is not None:
         number, at_once = len(begins), min(workers, len(begins))
         what = f"all of {plural(number, 'run')} of {size_in_words(size)} of weights each"
+        # A run in progress also has a checkpoint: weights and two optimizer moments.
         check_free(folder.path, (number + 3 * at_once) * size, what=what)
 
 
-def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, EvaluationSets]:
-    """Load the data of a plan, and check that all of it fits.
-
-    Args:
-        config: The checked plan.
-        progress: Receives the notices about the data.
-
-    Returns:
-        The splits, and the evaluation sets.
-
-    Raises:
-        TemperError: If data, model or a method does not fit.
-    """
-    splits = load_splits(config.data)
+def checked_sets(config: StudyConfig, splits: Splits, progress: Progress) -> EvaluationSets:
+    """Load the evaluation sets of a plan, and check that they, data, model and methods fit."""
     for (column, _), run in config.runs.items():
         method = methods.build(run.method_config())
         check_head(method, {f"Column {column!r}": splits.train.kind})
@@ -229,7 +198,7 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
     check_before_training(sets.data, config.evaluate, with_head(config.any_run, splits).train)
     check_named_models(config.evaluate, regression=splits.train.kind == "regression")
     progress.notice_all(notice for notice in sets.notices if notice not in sets.seen)
-    return splits, sets
+    return sets
 
 
 def finish_study(work: Work, *, margin: float = MARGIN, detect: float | None = None) -> Study:
@@ -269,15 +238,10 @@ def _runs(
 def step_cost(
     seconds: Mapping[str, Mapping[int, float | None]], *, reference: str
 ) -> dict[str, dict[str, float]]:
-    """Compare the columns' median step times.
+    """Compare the columns' median step times, by column and seed; None if unknown.
 
-    Args:
-        seconds: Median seconds of a step, by column and seed; None if unknown.
-        reference: Column that the others are divided by.
-
-    Returns:
-        ``step_seconds`` (median over seeds) and ``over_reference`` (median over common seeds, if
-        any), by column.
+    The result has ``step_seconds`` (median over seeds) and ``over_reference`` (median over common
+    seeds, if any).
 
     Example:
         >>> step_cost({"plain": {0: 1.0}, "uegr": {0: 2.5}}, reference="plain")["uegr"]
@@ -362,20 +326,10 @@ def _pair_columns(work: Work) -> None:
 def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) -> StudyConfig:
     """Add plain fine-tuning with the compute of the most expensive column.
 
-    The column is the reference with K times its epochs or steps and the suffix `_xK`; K is the
-    rounded ratio of forward passes in training of the most expensive column to the reference.
-
-    Args:
-        config: A plan whose first column is the reference.
-        splits: The rows to train on.
-        progress: Receives a notice of the added column.
-
-    Returns:
-        The plan with the column; the same plan if the reference is not plain fine-tuning, no column
-        costs 1.5 times as much, or plain fine-tuning of that length is among the columns.
-
-    Raises:
-        TemperError: If the model cannot be loaded or its head does not fit.
+    The column is the reference (the first one) with K times its epochs or steps and the suffix
+    `_xK`; K is the rounded ratio of forward passes in training of the most expensive column to the
+    reference. The plan stays the same if the reference is not plain fine-tuning, no column costs
+    1.5 times as much, or plain fine-tuning of that length is among the columns.
     """
     reference = config.columns[0]
     if not _plain(reference) or all(_plain(column) for column in config.columns):
@@ -403,19 +357,10 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
 
 
 def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
-    """Return the training cost of each column in forward passes, relative to the reference.
+    """Return the training cost of each column in forward passes, relative to the first, plain one.
 
-    The passes of a step are counted on a network, and multiplied by the number of steps.
-
-    Args:
-        config: A plan whose first column is plain fine-tuning.
-        splits: The rows to train on.
-
-    Returns:
-        The cost by column name, without columns whose passes cannot be counted.
-
-    Raises:
-        TemperError: If the model cannot be loaded or its head does not fit.
+    The passes of a step are counted on a network, and multiplied by the number of steps. Columns
+    whose passes cannot be counted are left out.
     """
     runs = {column.name: config.runs[column.name, config.seeds[0]] for column in config.columns}
     reference = runs[config.reference]

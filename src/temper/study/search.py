@@ -58,18 +58,7 @@ LEAST_ROWS: Final = 50
 
 
 def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
-    """Split validation folds from the training rows.
-
-    Args:
-        splits: The splits; no fold may contain rows of ``dev`` or ``test``.
-        seed: Seed of the draws.
-
-    Returns:
-        Splits of each fold: training rows, and validation rows as ``dev``.
-
-    Raises:
-        DataError: If there are too few rows, or a fold contains a reported row.
-    """
+    """Split validation folds, as ``dev``, from the training rows."""
     if len(splits.train) < LEAST_ROWS:
         raise DataError(
             f"The search needs at least {LEAST_ROWS} training rows for its validation folds, got "
@@ -94,15 +83,7 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
 
 
 def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
-    """Raise an error if a fold contains reported rows, or rows in both of its parts.
-
-    Args:
-        fold: Splits of the fold.
-        reported: The rows of the final comparison.
-
-    Raises:
-        DataError: If a text is on both sides.
-    """
+    """Raise a `DataError` if a fold contains reported rows, or rows in both of its parts."""
     for name, rows in (("train", fold.train), ("dev", fold.dev)):
         shared = sum(len(rows.overlap(other)) for other in reported)
         if shared:
@@ -116,11 +97,7 @@ def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
 
 @dataclass(frozen=True)
 class FoldFolder(StudyFolder):
-    """The study folder of a trial's run on a validation fold.
-
-    Args:
-        fold: Number of the fold.
-    """
+    """The study folder of a trial's run on a validation fold."""
 
     fold: int
 
@@ -139,12 +116,9 @@ class Request:
     Args:
         base: Nested settings of all runs: ``model``, ``data``, ``train``, ``architecture``, and
             ``evaluate`` of the final comparison.
-        sets: Additional datasets of the final comparison.
         recipes: Recipes by name, plain fine-tuning first.
         named: Whether the user named the recipes; then one that does not fit is an error.
         goal: The goal, unparsed.
-        budget: The budget.
-        seeds: Seeds of the final comparison.
         models: Models to compare on the validation folds first; empty for the model of ``base``.
         cluster: The Ray cluster; None for this process.
         used: Cost of comparing models, in units of the budget.
@@ -183,7 +157,6 @@ class Candidate:
     """A recipe with the settings of one trial.
 
     Args:
-        recipe: The recipe.
         settings: Tables ``method`` and ``train``.
         length: Training steps, relative to the given settings.
         value: Mean improvement over the baseline on the validation folds.
@@ -203,7 +176,6 @@ class Candidate:
 
     @property
     def column(self) -> Column:
-        """The column of a comparison."""
         return Column(self.recipe.name, self.recipe.method, self.settings)
 
 
@@ -213,7 +185,7 @@ class Allowed:
 
     Args:
         recipes: Names of the recipes, plain fine-tuning first.
-        seeds: Seeds of the final comparison.
+        seeds: Number of seeds of the final comparison.
         alternatives: Names of the alternatives in the final comparison.
         trial: Estimated cost of a trial of plain fine-tuning, in units of the budget.
         reserve: Estimated cost of the final comparison.
@@ -228,16 +200,7 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Search:
-    """A search before its first trial.
-
-    Args:
-        request: The user's request.
-        recipes: The recipes that fit the model and the data.
-        splits: The rows.
-        folds: The validation folds.
-        folder: The output folder.
-        progress: Receives notices.
-    """
+    """A search before its first trial; the recipes fit the model and the data."""
 
     request: Request
     recipes: Mapping[str, Recipe]
@@ -290,11 +253,7 @@ class Search:
         return Job(FoldFolder(self.folder / "trials", config, {cell: key}, fold), cell)
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Train and evaluate, reusing finished runs.
-
-        Raises:
-            TemperError: If a run fails.
-        """
+        """Train and evaluate, reusing finished runs."""
         cluster = self.request.cluster
         if cluster is not None:
             with closing(do_runs(jobs, cluster, self.progress)) as done:
@@ -308,11 +267,7 @@ class Search:
     def allowed(self, trial: float | None = None) -> Allowed:
         """Return the parts of the search that fit into the budget.
 
-        Args:
-            trial: Measured seconds of a trial of plain fine-tuning; None for a budget in runs.
-
-        Raises:
-            SettingError: If it is too small; the message has the minimum.
+        ``trial`` is the measured seconds of a plain fine-tuning's trial; None for a budget in runs.
         """
         budget, left, run = self.request.budget, self.request.left, 1.0
         if trial is None:
@@ -353,10 +308,6 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
 
     Returns:
         The candidates that finished all folds, best first, and the allowed parts of the search.
-
-    Raises:
-        SettingError: If the budget is too small.
-        TemperError: If a run fails.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(
@@ -436,21 +387,19 @@ def _spent(trials: Iterable[Any]) -> float:
 
 
 def _enqueue(search: Search, study: Any, allowed: Allowed) -> None:
-    """Enqueue the recipe of the next trial, unless the sampler is to choose it.
-
-    Every recipe starts with its default settings. Plain fine-tuning gets the same budget as the
-    others.
-    """
+    """Enqueue the recipe of the next trial, unless the sampler is to choose it."""
     if study.get_trials(states=(TrialState.WAITING,)):
         return
     spent = dict[str, float]()
     for trial in _finished(study):
         name = trial.user_attrs["recipe"]
         spent[name] = spent.get(name, 0.0) + _spent([trial])
+    # Every recipe starts with its default settings.
     name = next((name for name in allowed.recipes if name not in spent), None)
     if name is not None:
         first = {f"{name}.{key}": each[1] for key, each in search.recipes[name].search.items()}
         study.enqueue_trial({"recipe": name, "rate": 1.0, f"{name}.length": 1, **first})
+    # Plain fine-tuning gets the same budget as the others.
     elif spent[PLAIN] < max(spent.values()):
         study.enqueue_trial({"recipe": PLAIN})
 
@@ -466,11 +415,7 @@ def _report(search: Search, finished: Sequence[Any]) -> None:
 
 
 def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
-    """Train and evaluate a candidate on the folds.
-
-    Returns:
-        Mean improvement over the baseline; None if it failed or was stopped early.
-    """
+    """Train on the folds; return the mean improvement, None if it failed or was stopped early."""
     study, finished = trial.study, _finished(trial.study)
     scores = list[dict[str, float]]()
     trial.set_user_attr("recipe", candidate.recipe.name)

@@ -34,13 +34,7 @@ GridCell = tuple[str, int]
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The folder of one study.
-
-    Args:
-        path: Its folder, which need not exist yet.
-        config: The plan.
-        keys: Key of every run.
-    """
+    """The folder of one study, which need not exist yet, its plan, and the key of every run."""
 
     path: Path
     config: StudyConfig
@@ -50,11 +44,6 @@ class StudyFolder:
         return load_splits(self.config.data)
 
     def load(self) -> Work:
-        """Load the data used by all runs.
-
-        Raises:
-            TemperError: If data cannot be read.
-        """
         splits = self.splits()
         return Work(self, splits, evaluation_sets(self.config, splits))
 
@@ -67,10 +56,6 @@ class StudyFolder:
         """Raise an error if the folder has other content than this study.
 
         Columns and seeds may be added or left out. A common column must have the same settings.
-
-        Raises:
-            CheckpointError: If the folder is not a study or has other settings, which the message
-                names.
         """
         file = self.path / "study.json"
         check_study_room(self.path)
@@ -145,13 +130,7 @@ class StudyFolder:
 
 @dataclass(frozen=True)
 class Work:
-    """Data used by all runs of a study.
-
-    Args:
-        folder: The study's folder, with its plan.
-        splits: The rows to train on.
-        sets: The sets to evaluate on.
-    """
+    """Data used by all runs of a study."""
 
     folder: StudyFolder
     splits: Splits
@@ -160,15 +139,8 @@ class Work:
     def do(self, cell: GridCell, *, progress: Progress) -> float | None:
         """Train and evaluate a run, reusing finished parts.
 
-        Args:
-            cell: Column and seed.
-            progress: Receives its steps and of its evaluation.
-
         Returns:
             Median seconds of a step; None if training was already finished.
-
-        Raises:
-            TemperError: If model or method does not fit, or a loss is not finite.
         """
         run, settings = self.folder.run(cell), self.folder.config.runs[cell]
         train(settings, run.path, splits=self.splits, progress=progress)
@@ -186,15 +158,7 @@ class Work:
         return evaluation_key(key, self.sets, config.evaluate, max_length=max_length)
 
     def evaluate(self, cell: GridCell, *, progress: Progress) -> float | None:
-        """Evaluate a trained run, unless that is done.
-
-        Args:
-            cell: Column and seed.
-            progress: Receives its evaluation.
-
-        Returns:
-            Median seconds of a training step; None if unknown.
-        """
+        """Evaluate a trained run, unless that is done; return the median seconds of a step."""
         folder, settings = self.folder.run(cell), self.folder.config.runs[cell]
         run, record, evaluate = folder.path, folder.record() or {}, self.folder.config.evaluate
         out, run_key, max_length = run / "evaluation", str(record["key"]), settings.data.max_length
@@ -233,15 +197,6 @@ class Work:
 
 
 def evaluation_sets(config: StudyConfig, splits: Splits) -> EvaluationSets:
-    """Load the sets that the runs of a plan are evaluated on.
-
-    Args:
-        config: The plan.
-        splits: Its rows.
-
-    Raises:
-        TemperError: If a set is wrong.
-    """
     trained = set(splits.train.rows)
     return load_sets(
         config.sets,

@@ -40,7 +40,6 @@ SAVED = 1.5 * GRACE
 
 
 def check_workers(workers: int) -> None:
-    """Raise a SettingError unless there is at least one worker."""
     if workers < 1:
         raise SettingError(f"--workers is the number of processes, at least 1, got {workers}.")
 
@@ -48,21 +47,13 @@ def check_workers(workers: int) -> None:
 def side_by_side(
     work: Work, *, workers: int, progress: Progress
 ) -> Iterator[tuple[GridCell, float | None]]:
-    """Do all runs of a study in several processes.
+    """Do all runs of a study in several processes (at least 2, at most one for each run).
 
     Threads and GPUs are divided between the workers. Warnings of other libraries are not shown. A
     script must call this under ``if __name__ == "__main__"``, because each worker imports it.
 
-    Args:
-        work: The study.
-        workers: Number of processes, at least 2; no more than there are runs are started.
-        progress: Receives active runs, the sum of their steps, and notices.
-
     Yields:
         Finished runs with the median seconds of a step, in order of completion.
-
-    Raises:
-        TemperError: The first error of a run.
     """
     order = work.folder.config.order()
     workers = min(workers, len(order))
@@ -113,16 +104,14 @@ def side_by_side(
 
 
 def _end_within(seconds: float, children: Iterable[BaseProcess]) -> list[BaseProcess]:
-    """Wait some seconds, then kill and return the remaining processes.
-
-    A killed process keeps its locks on the pool's queues, so an idle one may block the others.
-    """
+    """Wait some seconds, then kill and return the remaining processes."""
     until = monotonic() + seconds
     late = [
         child
         for child in children
         if not connection.wait([child.sentinel], max(0.0, until - monotonic()))
     ]
+    # A killed process keeps its locks on the pool's queues, so an idle one may block the others.
     for child in late:
         child.kill()
     return late
@@ -146,17 +135,11 @@ def _loss_in_words(children: Mapping[int, BaseProcess], running: Mapping[int, Gr
 
 
 def run_in_words(cell: GridCell) -> str:
-    """Return the display name of a run."""
     return f"{cell[0]}, seed {cell[1]}"
 
 
 class SharedProgress:
-    """Combines the progress of several runs.
-
-    Args:
-        progress: The listener.
-        total: Runs of the study.
-    """
+    """Combines the progress of several runs."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.running: dict[int, GridCell] = {}
@@ -166,7 +149,6 @@ class SharedProgress:
         self._steps: dict[GridCell, tuple[int, int]] = {}
 
     def hear(self, messages: Any) -> None:
-        """Forward new messages of the workers."""
         while True:
             try:
                 message = messages.get_nowait()
@@ -194,13 +176,7 @@ class SharedProgress:
 
 
 class WorkerProgress(Progress):
-    """Sends the progress of a run to the study's process; stops the run on request.
-
-    Args:
-        cell: The run.
-        messages: The queue.
-        stop: Set when the study is stopped.
-    """
+    """Sends the progress of a run to the study's process; stops the run on request."""
 
     def __init__(self, cell: GridCell, messages: Any, stop: Any) -> None:
         self._cell, self._messages, self._stop = cell, messages, stop
@@ -208,7 +184,6 @@ class WorkerProgress(Progress):
         self._is_told = False
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """Report a step, rate-limited."""
         self._check()
         # A step of a small network takes milliseconds, so limit the rate of messages.
         if monotonic() - self._last_message >= WAIT or done == total:
@@ -216,7 +191,6 @@ class WorkerProgress(Progress):
             self._messages.put((self._cell, "steps", (done, total)))
 
     def evaluation(self, done: int, total: int, what: str) -> None:
-        """Report a part of an evaluation."""
         self._check()
         self._messages.put((self._cell, "evaluation", (done, total, what)))
 
@@ -252,15 +226,7 @@ _worker: _Worker
 
 
 def load_work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
-    """Load the data of a study in a worker process.
-
-    Args:
-        folder: The study's folder, with its plan.
-        imports: User modules imported by the study's process.
-
-    Raises:
-        TemperError: If something cannot be imported or read.
-    """
+    """Load the data of a study in a worker process, with the user's modules of ``imports``."""
     plugins.load_all(imports)
     return folder.load()
 

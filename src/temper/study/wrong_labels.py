@@ -57,11 +57,7 @@ class OutOfFold:
 
 
 def label_losses(probabilities: FloatArray, labels: IntegerArray) -> FloatArray:
-    """Return the loss ``-log p[label]`` of each row, [n]; finite even for probability 0.
-
-    Args:
-        probabilities: Out-of-fold probabilities, [n, C].
-        labels: Class indices, [n].
+    """Return ``-log p[label]`` of each row, [n], for probabilities [n, C]; finite even for p = 0.
 
     Example:
         >>> label_losses(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 1])).round(1).tolist()
@@ -72,11 +68,7 @@ def label_losses(probabilities: FloatArray, labels: IntegerArray) -> FloatArray:
 
 
 def rank_labels(rows: Examples, probabilities: FloatArray) -> pandas.DataFrame:
-    """Return rows by the loss of their label, the highest first.
-
-    Args:
-        rows: The rows.
-        probabilities: Out-of-fold probabilities, [n, C].
+    """Return rows by the loss of their label, the highest first, for probabilities [n, C].
 
     Returns:
         ``row`` (its number in the file), ``text``, ``text_pair`` of pairs, ``label``, ``suggested``
@@ -104,18 +96,10 @@ def out_of_fold(
     folds: int = 5,
     progress: Progress | None = None,
 ) -> OutOfFold:
-    """Predict each row by models that were trained on the other folds only.
+    """Predict each row by models that were trained on the other folds (>= 2) only.
 
-    Args:
-        config: Training settings of each model; its seed is also used for the folds.
-        rows: Rows with class labels; equal texts are in one fold.
-        embedder: Encoder of the frozen embeddings; None uses the model.
-        folds: Folds, >= 2.
-        progress: Receives the steps and notices.
-
-    Raises:
-        DataError: If the rows have no classes or are too few.
-        TemperError: If model or method do not fit, or a loss is not finite.
+    Equal texts are in one fold. The seed of the settings is also that of the folds. ``embedder`` is
+    the encoder of the frozen embeddings; None uses the model.
     """
     progress = progress or Progress()
     if rows.kind != "classification" or rows.labels is None:
@@ -158,14 +142,8 @@ def out_of_fold(
 def held_out_probabilities(
     config: RunConfig, train: Examples, held: Examples, progress: Progress
 ) -> FloatArray:
-    """Train on some rows; return the probabilities of the others after each epoch, [E, n, C].
-
-    Args:
-        config: Training settings; nothing is written.
-        train: The rows to train on.
-        held: The rows to predict.
-        progress: Receives the steps and notices.
-    """
+    """Train on some rows; return the probabilities of the others after each epoch, [E, n, C]."""
+    # Nothing is written: no run's folder, and the trainer's own is temporary.
     prepared = prepare(config, Splits(train, held))
     progress.notice_all(prepared.notices)
     predictor = ClassifierPredictor(

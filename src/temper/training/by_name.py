@@ -18,21 +18,11 @@ from temper.training.prepared import label_names, make_network
 def from_name(
     model: str, settings: Mapping[str, Any], *, seed: int
 ) -> tuple[Any, float, dict[str, Any]]:
-    """Load a model and encode its rows.
+    """Load a model and encode the rows of the settings of a ``Trainer``.
 
-    Args:
-        model: Hub id, folder or short name.
-        settings: Arguments of ``Trainer``. ``train_dataset`` and ``eval_dataset`` have a text and
-            a label column, as in `temper.train`.
-        seed: Seed of the head.
-
-    Returns:
-        The model, its usual learning rate, and the settings with encoded rows, their collator and
-        the tokenizer.
-
-    Raises:
-        SettingError: ``train_dataset`` is missing, or a tokenizer or collator is given.
-        TemperError: The data or the model cannot be loaded.
+    ``train_dataset`` and ``eval_dataset`` have a text and a label column, as in `temper.train`. The
+    result is the model, its usual learning rate, and the settings with encoded rows, their collator
+    and the tokenizer.
     """
     given = [key for key in ("processing_class", "data_collator") if settings.get(key) is not None]
     if given or settings.get("train_dataset") is None:

@@ -31,16 +31,10 @@ UNWRITABLE = (
 
 
 def write_state(state: Any, folder: Path | str, *, name: str) -> None:
-    """Write ``NAME.json`` and, if there are tensors, ``NAME.safetensors``.
+    """Write ``NAME.json`` and, if there are tensors, ``NAME.safetensors`` into an existing folder.
 
-    Args:
-        state: Nested dicts, lists and tuples of tensors, NumPy arrays, numbers, strings, booleans
-            and None. Integer keys and tuples survive.
-        folder: Where; must exist.
-        name: File stem.
-
-    Raises:
-        CheckpointError: If something else is inside.
+    A state is nested dicts, lists and tuples of tensors, NumPy arrays, numbers, strings, booleans
+    and None. Integer keys and tuples survive. Anything else in it raises a `CheckpointError`.
     """
     tensors: dict[str, torch.Tensor] = {}
     try:
@@ -53,11 +47,7 @@ def write_state(state: Any, folder: Path | str, *, name: str) -> None:
 
 
 def read_state(folder: Path | str, *, name: str) -> Any:
-    """Read a file of ``write_state``, with tensors on the CPU.
-
-    Raises:
-        CheckpointError: If a file is missing or damaged.
-    """
+    """Read a file of ``write_state``, with tensors on the CPU."""
     path = Path(folder, f"{name}.json")
     stored = path.with_suffix(".safetensors")
     skeleton = _read_json(path)
@@ -131,11 +121,7 @@ def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def newest_checkpoint(folder: Path | str) -> Path:
-    """Return the newest ``checkpoint-N`` of a folder.
-
-    Raises:
-        CheckpointError: If there is none.
-    """
+    """Return the newest ``checkpoint-N`` of a folder; a `CheckpointError` if there is none."""
     newest = newest_checkpoint_in(Path(folder))
     if newest is None:
         raise CheckpointError(
@@ -148,12 +134,7 @@ def newest_checkpoint(folder: Path | str) -> Path:
 def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
     """Check that a checkpoint is complete before any of it is loaded.
 
-    Args:
-        folder: The checkpoint.
-        states: Stems of the files that ``write_state`` wrote.
-
-    Raises:
-        CheckpointError: If a file is missing or damaged; it names the file.
+    ``states`` are the names of the files that ``write_state`` wrote.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -164,25 +145,14 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
 
 
 def rank_in(folder: Path | str, rank: int) -> int:
-    """Return the rank whose state in a checkpoint a process continues with.
-
-    It is its own. Where fewer processes wrote the checkpoint than go on, several take up one state:
-    what they draw is keyed by their own number.
-
-    Args:
-        folder: The checkpoint.
-        rank: The process.
-    """
+    """Return the rank whose state in a checkpoint a process continues with: its own if stored."""
+    # With more processes than wrote it, several use one state; their draws are keyed by their rank.
     wrote = sum(1 for _ in Path(folder).glob("rng_state_*.json"))
     return rank % max(1, wrote)
 
 
 def check_sums(folder: Path) -> None:
-    """Raise if the files of a folder are not those that `put_in_place` wrote.
-
-    Raises:
-        CheckpointError: A file is missing or damaged; names the files.
-    """
+    """Raise a `CheckpointError` if files of a folder are not as `put_in_place` wrote them."""
     written = _read_json(folder / CHECKSUMS)
     with _whole(folder / CHECKSUMS):
         faults = disagreements(folder, written["sha256"])
@@ -191,11 +161,7 @@ def check_sums(folder: Path) -> None:
 
 
 def load_part(part: Any, folder: Path | str, *, name: str) -> None:
-    """Load a file of ``write_state`` into an optimizer, a scheduler or a stepper.
-
-    Raises:
-        CheckpointError: If the file is damaged, or was written for another one.
-    """
+    """Load a file of ``write_state`` into an optimizer, a scheduler or a stepper."""
     saved = read_state(folder, name=name)
     try:
         part.load_state_dict(saved)
@@ -223,8 +189,8 @@ def put_in_place(partial: Path, final: Path) -> None:
 def make_newest(checkpoint: Path) -> None:
     """Let a checkpoint be the newest of its folder by its time, too.
 
-    Transformers removes the oldest by their times, and a clock that was set back would have it
-    remove the one that was just written.
+    Transformers removes the oldest by their times. If the clock was set back, that would be the one
+    that was just written.
     """
     others = checkpoint.parent.glob("checkpoint-*")
     times = [other.stat().st_mtime_ns for other in others if other != checkpoint]
@@ -234,7 +200,6 @@ def make_newest(checkpoint: Path) -> None:
 
 
 def generator_states() -> dict[str, Any]:
-    """Return the states of the global generators of this process."""
     states = {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
@@ -246,7 +211,6 @@ def generator_states() -> dict[str, Any]:
 
 
 def set_generator_states(states: dict[str, Any]) -> None:
-    """Restore the global random generators from the result of ``generator_states``."""
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
     torch.random.set_rng_state(states["cpu"])
@@ -258,11 +222,7 @@ def set_generator_states(states: dict[str, Any]) -> None:
 def of_same_sizes(checkpoint: str | None) -> Iterator[None]:
     """Turn the error that torch raises for weights of other sizes into a `CheckpointError`.
 
-    Args:
-        checkpoint: Folder that the weights are loaded from inside; None if there is none.
-
-    Raises:
-        CheckpointError: A weight has another size in the model.
+    ``checkpoint`` is the folder that the weights are loaded from inside; None if there is none.
     """
     try:
         yield

@@ -39,11 +39,7 @@ from temper.types import Batch, Step
 
 
 def check_one_process() -> None:
-    """Raise if several processes were started for work that only one can do.
-
-    Raises:
-        SettingError: If they were.
-    """
+    """Raise a `SettingError` if several processes were started for work that only one can do."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SettingError(
             f"This is work for one process, but WORLD_SIZE is {os.environ['WORLD_SIZE']}. Several "
@@ -52,10 +48,7 @@ def check_one_process() -> None:
 
 
 def check_processes(trainer: Any) -> None:
-    """Raise if a trainer cannot run on these processes.
-
-    Args:
-        trainer: The `RobustTrainer`.
+    """Raise if a `RobustTrainer` cannot run on these processes.
 
     Raises:
         SettingError: If several GPUs are visible to one, the model is spread over devices,
@@ -77,15 +70,8 @@ def check_processes(trainer: Any) -> None:
 
 
 def check_device_map(model: Any) -> None:
-    """Raise if a model is on several devices.
-
-    Args:
-        model: As a trainer or a `Stepper` is given it.
-
-    Raises:
-        SettingError: If its ``hf_device_map`` names more than one, as ``device_map="auto"`` makes
-            it where one device is too small.
-    """
+    """Raise a `SettingError` if a model is on several devices."""
+    # `device_map="auto"` spreads a model if one device is too small.
     spread = getattr(unwrap(model), "hf_device_map", None) or {}
     # A number is that of a GPU; weights on the disk have no device.
     indices = {
@@ -100,11 +86,7 @@ def check_device_map(model: Any) -> None:
 
 
 def frozen_head(model: nn.Module) -> str:
-    """Return a warning if the head of a PEFT model is frozen; empty otherwise.
-
-    Args:
-        model: As a trainer or a `Stepper` is given it.
-    """
+    """Return a warning if the head of a PEFT model is frozen; empty otherwise."""
     inner = unwrap(model)
     head = find_head(inner, []) if is_adapted(inner) else frozenset()
     if not head or any(p.requires_grad for name, p in inner.named_parameters() if name in head):
@@ -117,15 +99,7 @@ def frozen_head(model: nn.Module) -> str:
 
 
 def check_memory(error: BaseException, *, rows: int) -> None:
-    """Raise a `MemoryLimitError` if an error says that memory ran out.
-
-    Args:
-        error: The exception of a micro-batch.
-        rows: Rows of the micro-batch.
-
-    Raises:
-        MemoryLimitError: With the settings that need less memory.
-    """
+    """Raise a `MemoryLimitError` if an error of a micro-batch means that memory ran out."""
     if is_exhausted(error):
         smaller = "reduce --batch-size (and raise train.accumulation to keep the rows of a step), "
         raise MemoryLimitError(
@@ -137,15 +111,7 @@ def check_memory(error: BaseException, *, rows: int) -> None:
 
 @contextmanager
 def exchanging(rank: int, processes: int) -> Iterator[None]:
-    """Turn all exceptions that a lost process of a training causes into one error.
-
-    Args:
-        rank: Number of this process.
-        processes: How many there are.
-
-    Raises:
-        ProcessLostError: An exchange with the other processes failed.
-    """
+    """Turn all exceptions that a lost process of a training causes into a `ProcessLostError`."""
     try:
         yield
     except RuntimeError as error:
@@ -161,10 +127,7 @@ def exchanging(rank: int, processes: int) -> Iterator[None]:
 
 
 def check_rows(trainer: Any) -> None:
-    """Raise before any step if a trainer does not support the rows.
-
-    Args:
-        trainer: The `RobustTrainer`.
+    """Raise before any step if a `RobustTrainer` does not support its rows.
 
     Raises:
         SettingError: If there are none, they are streams and must not be; unlabeled ones are
@@ -239,14 +202,9 @@ def _check_labels(model: Any, rows: Any) -> None:
 
 
 def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
-    """Raise if rows have no tokens, or more tokens than the model has positions for.
+    """Raise a `DataError` if rows have no tokens, or more tokens than the model has positions for.
 
-    Args:
-        lengths: Tokens of each row, if known before training.
-        model: The network.
-
-    Raises:
-        DataError: If there is such a row.
+    ``lengths`` is None if they are unknown before training.
     """
     # Rows of Temper's own are tokenized pool by pool; their batches are checked instead.
     if not isinstance(lengths, list) or not lengths:
@@ -257,15 +215,7 @@ def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
 
 
 def check_batch(batch: Batch, *, longest: int | None) -> None:
-    """Raise if a batch has no tokens, or more tokens than the model has positions for.
-
-    Args:
-        batch: The micro-batch.
-        longest: What `temper.models.kinds.position_limit` returns for the model.
-
-    Raises:
-        DataError: If it is one.
-    """
+    """Raise a `DataError` if a batch has no tokens, or more than the model's `position_limit`."""
     ids = batch.inputs.get("input_ids")
     if not isinstance(ids, Tensor) or ids.ndim < 2:
         return
@@ -311,16 +261,7 @@ def _check_tasks(trainer: Any, rows: TaskRows) -> None:
 
 
 def check_head(method: Method, kinds: Mapping[str, str]) -> None:
-    """Raise if a method cannot train on the labels.
-
-    Args:
-        method: The method.
-        kinds: Kind of the training labels, by what errors call them (a task, a method).
-
-    Raises:
-        SettingError: If the method does not support one of them; the same error as that of the
-            loss on the first batch.
-    """
+    """Raise if a method cannot train on the labels, whose kinds are given by a name for errors."""
     faults = Faults()
     for name, kind in kinds.items():
         try:
@@ -331,14 +272,7 @@ def check_head(method: Method, kinds: Mapping[str, str]) -> None:
 
 
 def check_in_windows(method: Method) -> None:
-    """Raise if a method cannot train on texts in windows.
-
-    Args:
-        method: The method.
-
-    Raises:
-        SettingError: If it needs texts that the encoder reads as one sequence.
-    """
+    """Raise a `SettingError` if a method cannot train on texts in windows."""
     try:
         # The encoder reads the choices of a question as several sequences, too.
         method.check_head(Choices)
@@ -351,16 +285,7 @@ def check_in_windows(method: Method) -> None:
 
 
 def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
-    """Raise if a loss function is combined with settings that change the loss it replaces.
-
-    Args:
-        method: The method.
-        task_loss: The function; None for the task's own loss.
-        class_weights: Factors on the loss of each class; None for none.
-
-    Raises:
-        SettingError: If class weights or label smoothing would be ignored.
-    """
+    """Raise a `SettingError` if a loss function would ignore class weights or label smoothing."""
     smoothed = "label smoothing" in method.plan(Step()).conflicts
     both = {"class_weights": class_weights is not None, "label smoothing": smoothed}
     ignored = [name for name, given in both.items() if given]
@@ -372,16 +297,7 @@ def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
 
 
 def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
-    """Raise if the short last step is dropped and there is no other step.
-
-    Args:
-        drop_last: Whether it is dropped.
-        rows: Training rows.
-        step: Rows of an optimizer step over all micro-batches and processes.
-
-    Raises:
-        SettingError: If nothing would be left to train on.
-    """
+    """Raise a `SettingError` if the short last step is dropped and there is no other step."""
     if drop_last and rows < step:
         raise SettingError(
             f"`dataloader_drop_last` leaves out the short last step, and {rows} rows do not fill "
@@ -390,15 +306,7 @@ def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
 
 
 def check_resumable(dataset: Any, *, epoch: float) -> None:
-    """Raise if a training would resume within a later pass over a stream.
-
-    Args:
-        dataset: The training rows.
-        epoch: Number of passes at the checkpoint.
-
-    Raises:
-        SettingError: If the dataset is a stream and a pass is over.
-    """
+    """Raise a `SettingError` if a training would resume within a later pass over a stream."""
     if epoch >= 1 and not countable(dataset):
         raise SettingError(
             f"Training on a stream ({type(dataset).__name__}) can be resumed only within its first "
@@ -408,15 +316,7 @@ def check_resumable(dataset: Any, *, epoch: float) -> None:
 
 
 def check_gradient_norm(norm: float | Tensor, step: Step) -> None:
-    """Stop at a gradient that is not finite, before it reaches weights and checkpoints.
-
-    Args:
-        norm: Of the whole gradient.
-        step: The current step.
-
-    Raises:
-        NonFiniteError: If it is NaN or infinite; its term is ``gradient`` and it knows no rows.
-    """
+    """Stop at a gradient that is not finite, before it reaches weights and checkpoints."""
     if not math.isfinite(norm):
         raise NonFiniteError(
             f"The gradient's norm is {float(norm)} at step {step.number}, though every loss is "
@@ -429,15 +329,7 @@ def check_gradient_norm(norm: float | Tensor, step: Step) -> None:
 
 
 def check_disk(folder: Path, model: nn.Module) -> None:
-    """Raise if there is not enough disk space for the last checkpoint and the model of a run.
-
-    Args:
-        folder: The run's folder.
-        model: The network; of an adapted one the adapter is saved.
-
-    Raises:
-        WriteError: There is less free space than they need at least.
-    """
+    """Raise a `WriteError` if there is no room for the last checkpoint and the model of a run."""
     sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in model.parameters()]
     trained = sum(size for size, is_trained in sizes if is_trained)
     saved = trained if is_adapted(model) else sum(size for size, _ in sizes)

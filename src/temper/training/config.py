@@ -64,10 +64,10 @@ class RunConfig(BaseModel):
     Args:
         model: A Hub id, a folder, or a short name of ``temper list models``.
         data: Where the text comes from.
-        method: The method's ``name`` (``uegr`` where none is given) and its settings, or those of
+        method: The method's ``name`` (``uegr`` if none is given) and its settings, or those of
             each method of a composition; the rest is filled with the methods' defaults.
         train: The training loop.
-        architecture: The network, where it is trained from scratch; else None.
+        architecture: The network, if it is trained from scratch; else None.
         seed: Seed of every random draw, in [0, 2^32).
     """
 
@@ -83,12 +83,6 @@ class RunConfig(BaseModel):
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
         """Check nested settings and fill in defaults.
-
-        Args:
-            tree: ``{"model": ..., "seed": ..., "data": {...}, "method": {...}, "train": {...}}``.
-
-        Returns:
-            The checked run.
 
         Raises:
             SettingError: If anything is wrong, with all faults at once.
@@ -149,7 +143,6 @@ class RunConfig(BaseModel):
 
     @property
     def method_name(self) -> str:
-        """Name of the method."""
         return str(self.method["name"])
 
     def method_config(self) -> Any:
@@ -175,20 +168,12 @@ class RunConfig(BaseModel):
         unlabeled_hash: str | None = None,
         teachers: Sequence[str] = (),
     ) -> str:
-        """Return the fingerprint: a hash of everything that the result depends on.
+        """Return the fingerprint: a hash of everything that the result depends on, 12 digits.
 
         Paths and the device are left out. The rows' hashes replace the data's source, so a run is
-        recognized after its data or its folder was moved.
-
-        Args:
-            model: Identifier of the initial weights: a Hub id, or a hash of a folder's content.
-            train_hash: Hash of the training rows and labels.
-            dev_hash: Hash of the evaluated rows and labels.
-            unlabeled_hash: Hash of the unlabeled rows, where the method trains on such.
-            teachers: What identifies the models that the method learns from.
-
-        Returns:
-            12 hexadecimal digits.
+        recognized after its data or its folder was moved. ``model`` and ``teachers`` identify
+        weights: by a Hub id, or by a hash of a folder's content. Unlabeled rows count if the method
+        trains on them.
         """
         unlabeled = [] if unlabeled_hash is None else [unlabeled_hash]
         decides = {
@@ -212,10 +197,7 @@ class RunConfig(BaseModel):
 def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
     """Return the key of a run on its loaded data; see `RunConfig.key`.
 
-    Args:
-        config: The settings.
-        splits: The data.
-        identity: What `model_identity` gives, where the caller has asked for it already.
+    ``identity`` is the `model_identity`, if the caller has it.
     """
     # A comparison loads the rows for all its columns, of which some have no use for these.
     unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
@@ -230,21 +212,13 @@ def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -
 
 
 def teachers_of(method: methods.Method) -> tuple[str, ...]:
-    """Return the folders of the models that a method learns from.
-
-    Args:
-        method: The method.
-    """
+    """Return the folders of the models that a method learns from."""
     members = method.composed()
     return tuple(folder for m in members if isinstance(m, Distil) for folder in m.folders)
 
 
 def weights_size(name: str) -> int | None:
-    """Return the bytes of a model's weights; None if they are in no folder of this machine.
-
-    Args:
-        name: Hub id, folder, or short name of a model that is not trained from scratch.
-    """
+    """Return the bytes of a model's weights; None if they are in no folder of this machine."""
     folder = Path(resolve(name)).expanduser()
     sizes = [file.stat().st_size for file in folder.glob("*.safetensors")]
     return sum(sizes) or None
@@ -252,9 +226,6 @@ def weights_size(name: str) -> int | None:
 
 def without_unread(tree: Mapping[str, Any]) -> Tree:
     """Return nested settings without unlabeled text that their method does not train on.
-
-    Args:
-        tree: As `RunConfig.of` takes it; settings that are wrong are left for it to refuse.
 
     Example:
         >>> data = {"source": "demo", "unlabeled": "pool.csv"}
@@ -266,6 +237,7 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
         return dict(tree)
     try:
         wanted = wants_unlabeled(_built(checked_method(tree.get("method", {}))))
+    # RunConfig.of raises on wrong settings.
     except (SettingError, CompositionError):
         return dict(tree)
     if wanted:
@@ -274,15 +246,7 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
 
 
 def checked_method(table: Any) -> Tree:
-    """Check the table ``method`` and fill in defaults.
-
-    Args:
-        table: The ``name`` of a method and its settings.
-
-    Raises:
-        SettingError: If anything is wrong; it lists every fault.
-        CompositionError: If the methods do not compose.
-    """
+    """Check the table ``method``, its ``name`` and settings, and fill in defaults."""
     if not isinstance(table, Mapping):
         raise SettingError(
             f"`method` must be a table with a `name`, got {table!r}. Write `method.name=NAME`."
@@ -313,9 +277,6 @@ def _without_name(table: Mapping[str, Any]) -> Tree:
 def is_scratch(model: object) -> bool:
     """Return whether a model's name is that of a network that is trained from scratch.
 
-    Args:
-        model: A name as `RunConfig` takes it, not checked yet.
-
     Example:
         >>> is_scratch("text_cnn"), is_scratch("minilm")
         (True, False)
@@ -324,17 +285,12 @@ def is_scratch(model: object) -> bool:
 
 
 def completed(tree: Mapping[str, Any]) -> Tree:
-    """Return nested settings with the defaults of their model.
+    """Return nested settings with the defaults of their model; wrong ones stay for `RunConfig.of`.
 
-    Args:
-        tree: As `RunConfig.of` takes it; what is wrong is left for it to refuse.
-
-    Returns:
-        Of a pre-trained model, the settings with the learning rate of its short name. Of a network
-        that is trained from scratch, the training loop's have the network's defaults,
-        methods have theirs (selective updates cover all parameters, UEGR drops more), and
-        ``architecture.dropout`` is 0 under ``plain`` and 0.5 under other methods (UEGR, Table IV),
-        each unless set otherwise.
+    A pre-trained model gets the learning rate of its short name. For a network from scratch, the
+    training loop has the network's defaults, methods have theirs (selective updates cover all
+    parameters, UEGR drops more), and ``architecture.dropout`` is 0 under ``plain`` and 0.5 under
+    other methods (UEGR, Table IV), each unless set otherwise.
     """
     model, train = tree.get("model"), tree.get("train", {})
     result = dict(tree)
@@ -362,14 +318,7 @@ def _own_training(model: object) -> Mapping[str, Any]:
 
 
 def settings_class(model: object) -> type[ArchitectureSettings]:
-    """Return the class of a network's settings.
-
-    Args:
-        model: The network's name.
-
-    Raises:
-        SettingError: If the model is not trained from scratch, so that it has no such settings.
-    """
+    """Return the class of a network's settings."""
     if not is_scratch(model):
         raise SettingError(
             f"`architecture` describes a network that is trained from scratch "
@@ -379,15 +328,7 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
 
 
 def check_method(model: str, config: Method) -> None:
-    """Raise if a method needs pre-trained weights and there are none.
-
-    Args:
-        model: The network's name.
-        config: The method's settings.
-
-    Raises:
-        SettingError: If it, or one of a composition, does.
-    """
+    """Raise a `SettingError` if a method needs pre-trained weights and there are none."""
     of_composed = config.parts if isinstance(config, Composed) else ()
     parts = [(part.name, part.config) for part in of_composed] or [
         (methods.name_of(config), config)
@@ -401,14 +342,7 @@ def check_method(model: str, config: Method) -> None:
 
 
 def identity(architecture: Mapping[str, Any]) -> Tree:
-    """Return the settings of a network for a fingerprint, with the content of its word vectors.
-
-    Args:
-        architecture: The checked table.
-
-    Raises:
-        DataError: The file of word vectors cannot be read.
-    """
+    """Return the settings of a network for a fingerprint, with the content of its word vectors."""
     vectors = architecture.get("vectors")
     if vectors is None:
         return dict(architecture)
@@ -446,15 +380,7 @@ def wants_unlabeled(method: Method) -> bool:
 
 
 def check_unlabeled(method: Method, *, given: bool) -> None:
-    """Raise if a method lacks the unlabeled rows that it needs, or if none reads given ones.
-
-    Args:
-        method: The method.
-        given: Whether there are unlabeled rows.
-
-    Raises:
-        SettingError: If they are wanted and not given, or given and not wanted.
-    """
+    """Raise if a method lacks the unlabeled rows that it needs, or if none reads given ones."""
     wanted = wants_unlabeled(method)
     if wanted and not given:
         raise SettingError(
@@ -472,12 +398,7 @@ def check_unlabeled(method: Method, *, given: bool) -> None:
 def check_kept(method: Method, best: str) -> None:
     """Raise if the best epoch is to be kept but the method replaces the final weights.
 
-    Args:
-        method: The method.
-        best: The setting that chooses an epoch, as errors name it; empty if none does.
-
-    Raises:
-        SettingError: If the choice would have no effect.
+    ``best`` is the setting that chooses an epoch, for errors; empty if none does.
     """
     averages = [rule for rule in rules_of(method.rule) if isinstance(rule, WeightAverageRule)]
     if best and any(isinstance(rule, OnTrainEnd) for rule in averages):
@@ -489,14 +410,7 @@ def check_kept(method: Method, best: str) -> None:
 
 
 def check_sharded(method: Method) -> None:
-    """Raise if a method's update rule needs whole weights and the model is sharded.
-
-    Args:
-        method: The method.
-
-    Raises:
-        SettingError: If it is one.
-    """
+    """Raise if a method's update rule needs whole weights and the model is sharded."""
     whole = [rule.name for rule in rules_of(method.rule) if not rule.supports_fsdp]
     if whole:
         raise SettingError(

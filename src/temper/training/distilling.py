@@ -40,24 +40,12 @@ def teacher_logits(
     max_length: int = 128,
     device: str = "auto",
 ) -> Tensor:
-    """Ask an ensemble: the logarithm of the mean of the models' probabilities.
+    """Ask an ensemble for the logarithm of the mean of the models' probabilities, [n, C].
 
     The models are loaded one after the other and answer in evaluation mode. Their classes are
     matched by name. Each folder keeps the answers by the rows' hashes, so no model is asked for a
-    row twice.
-
-    Args:
-        folders: Runs, or any checkpoints of sequence classifiers, at least one.
-        examples: n texts; labels are not looked at.
-        labels: Names of the student's classes in its order; None is a regression.
-        max_length: Tokens a text is cut to.
-        device: Where the models run.
-
-    Returns:
-        [n, C] in fp32 on the CPU; [n, 1], the mean of the values, for a regression.
-
-    Raises:
-        ModelError: If a model cannot be loaded or has other classes than the student.
+    row twice. For a regression (no ``labels``) the result is the mean of the values, [n, 1]. It is
+    in fp32 on the CPU.
     """
     total: FloatArray | float = 0.0
     for folder in folders:
@@ -77,17 +65,10 @@ def ask_teachers(
     *,
     labels: Sequence[str] | None,
 ) -> str:
-    """Give each encoded row what the teachers answer to its text.
+    """Add the teachers' answers to encoded rows as ``teacher_logits``; return a note about it.
 
-    Args:
-        rows: The encoded rows, which get ``teacher_logits``.
-        examples: The same rows as texts.
-        folders: The teachers.
-        config: The settings of the run.
-        labels: Names of the student's classes; None is a regression.
-
-    Returns:
-        Notes about it.
+    ``examples`` are the same rows as texts; ``labels`` are the student's classes, None for a
+    regression.
     """
     answers = teacher_logits(
         folders,
@@ -104,13 +85,11 @@ def ask_teachers(
 def _answers(
     folder: str, examples: Examples, *, max_length: int, device: str
 ) -> tuple[list[str] | None, dict[str, list[float]]]:
-    """Return a model's class names (None for a regression), and its answers by row hash.
-
-    Only rows whose answers its folder does not keep are run.
-    """
+    """Return a model's class names (None for a regression), and its answers by row hash."""
     asked = {"identity": model_identity(folder), "max_length": max_length}
     file = Path(folder) / TEACHER_ANSWERS
     names, by_row = _kept(file, asked)
+    # Only rows whose answers the folder does not have are run.
     missing = [at for at, row in enumerate(examples.rows) if row not in by_row]
     if by_row and not missing:
         return names, by_row

@@ -40,11 +40,7 @@ LOADING = (
 
 
 class NumberedRows(Dataset[tuple[int, Any]]):
-    """A map-style dataset that adds the row number to each item.
-
-    Args:
-        rows: The user's dataset.
-    """
+    """A map-style dataset that adds the row number to each item."""
 
     def __init__(self, rows: Any) -> None:
         self.rows = rows
@@ -57,21 +53,13 @@ class NumberedRows(Dataset[tuple[int, Any]]):
 
 
 class RowKeeper:
-    """A collator around the user's own that passes on the row numbers.
-
-    Args:
-        collator: The user's collator; it gets the items of the user's dataset.
-    """
+    """A collator around the user's own that passes on the row numbers."""
 
     def __init__(self, collator: Callable[[list[Any]], Mapping[str, Any]]) -> None:
         self.collator = collator
 
     def __call__(self, items: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-        """Collate the items without their numbers, and add the numbers.
-
-        Raises:
-            DataError: An item has no token ids, or a label that is not a number.
-        """
+        """Collate the items without their numbers, and add the numbers."""
         numbers = torch.tensor([number for number, _ in items])
         try:
             batch = self.collator([item for _, item in items])
@@ -108,9 +96,7 @@ def countable(dataset: Any) -> bool:
 def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
     """Return the number of tokens of each row, None if it is unknown.
 
-    Args:
-        dataset: Of any kind; its ``lengths``, where it has them, spare a look at every row.
-        column: Name of a column that holds them, where a table has it.
+    A dataset's ``lengths``, or a ``column`` with them, spares a look at every row.
 
     Example:
         >>> token_counts([{"input_ids": [1, 2]}, {"input_ids": [1]}])
@@ -131,13 +117,7 @@ def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
 
 
 class TaskRows(ConcatDataset[Any]):
-    """The rows of several tasks, one task after the other.
-
-    Args:
-        parts: The rows of each task, by name, in the order of the model's tasks.
-
-    Raises:
-        SettingError: If there are no tasks, or one has no rows or is a stream.
+    """The rows of several tasks, one task after the other, in the order of the model's tasks.
 
     Example:
         >>> rows = TaskRows({"rte": ["a", "b"], "cola": ["c"]})
@@ -155,7 +135,6 @@ class TaskRows(ConcatDataset[Any]):
 
     @property
     def truncated(self) -> float:
-        """Fraction of the rows that were cut, in [0, 1]."""
         return float(sum(part.truncated * len(part) for part in self.parts.values())) / len(self)
 
     @property
@@ -164,7 +143,6 @@ class TaskRows(ConcatDataset[Any]):
         return float(sum(part.unknown * len(part) for part in self.parts.values())) / len(self)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch, from 0, to rows that differ by it."""
         for rows in self.parts.values():
             if hasattr(rows, "set_epoch"):
                 rows.set_epoch(epoch)
@@ -213,7 +191,6 @@ class JoinedBatches(Sampler[list[int]]):
 
     @contextmanager
     def first_alone(self) -> Iterator[None]:
-        """Leave out all datasets but the first inside this context."""
         parts, self.parts = self.parts, self.parts[:1]
         try:
             yield
@@ -221,11 +198,10 @@ class JoinedBatches(Sampler[list[int]]):
             self.parts = parts
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch, empty ones among them."""
+        # Empty batches count.
         return sum(-(-len(part) // self.accumulation) for part in self.parts) * self.accumulation
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the epoch's batches."""
         steps = [
             [[offset + row for row in batch] for batch in step]
             for offset, part in zip(self.offsets, self.parts, strict=False)
@@ -256,7 +232,7 @@ def _as_part(items: Any, *, collator: Any, part: int, tasks: bool) -> dict[str, 
 def join(
     loaders: Sequence[tuple[Any, Any]], *, seed: int | None = None, accumulation: int = 1
 ) -> tuple[Any, JoinedBatches]:
-    """Make one loader of those of several datasets, fractions of the processes included.
+    """Join the loaders of several datasets, the processes' parts included.
 
     Args:
         loaders: For each dataset the loader of its numbered rows, prepared by Accelerate, and the
@@ -301,12 +277,11 @@ def join(
 def split_evenly(loader: Any) -> None:
     """Split the short last batch of an epoch between processes, instead of filling it up.
 
-    Args:
-        loader: Prepared by Accelerate, before it is iterated; of one process, and of batches that
-            Accelerate does not split this way, it is unchanged.
+    The loader was prepared by Accelerate and not iterated yet.
     """
     shard: Any = getattr(loader, "batch_sampler", None)
     inner = getattr(shard, "batch_sampler", None)
+    # With one process, and for other batches of Accelerate, nothing changes.
     if type(inner) is not BatchSampler or getattr(shard, "num_processes", 1) == 1:
         return
     if shard.split_batches or shard.drop_last or not shard.even_batches:
@@ -319,16 +294,10 @@ def split_evenly(loader: Any) -> None:
 def training_loader(
     trainer: Any, rows: Any, numbered: Callable[[Any], tuple[Any, Any]]
 ) -> tuple[Any, Any]:
-    """Make the loader of a trainer's rows.
+    """Make the loader of a `RobustTrainer`'s rows.
 
-    Args:
-        trainer: The `RobustTrainer`.
-        rows: Its training rows.
-        numbered: Makes a loader of one dataset, prepared by Accelerate, and gives the sampler
-            behind it whose order follows the epoch, or None.
-
-    Returns:
-        The loader, and the sampler that must hear of every epoch, or None.
+    With it comes the sampler that needs every ``set_epoch``, or None. ``numbered`` does the same
+    for one dataset.
     """
     seed, parts = None, [rows, trainer.unlabeled_dataset]
     if isinstance(rows, TaskRows):

@@ -14,11 +14,7 @@ from temper.training.loading import countable
 
 
 class MethodCallback(TrainerCallback):
-    """Call the method's hooks around the loop's.
-
-    Args:
-        trainer: The `RobustTrainer`.
-    """
+    """Call the method's hooks around the loop's."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
@@ -39,7 +35,6 @@ class MethodCallback(TrainerCallback):
                 stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in full)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell sampler, rows that differ by epoch, and rule."""
         epoch = int((state.epoch or 0.0) + 1e-6)
         if self.trainer.sampler is not None:
             self.trainer.sampler.set_epoch(epoch)
@@ -50,29 +45,24 @@ class MethodCallback(TrainerCallback):
         self.trainer.running().begin_epoch(epoch)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let the rule transform the gradients."""
         self.trainer.running().before_optimizer(self.trainer.optimizer)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let the rule settle."""
         self.trainer.running().after_optimizer(
             skipped=self.trainer.accelerator.optimizer_step_was_skipped
         )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ask for a checkpoint where a signal wants the process to end."""
         if self.trainer.stop_signal:
             if args.save_strategy == SaveStrategy.NO:
                 raise stop_error(self.trainer.stop_signal)
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Stop once the checkpoint is written, on all ranks."""
         if self.trainer.stop_signal:
             # A rank that ends earlier would have the others killed while they write.
             self.trainer.accelerator.wait_for_everyone()
             raise stop_error(self.trainer.stop_signal)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let the rule act on the finished weights."""
         self.trainer.running().finish()

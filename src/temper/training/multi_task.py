@@ -61,26 +61,15 @@ OF_ONE_TASK = ("source", "task", "config")
 class MultiTaskConfig:
     """All settings of one training run on several tasks.
 
-    Args:
-        tasks: The settings of a run on each task by itself, by name, in the order of the model's
-            tasks. They differ in ``data`` alone.
+    ``tasks`` are those of a run on each task by itself, by name, in the order of the model's tasks.
+    They differ in ``data`` alone.
     """
 
     tasks: Mapping[str, RunConfig]
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
-        """Check nested settings and fill in defaults.
-
-        Args:
-            tree: As `RunConfig.of` takes it, with ``tasks``.
-
-        Returns:
-            The checked run.
-
-        Raises:
-            SettingError: If anything is wrong, with all faults at once.
-        """
+        """Check nested settings, those of `RunConfig.of` with ``tasks``, and fill in defaults."""
         indices = (*PLACES, "tasks")
         result = Faults(unknown("setting", name, indices) for name in tree if name not in indices)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})
@@ -122,12 +111,10 @@ class MultiTaskConfig:
 
     @property
     def model(self) -> str:
-        """Name of the model whose encoder is shared."""
         return self.first.model
 
     @property
     def seed(self) -> int:
-        """Seed of every random draw."""
         return self.first.seed
 
     def settings(self) -> Tree:
@@ -171,18 +158,8 @@ def train_tasks(
 ) -> Path:
     """Fine-tune one model on several tasks; the folder is as docs/formats.md says.
 
-    Finished and stopped runs are treated as `temper.training.run.train` treats them.
-
-    Args:
-        config: The checked settings.
-        out: The run's folder.
-        resume: Whether to resume a stopped run; if False, it starts over.
-        splits: The data of each task, if the caller has already loaded them.
-        progress: Receives steps and notices.
-
-    Returns:
-        The folder: the whole model, and of each task a plain checkpoint with its record in
-        ``tasks/NAME``.
+    Finished and stopped runs are treated as `temper.training.run.train` treats them. The folder has
+    the whole model, and in ``tasks/NAME`` a plain checkpoint of each task with its record.
 
     Raises:
         TemperError: If data, labels, model or method do not fit, the folder holds another run, or a
@@ -222,18 +199,7 @@ def train_tasks(
 
 
 def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prepared:
-    """Load and build everything that a run needs, so that errors come before any writing.
-
-    Args:
-        config: The checked settings.
-        splits: The data of each task.
-
-    Returns:
-        Model, tokenizer, method and the encoded rows of all tasks.
-
-    Raises:
-        TemperError: If something does not fit.
-    """
+    """Load and build everything that a run needs, so that errors come before any writing."""
     method = methods.build(config.first.method_config())
     kinds = {f"Task {name!r} (`tasks.{name}`)": splits[name].train.kind for name in config.tasks}
     check_head(method, kinds)
@@ -280,12 +246,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
 
 
 def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
-    """Return the key of a run: of the runs on its tasks, and their order.
-
-    Args:
-        config: The settings.
-        splits: The data of each task.
-    """
+    """Return the key of a run: of the runs on its tasks, and their order."""
     identity = model_identity(config.model)
     runs = [
         [name, run_key(run, splits[name], identity=identity)] for name, run in config.tasks.items()
@@ -296,9 +257,7 @@ def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
 def notices_of(splits: Mapping[str, Splits]) -> list[str]:
     """Return the notices about the data, each with its task's name.
 
-    Args:
-        splits: The data of each task; there is a notice if a task trains on rows that another task
-            evaluates.
+    There is one if a task trains on rows that another task evaluates.
     """
     messages = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
     for name, each in splits.items():

@@ -27,23 +27,14 @@ STEPS = 1000
 
 
 def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> float | None:
-    """Count the passes of a step on the method's own objective and rule.
+    """Count the passes of a step on the method's own objective and rule, the mean over its cycle.
 
     A step is run on a few rows, and its multiplications are set against those of a step of plain
     fine-tuning, which is worth 3F (F is a forward pass of the batch). Neither the model nor the
     global generator is left changed. Only products and convolutions are counted, not drawing a
-    mask, for example.
-
-    Args:
-        model: The network that will be trained.
-        method: The method.
-        batch: A few rows, as a collator gives them.
-
-    Returns:
-        Forward passes a step, the mean over a cycle of a method that does more every so many steps;
-        None if the method cannot be run on these rows, or the weights are quantized: PyTorch does
-        not count the products of bitsandbytes.
+    mask, for example. None if the method cannot be run on these rows, or the weights are quantized.
     """
+    # PyTorch does not count the products of bitsandbytes.
     if getattr(model, "is_quantized", False):
         return None
     try:
@@ -67,10 +58,7 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
 def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
     """Return the cost of a method relative to plain fine-tuning; empty if it costs the same.
 
-    Args:
-        name: The method's name.
-        method: The method.
-        passes: What `passes_of` counted.
+    ``passes`` is the result of `passes_of`.
     """
     masks, trainings = "mask" in method.rule.conflicts, trainings_of(method.rule)
     if abs(passes - PLAIN) < 0.05 and not masks and trainings == 1:

@@ -35,13 +35,8 @@ class Prepared:
     """A run before its first step.
 
     Args:
-        model: The classifier, its head freshly drawn from the seed.
-        tokenizer: Its tokenizer.
-        method: The method, built from its settings.
-        rows: The encoded training rows.
         class_weights: Weight of each class, None if all are equal.
         unlabeled: The encoded unlabeled rows, None if the method trains on none.
-        notices: Notes about the model.
         scored: The rows that are scored after each epoch.
         selection: The rows that choose the epoch whose weights are kept; None if none does.
     """
@@ -65,16 +60,7 @@ def prepare(
 ) -> Prepared:
     """Load and build everything that a run needs, so that errors come before any writing.
 
-    Args:
-        config: The checked settings.
-        splits: The data.
-        selection: Rows that choose the epoch whose weights are kept.
-
-    Returns:
-        Model, tokenizer, method and encoded rows.
-
-    Raises:
-        TemperError: If something does not fit.
+    The ``selection`` rows choose the epoch whose weights are kept.
     """
     method = methods.build(config.method_config())
     # The caller's own splits may lack what the settings name.
@@ -107,13 +93,6 @@ def prepare(
 
 
 def unknown_tokens(config: RunConfig, encoded: LazilyEncoded, tokenizer: Any) -> tuple[str, ...]:
-    """Report the fraction of unknown tokens in training rows.
-
-    Args:
-        config: The checked settings.
-        encoded: The encoded training rows.
-        tokenizer: The tokenizer that encoded them.
-    """
     return unknown_notices(
         encoded,
         tokenizer,
@@ -128,18 +107,8 @@ def make_network(
 ) -> tuple[Any, Any, tuple[str, ...]]:
     """Load a run's model, or build it from the training text if it is trained from scratch.
 
-    Args:
-        config: The checked settings.
-        rows: The training rows.
-        labels: Names of the classes; None is a regression.
-        new_head: Whether a new head is drawn even if the checkpoint's would fit.
-
-    Returns:
-        (model, tokenizer, notices), the head or the whole network drawn from the seed.
-
-    Raises:
-        ModelError: Nothing whole can be loaded, or its head does not fit.
-        DataError: The texts give no vocabulary, or the word vectors cannot be read.
+    A regression has no ``labels``. The result is (model, tokenizer, notices); a new head (requested
+    by ``new_head``, or if the checkpoint's does not fit) or network is drawn from the seed.
     """
     if rows.kind in HEADED:
         if config.architecture is not None:
@@ -186,11 +155,8 @@ def make_network(
 
 
 def _set_prior(model: Any, rows: Examples) -> None:
-    """Set the bias of a new head for several labels to the log-odds of each label in the rows.
-
-    Labels are rare. From a bias of 0, hundreds of steps go by before the logits are low enough to
-    learn anything else (Lin et al. 2017, arXiv 1708.02002, Section 4.1).
-    """
+    """Set the bias of a new head for several labels to the log-odds of each label in the rows."""
+    # From 0, rare labels take hundreds of steps (Lin et al. 2017, arXiv 1708.02002, section 4.1).
     if rows.kind == "multi_label" and rows.labels:
         # One pseudo-row with and one without each label keep the log-odds finite.
         counts = np.asarray(rows.labels, dtype=np.int8).sum(axis=0) + 1
@@ -198,13 +164,7 @@ def _set_prior(model: Any, rows: Examples) -> None:
 
 
 def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
-    """Return what a network from scratch or an adapter is made of; nothing of others.
-
-    Args:
-        config: The checked settings.
-        model: The network.
-        tokenizer: Its tokenizer.
-    """
+    """Return what a network from scratch or an adapter is made of; nothing of others."""
     counts, rate, adapter = (
         parameter_counts(model),
         config.train.learning_rate,
@@ -231,7 +191,6 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
 
 
 def parameter_counts(model: Any) -> dict[str, int]:
-    """Return how many parameters a model has, and how many of them are trained."""
     sizes = [(each.numel(), each.requires_grad) for each in model.parameters()]
     return {
         "all": sum(size for size, _ in sizes),
@@ -246,14 +205,10 @@ def scored_sets(
     *,
     task: str | None = None,
 ) -> tuple[ScoredSet, ...]:
-    """Encode what is scored after each epoch.
+    """Encode the rows that are scored after each epoch, by name.
 
-    Args:
-        config: The checked settings.
-        sets: Rows by name; None and rows without labels are left out, and the validation rows where
-            the settings want no scores of theirs.
-        tokenizer: The model's tokenizer.
-        task: Name of the task, where the model has several.
+    Rows without labels are left out, and the validation rows if the settings exclude them.
+    ``task`` is the name of one of several tasks.
     """
     return tuple(
         ScoredSet(
@@ -274,7 +229,6 @@ def scored_sets(
 
 
 def metric_of(config: RunConfig, rows: Examples) -> str:
-    """Return the score of a run's task."""
     kind = "classification" if rows.kind == "unlabeled" else rows.kind
     names = rows.label_names or ()
     return default_metric(config.data.source, kind, task=config.data.task, names=names)
@@ -293,18 +247,6 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
     Labels without names get the names of the checkpoint's head. Classes that only the head has are
     added after the data's, so that the head keeps them. Labels are matched by name; if that fails,
     `load_classifier` raises an error.
-
-    Args:
-        config: The checked settings.
-        splits: The data.
-
-    Returns:
-        The data with these names, and notices for the user.
-
-    Raises:
-        SettingError: A setting renames the classes of a head, and there is none.
-        ModelError: The names do not fit the checkpoint's head.
-        DataError: The labels do not fit the names.
     """
     train, given = splits.train, config.train.given_names
     from_scratch = config.architecture is not None
@@ -379,18 +321,10 @@ def _named_like(splits: Splits, names: Sequence[str]) -> Splits:
 
 
 def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
-    """Resolve ``train.class_weights``.
+    """Resolve ``train.class_weights``, ``"balanced"`` or numbers in the order of the labels.
 
-    Args:
-        setting: ``"balanced"``, numbers in the order of the labels, or None.
-        train_rows: The training rows.
-
-    Returns:
-        One weight per class, or None. ``balanced`` is rows / (classes * rows of the class); of
-        several labels per text, the rows without a label over those with it, 1 if there are none.
-
-    Raises:
-        SettingError: For a regression, and for another number of weights than classes.
+    The result has one weight per class. ``balanced`` is rows / (classes * rows of the class); for
+    several labels per text, the rows without a label over those with it, 1 if there are none.
     """
     if setting is None:
         return None

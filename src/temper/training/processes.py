@@ -37,10 +37,7 @@ LAST_WAIT = timedelta(seconds=10)
 class Processes:
     """The processes of one run, as one of them sees them; by default there is one.
 
-    Args:
-        rank: Number of this process, from 0. Process 0 owns the run's folder.
-        count: How many there are.
-        group: The gloo group of torch.distributed that they talk in; None of one process.
+    Process 0 owns the run's folder. Several communicate in a gloo group of torch.distributed.
     """
 
     rank: int = 0
@@ -49,7 +46,6 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process owns the folder, and speaks for all."""
         return self.rank == 0
 
     def folder(self, path: Path) -> RunFolder:
@@ -57,13 +53,9 @@ class Processes:
         return RunFolder(path, writes=self.is_first)
 
     def gather(self, content: Any) -> list[Any]:
-        """Exchange plain values; all processes call this.
+        """Exchange plain JSON values; return the value of each process, by rank.
 
-        Args:
-            content: The value of this process, as JSON.
-
-        Returns:
-            The value of each process, by rank.
+        All processes call this.
 
         Raises:
             ProcessLostError: Another process has ended.
@@ -86,21 +78,12 @@ class Processes:
         return [json.loads(row.numpy().tobytes()) for row in rows]
 
     def of_first(self, content: Any) -> Any:
-        """Return the value of the first process; all processes call this.
-
-        Args:
-            content: The value of this process.
-        """
+        """Return the value of the first process; all processes call this."""
         return self.gather(content if self.is_first else None)[0]
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Go on after this block once all processes have come through it, or stop them all.
-
-        Raises:
-            OtherProcessError: In all processes but the first of those in which the block raised an
-                error; that one raises it.
-        """
+        """Go on after this block once all processes have come through it, or stop them all."""
         try:
             yield
         except (TemperError, OSError, RuntimeError, ValueError) as error:
@@ -120,8 +103,7 @@ class Processes:
     def check_same(self, facts: Mapping[str, Any]) -> None:
         """Raise if the processes would not train the same run; all processes call this.
 
-        Args:
-            facts: Nested settings, and what else must be the same, as JSON takes it.
+        ``facts`` are nested settings, and further JSON values that must be the same.
 
         Raises:
             SettingError: In the first process, naming another one and what it has otherwise.
@@ -139,10 +121,8 @@ class Processes:
                     )
 
     def wait_stopped(self) -> None:
-        """Wait a little until all processes have come here, as a stop brings them.
-
-        A launcher ends the others as soon as one has left, and the first may still be writing.
-        """
+        """Wait a little until all processes have come here after a stop."""
+        # A launcher ends the others once one has left, and the first may still be writing.
         if self.count > 1:
             from torch.distributed import monitored_barrier
 
@@ -163,28 +143,18 @@ def _leave() -> None:
 
 
 def end(code: int) -> None:
-    """End this process with an exit code if it has joined others; else do nothing.
-
-    Functions registered with atexit run, but the interpreter is not finalized: a thread of a
-    group that something still holds would abort the process then.
-
-    Args:
-        code: The exit code.
-    """
+    """End this process with an exit code if it has joined others; else do nothing."""
     if joined.cache_info().currsize and joined().count > 1:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
+        # Not finalized: a thread of a group that something still holds would abort the process.
         os._exit(code)
 
 
 @cache
 def joined() -> Processes:
-    """Join the other processes that a launcher started; do nothing in a single process.
-
-    Raises:
-        SettingError: If the launcher's environment variables are missing.
-    """
+    """Join the other processes that a launcher started; do nothing in a single process."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Processes()
     missing = [name for name in LAUNCHED if name not in os.environ]
@@ -206,15 +176,7 @@ def joined() -> Processes:
 
 
 def check_run(config: RunConfig, processes: Processes) -> None:
-    """Raise if a run has settings that several processes do not support.
-
-    Args:
-        config: The checked settings.
-        processes: Who trains it.
-
-    Raises:
-        SettingError: If there are any; with advice for each.
-    """
+    """Raise a `SettingError` if a run has settings that several processes do not support."""
     from temper import methods
     from temper.training.config import teachers_of
 

@@ -45,7 +45,7 @@ class Listener:
     """
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Ignore the events that are of no interest here, those of later Transformers too."""
+        # Events of later Transformers, too.
         if name.startswith("on_"):
             return lambda *_, **__: None
         raise AttributeError(name)
@@ -54,10 +54,7 @@ class Listener:
 class Recorder(Listener):
     """Write the logs of a Trainer to ``metrics.jsonl``, time its steps, and report the progress.
 
-    Args:
-        folder: The run's folder.
-        progress: Receives every step.
-        on_save: Called when a checkpoint was written.
+    ``on_save`` is called when a checkpoint was written.
     """
 
     def __init__(
@@ -76,12 +73,7 @@ class Recorder(Listener):
         self._peak = 0
 
     def resume(self, step: int, times: Mapping[str, Any]) -> None:
-        """Take over the times of the part of the run that came before a stop.
-
-        Args:
-            step: Steps that are done.
-            times: ``times`` of the stopped run's record.
-        """
+        """Continue with the ``times`` of the stopped run's record, after a number of steps."""
         self.done = step
         self._started = str(times.get("started", self._started))
         self._earlier = float(times.get("train_seconds", 0.0))
@@ -102,7 +94,6 @@ class Recorder(Listener):
         }
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start the clock."""
         self._begun = time.perf_counter()
         # The peak of a process would include earlier runs of the study.
         self._gauge = gauge_of(args.device) if args.device.type == "cuda" else None
@@ -111,11 +102,9 @@ class Recorder(Listener):
         self._progress.steps(state.global_step, state.max_steps, loss=None)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start timing a step."""
         self._step_begun = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count and time a step."""
         self._seconds.append(time.perf_counter() - self._step_begun)
         self.done = state.global_step
         if state.global_step >= state.max_steps:
@@ -139,7 +128,6 @@ class Recorder(Listener):
         self._progress.logged(entry)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Note that a checkpoint was written."""
         self._on_save()
 
 
@@ -149,11 +137,8 @@ class ScoredSet:
 
     Args:
         name: ``dev``, or ``selection`` for the rows that choose the epoch.
-        metric: The task's own score.
-        rows: The encoded rows, with labels.
-        kind: Kind of the labels.
         names: Names of the tags, if words have tags.
-        task: Name of the task, where the model has several.
+        task: Name of the task, if the model has several.
     """
 
     name: str
@@ -171,16 +156,7 @@ class ScoredSet:
     def score(
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], *, batch_size: int
     ) -> float | None:
-        """Score a model without changing it or drawing random numbers.
-
-        Args:
-            model: The classifier.
-            collate: Makes a batch of encoded rows.
-            batch_size: Rows of a forward pass.
-
-        Returns:
-            The score, None if it is undefined.
-        """
+        """Score a model without changing it or drawing random numbers; None if it is undefined."""
         if self.kind in ("completions", "seq2seq"):
             return self._loss_per_token(model, collate, batch_size)
         # A DataLoader would draw from the global generator, which training may use.
@@ -256,21 +232,11 @@ def _answers(logits: Tensor, kind: Kind) -> Tensor:
 
 
 def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Examples]:
-    """Take rows that choose an epoch out of training rows.
+    """Take rows that choose an epoch out of training rows; return the others first.
 
-    Each class gives its part, by a hash of the seed and the text: the order of the file does
-    not matter, equal texts stay together, and every class is left something to train on.
-
-    Args:
-        rows: The training rows.
-        fraction: In (0, 1).
-        seed: Any integer.
-
-    Returns:
-        (the rows left to train on, the rows that choose).
-
-    Raises:
-        SettingError: There are too few rows for both.
+    Each class gives its part (``fraction`` in (0, 1)), by a hash of the seed and the text: the
+    order of the file does not matter, equal texts stay together, and every class is left something
+    to train on.
 
     Example:
         >>> toy = Examples("toy", list("abcdef"), labels=[0, 1] * 3, kind="classification")
@@ -300,17 +266,10 @@ def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Exam
 class EpochScores(Listener):
     """Score some sets after each epoch, write the scores to ``metrics.jsonl``, keep the best epoch.
 
-    Where a set is named ``selection``, the weights of the epoch with its best score (the first of
+    If a set is named ``selection``, the weights of the epoch with its best score (the first of
     equals) are kept next to the checkpoints and put back before the method finishes its weights.
 
-    Args:
-        sets: What to score; none does nothing.
-        collate: Makes a batch of encoded rows.
-        batch_size: Rows of a forward pass.
-        folder: The run's folder.
-        progress: Receives every score.
-
-    Set ``send`` to hand the scores to trackers: it takes them by name, and the step.
+    Set ``send`` to pass the scores to trackers: by name, and the step.
     """
 
     sets: Sequence[ScoredSet]
@@ -337,14 +296,7 @@ class EpochScores(Listener):
         return best
 
     def resume(self, step: int) -> None:
-        """Take up the scores of the part of the run that came before a stop.
-
-        Args:
-            step: Steps that are done; ``metrics.jsonl`` goes no further.
-
-        Raises:
-            CheckpointError: The weights of the best epoch are not there.
-        """
+        """Read the scores of the part of the run before a stop, until a step."""
         labels = [each.label for each in self.sets]
         logs = self.folder.logs() if labels else []
         self.entries = [log for log in logs if all(label in log for label in labels)]
@@ -356,11 +308,7 @@ class EpochScores(Listener):
             )
 
     def record(self, task: str | None = None) -> dict[str, Any] | None:
-        """Return the field ``epochs`` of ``run.json``; None if nothing is scored.
-
-        Args:
-            task: The task, where the model has several.
-        """
+        """Return the field ``epochs`` of ``run.json`` for a task; None if nothing is scored."""
         sets = [each for each in self.sets if each.task == task]
         if not sets or not self.entries:
             return None
@@ -384,7 +332,6 @@ class EpochScores(Listener):
             self._score(kwargs["model"], state)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Score the epoch."""
         self._score(kwargs["model"], state)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

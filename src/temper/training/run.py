@@ -75,9 +75,6 @@ def train(
         progress: Receives steps and notices.
         processes: Those that train it together, each with the same arguments; None for one.
 
-    Returns:
-        The folder, now a plain checkpoint with its record.
-
     Raises:
         TemperError: If data, labels, model or method do not fit, the folder holds another run, or a
             loss is not finite.
@@ -128,11 +125,7 @@ def train(
 
 
 def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Splits, Prepared]:
-    """Load and build the parts of a run, and report its notices.
-
-    Returns:
-        The data without the rows that choose an epoch, and what is trained.
-    """
+    """Load and build a run, report its notices; its data lack the rows that choose an epoch."""
     known, splits = splits.notices, with_head(config, splits)
     progress.notice_all(notice for notice in splits.notices if notice not in known)
     selection = None
@@ -164,17 +157,7 @@ def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Sp
 
 @dataclass
 class ActiveRun:
-    """One run between its checks and its end.
-
-    Args:
-        config: Its settings.
-        folder: Where it is written.
-        key: Its key.
-        splits: Its data.
-        progress: Receives steps and notices.
-        prepared: The prepared run.
-        processes: Those that train it together.
-    """
+    """One run between its checks and its end."""
 
     config: RunConfig
     folder: RunFolder
@@ -185,7 +168,6 @@ class ActiveRun:
     processes: Processes = field(default_factory=Processes)
 
     def __post_init__(self) -> None:
-        """Create the callbacks of the training."""
         prepared, train = self.prepared, self.config.train
         self.recorder = Recorder(self.folder, self.progress, on_save=lambda: self.write("running"))
         collator = Collator(prepared.tokenizer)
@@ -204,15 +186,7 @@ class ActiveRun:
         return self.config
 
     def go(self, *, resume: bool) -> None:
-        """Train; the folder then has a finished run, a stopped one, or nothing.
-
-        Args:
-            resume: Whether to resume a stopped run.
-
-        Raises:
-            LockedError: Another process writes the folder.
-            WriteError: A file cannot be written.
-        """
+        """Train; the folder then has a finished run, a stopped one, or nothing."""
         with ExitStack() as held:
             is_new, result = False, None
             with self.processes.together():
@@ -231,12 +205,9 @@ class ActiveRun:
             self._train(result if resume else None, is_new=is_new)
 
     def _check_goes_on(self, found: dict[str, Any] | None) -> None:
-        """Raise if the number of processes changed, because their draws would be different.
-
-        Raises:
-            CheckpointError: The stopped run had another number.
-        """
+        """Raise a `CheckpointError` if the number of processes of a stopped run has changed."""
         before, now = (found or {}).get("processes", 1), self.processes.count
+        # The draws of other processes would be different.
         if found is not None and before != now and self.folder.last_checkpoint() is not None:
             raise CheckpointError(
                 f"{self.folder.path} has a stopped run that was trained by {before} "
@@ -426,15 +397,6 @@ def make_trainer(
     callbacks: Sequence[Any],
     **arguments: Any,
 ) -> RobustTrainer:
-    """Return the Trainer of a run.
-
-    Args:
-        prepared: The prepared run.
-        config: The run's settings.
-        folder: Where checkpoints are written.
-        callbacks: What listens.
-        arguments: Further ones of ``TrainingArguments``.
-    """
     trainer = RobustTrainer(
         prepared.model,
         training_arguments(
@@ -462,18 +424,10 @@ def make_trainer(
 
 
 def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict[str, Any]:
-    """Translate the settings of a run.
+    """Translate the settings of a run to keywords of ``TrainingArguments`` of Transformers 5.23.
 
-    Args:
-        settings: Of the training loop.
-        out: Folder of the checkpoints.
-        seed: Seed of weights, data order and every draw.
-
-    Returns:
-        Keyword arguments of ``TrainingArguments``, in the names of Transformers 5.23.
-
-    Raises:
-        SettingError: If the device is not there, or cannot train at the precision.
+    ``out`` is the folder of the checkpoints; the seed is that of weights, data order and every
+    draw.
     """
     device = settings.device
     if device.startswith("cuda:") and device != "cuda:0":
@@ -528,17 +482,7 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
 def training_arguments(
     settings: TrainSettings, out: Path | str, *, seed: int, **more: Any
 ) -> TrainingArguments:
-    """Return Transformers' arguments for Temper's settings.
-
-    Args:
-        settings: Of the training loop.
-        out: Folder of the checkpoints.
-        seed: Seed of weights, data order and every draw.
-        more: Further arguments, passed on.
-
-    Raises:
-        SettingError: If the device is not there, or cannot train at the precision.
-    """
+    """Return Transformers' arguments for Temper's settings; see `arguments_of`."""
     values = arguments_of(settings, out, seed=seed)
     fields = {field.name for field in dataclasses.fields(TrainingArguments)}
     if "activation_checkpointing" not in fields:  # its name before Transformers 5.23

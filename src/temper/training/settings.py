@@ -38,19 +38,15 @@ _PACKAGES: dict[str, tuple[str, ...]] = {
 
 
 def is_installed(tracker: str) -> bool:
-    """Whether one of the packages that a tracker can use is installed."""
     packages = _PACKAGES.get(tracker, (tracker,))
     return not packages or any(map(importlib.util.find_spec, packages))
 
 
 def known_tracker(name: str) -> str:
-    """Check the name of a tracker, and that it is installed.
-
-    Args:
-        name: A tracker of Transformers, ``all`` that are installed, or ``none``.
+    """Check that a tracker of Transformers, ``all`` or ``none`` is known and installed.
 
     Raises:
-        ValueError: If it is unknown or not installed; pydantic turns it into a fault.
+        ValueError: If it is not; pydantic turns it into a fault.
 
     Example:
         >>> known_tracker("none")
@@ -124,9 +120,7 @@ ALIASES: dict[str, str] = {
 def without_alias(path: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], Any]:
     """Return a setting of ``train`` under its own name, if it has its `TrainingArguments` name.
 
-    Args:
-        path: Dotted name, split.
-        value: Its value. ``bf16=True`` and ``fp16=True`` become a ``precision``.
+    ``bf16=True`` and ``fp16=True`` become a ``precision``.
 
     Example:
         >>> without_alias(("train", "num_train_epochs"), 2)
@@ -253,7 +247,6 @@ class TrainSettings(BaseModel):
 
     @property
     def given_names(self) -> GivenNames:
-        """The class names that the user gives."""
         return GivenNames(self.label_names, self.label_map)
 
     @model_validator(mode="after")

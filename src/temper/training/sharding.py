@@ -31,12 +31,7 @@ CONFIG = {
 def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
     """Raise if settings are not supported with FSDP2, with all faults at once.
 
-    Args:
-        args: ``TrainingArguments``.
-        settings: The other arguments of ``Trainer``.
-
-    Raises:
-        SettingError: If there is something, with what to do instead.
+    ``settings`` are the other arguments of ``Trainer``.
     """
     if not args.fsdp:
         return
@@ -65,17 +60,12 @@ def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
 
 @contextmanager
 def without_plugin(args: Any) -> Iterator[None]:
-    """Keep Accelerate from sharding, inside the block: the model is sharded when training begins.
-
-    Its plugin shards the embeddings of BERT twice (accelerate 1.15), and does nothing on a CPU.
-
-    Args:
-        args: ``TrainingArguments``; None for the default ones.
-    """
+    """Keep Accelerate from sharding inside the block; `shard` does when training begins."""
     plugin = getattr(args, "fsdp_plugin_args", None)
     if plugin is None:
         yield
         return
+    # Its plugin shards BERT's embeddings twice (accelerate 1.15), and does nothing on a CPU.
     args.fsdp_plugin_args = None
     try:
         yield
@@ -89,16 +79,10 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def shard(model: nn.Module) -> nn.Module:
-    """Shard the weights of a model over all processes, in place, by FSDP2.
+    """Shard the weights of a model on its device over all processes, in place, by FSDP2.
 
-    A unit is a block, and what stands outside the blocks; all processes start from the weights of
-    the first.
-
-    Args:
-        model: On its device; one that is sharded already is left alone.
-
-    Returns:
-        The model.
+    A unit is a block, and the weights outside the blocks; all processes start from the weights of
+    the first. A sharded model is returned unchanged.
 
     Raises:
         SettingError: Outside a process group.
@@ -133,25 +117,14 @@ def shard(model: nn.Module) -> nn.Module:
 
 
 def state_of(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
-    """Gather the weights of a sharded model; all processes call this.
-
-    Args:
-        model: The model.
-        keep: Whether this process keeps them.
-    """
+    """Gather the weights of a sharded model; all processes call this, some ``keep`` them."""
     reshard(model)
     state: dict[str, Tensor] = whole(dict(model.state_dict()), keep=keep)
     return state
 
 
 def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
-    """Write the weights of a model that cannot save itself.
-
-    Args:
-        model: The model.
-        state: Its weights, where they were gathered.
-        path: The file.
-    """
+    """Write the weights of a model that cannot save itself; ``state`` has them if gathered."""
     if state is None:
         save_model(model, str(path))
     else:
@@ -159,17 +132,12 @@ def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
 
 
 class OptimizerState:
-    """The state of an optimizer, which is loaded from that of whole weights.
-
-    Args:
-        optimizer: Of plain or sharded parameters.
-    """
+    """The state of an optimizer of plain or sharded parameters, loaded from whole weights'."""
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's own."""
         state: dict[str, Any] = self.optimizer.state_dict()
         return state
 

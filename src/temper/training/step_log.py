@@ -24,7 +24,6 @@ class StepLog:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._parts: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._rows: dict[str, float] = {}
@@ -36,7 +35,7 @@ class StepLog:
         self._fresh: list[tuple[str, Tensor, Tensor | None]] = []
 
     def add(self, terms: LossTerms, batch: Batch, total: Tensor, step: Step) -> None:
-        """Take the terms of one total; of a replay at other weights only that they are finite."""
+        """Add the terms of one total; of a replay at other weights only whether they are finite."""
         for term in terms:
             self._fresh.append((term.name, term.rows.detach(), batch.rows))
         if self.replaying:
@@ -57,22 +56,17 @@ class StepLog:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def add_regularization(self, name: str, value: Tensor) -> None:
-        """Add a loss whose gradient the update rule added.
-
-        Args:
-            name: Name of the loss; values of one name are summed.
-            value: The weighted loss, a scalar.
-        """
+        """Add a weighted scalar loss whose gradient the update rule added; one name is summed."""
         self._parts[name] = self._parts.get(name, 0) + value.detach()
         self._total = self._total + value.detach()
 
     @property
     def pending(self) -> bool:
-        """Return whether there are losses that no check has seen."""
+        """Whether there are losses that no check has seen."""
         return bool(self._fresh)
 
     def finite(self) -> Tensor:
-        """Tell in one boolean tensor whether every loss since the last check is finite."""
+        """Return in one boolean tensor whether every loss since the last check is finite."""
         return torch.stack([torch.isfinite(rows).all() for _, rows, _ in self._fresh]).all()
 
     def check(self, step: Step) -> None:
@@ -101,7 +95,6 @@ class StepLog:
         return {name: getattr(self, f"_{name}") for name in KEPT}
 
     def load_state_dict(self, saved: Mapping[str, Any], device: torch.device) -> None:
-        """Continue from the result of ``state_dict``."""
         self.clear()
         for name in KEPT:
             setattr(self, f"_{name}", moved(saved[name], device))
@@ -129,17 +122,10 @@ class StepLog:
 
 
 def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
-    """Measure how hard each weighted term pulls: its gradient by the logits.
+    """Return the squared l2 norm of each weighted term's gradient by the logits, by term.
 
-    It runs only through the loss and not through the network, so it costs almost nothing.
-
-    Args:
-        terms: The terms of one total, their graph alive.
-        step: What divides them.
-
-    Returns:
-        Squared l2 norm over the micro-batch, a scalar, by term. Those of a step's micro-batches
-        add.
+    It runs only through the loss and not through the network, so it costs almost nothing. The norms
+    are scalars over the micro-batch; those of a step's micro-batches add.
     """
     result = {}
     for term in terms:

@@ -213,11 +213,7 @@ class Stepper:
         return {**self.log.means(), **self.diagnostics()}
 
     def begin_step(self, step: Step) -> None:
-        """Run the rule's hook before a step's first pass.
-
-        Raises:
-            SettingError: If the rule needs the number of steps and it is unknown.
-        """
+        """Run the rule's hook before a step's first pass."""
         self.params.refresh(self.network.model)
         self._begin()
         if self.begins_training(step):
@@ -226,11 +222,7 @@ class Stepper:
         self.rule.before_forward(self.params, self.state, step, streams)
 
     def begins_training(self, step: Step) -> bool:
-        """Whether a new training of the run (of a soup) begins with a step.
-
-        Args:
-            step: Position in training.
-        """
+        """Whether a new training of the run (of a soup) begins with a step."""
         return step.number in first_steps_of(self.rule, step.total)
 
     def _begin(self) -> None:
@@ -253,9 +245,9 @@ class Stepper:
         self.rule.after_backward(self.params, self.state)
 
     def discard(self) -> None:
-        """Leave the step out that ``backward`` prepared: its gradient is cleared and nothing moves.
+        """Leave the step out that ``backward`` prepared, for example if its gradient is not finite.
 
-        For a gradient that is not to be used, one that is not finite for example.
+        The gradient is cleared and nothing moves.
         """
         self.params.clear_gradients()
         self._waiting, self._micro_batches = False, []
@@ -263,12 +255,7 @@ class Stepper:
     def recompute_gradient(self, step: Step, repeat: Callable[[], None]) -> None:
         """Let the rule compute the step's gradient again, for example at other weights.
 
-        Args:
-            step: Position in training.
-            repeat: Runs the passes of all micro-batches again, with the same draws.
-
-        Raises:
-            NonFiniteError: If a loss of the first passes is NaN or infinite.
+        ``repeat`` runs the passes of all micro-batches again, with the same draws.
         """
         if not self.recomputes:
             return
@@ -290,11 +277,9 @@ class Stepper:
         self.params.set_gradients(self.rule.gradient(self.params, self.state, compute))
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Apply the update rule around the optimizer's step.
+        """Apply the update rule around the step of an optimizer over the model's parameters.
 
-        Args:
-            optimizer: Any optimizer over the model's parameters; clip the gradient before this
-                call.
+        Clip the gradient before this call.
 
         Raises:
             SettingError: If Accelerate prepared the optimizer and the stepper has no accelerator.
@@ -327,13 +312,10 @@ class Stepper:
         return implements(self.rule, Accumulates) or self.rule.calibration_rows > 0
 
     def prepare(self, batches: Iterable[Mapping[str, Any]]) -> None:
-        """Run the rule's measurements before training.
+        """Run the rule's measurements before training, on one epoch of training batches.
 
-        Squared gradients of the clean loss over all batches, or norms of the model's layers on the
-        first of them.
-
-        Args:
-            batches: One epoch of training batches. Rules that need neither are skipped.
+        They are squared gradients of the clean loss over all batches, or norms of the model's
+        layers on the first of them. Rules that need neither are skipped.
         """
         if not self.prepares:
             return
@@ -364,11 +346,7 @@ class Stepper:
         self.log.clear()
 
     def begin_epoch(self, epoch: int) -> None:
-        """Begin an epoch; needed by rules whose masks last an epoch.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-        """
+        """Begin an epoch, from 0; needed by rules whose masks last an epoch."""
         self._begin()
         self.rule.begin_epoch(
             self.params, self.state, self.streams.at(step=self.number), epoch=epoch
@@ -386,7 +364,7 @@ class Stepper:
         forward_context: Context = nullcontext,
         early_context: Context = nullcontext,
     ) -> Tensor:
-        """Run all passes of one micro-batch and their backwards.
+        """Run all passes of one micro-batch and their backwards; return its detached total.
 
         Args:
             batch: The micro-batch.
@@ -398,9 +376,6 @@ class Stepper:
             forward_context: Entered around every forward (autocast).
             early_context: Entered around forward and backward of every total but the last
                 (``no_sync``).
-
-        Returns:
-            The weighted total of this micro-batch, detached.
         """
         checks.check_batch(batch, longest=self.longest)
         methods = self.method.composed() if methods is None else methods
@@ -437,11 +412,7 @@ class Stepper:
         return whole
 
     def finish_backward(self, step: Step) -> Tensor | float:
-        """Check the losses of the step and regularize the gradients.
-
-        Returns:
-            Sum of the regularization losses.
-        """
+        """Check the losses, regularize the gradients, and return the regularization losses' sum."""
         self.check(step)
         streams = self.streams.at(step=self.number)
         with torch.no_grad():
@@ -459,7 +430,7 @@ class Stepper:
         """Stop all processes if a loss since the last check is not finite on one of them.
 
         Raises:
-            NonFiniteError: With term and rows where they are; on the other processes with the rank.
+            NonFiniteError: With term and rows on that process; on the others with its rank.
         """
         if not self.log.pending:
             return
@@ -500,8 +471,7 @@ class Stepper:
     def after_optimizer(self, *, skipped: bool = False) -> None:
         """Put the learning rates back, run the rule's hook, and count the step.
 
-        Args:
-            skipped: Whether a loss scaler skipped the optimizer's step.
+        ``skipped``: a loss scaler skipped the optimizer's step.
         """
         self._restore_rates()
         with torch.no_grad():
@@ -530,20 +500,19 @@ class Stepper:
         self._groups = None
 
     def diagnostics(self) -> dict[str, float]:
-        """Return the rule's diagnostics of the last step, for logs."""
         return {name: float(value) for name, value in self.rule.diagnostics(self.state).items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step number and the rule's state: tensors and plain values.
 
-        Of a sharded model what is kept for each parameter comes sharded like it.
+        The entries for the parameters of a sharded model are sharded like them.
         """
         state = {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
         sharded: dict[str, Any] = self.params.by_parameter(state, self.params.as_shard)
         return sharded
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave; of a sharded model from what the whole one had."""
+        """Continue from a ``state_dict``; a sharded model continues from that of the whole one."""
         device = next(iter(self.params.tensors.values())).device
         state = self.params.by_parameter(dict(saved), self.params.part)
         self.number, self.state = int(state["number"]), moved(state["rule"], device)

@@ -25,7 +25,7 @@ class Support:
     Args:
         verdict: The list that it is in.
         note: What to use instead, or why there is no effect.
-        rule: Which of its values are refused, of one that works a few.
+        rule: Which of its values are refused, if it works with others.
     """
 
     verdict: Verdict
@@ -64,14 +64,7 @@ HOOKS = _supported("hooks")
 
 
 def check_arguments(args: Any) -> None:
-    """Raise on unsupported arguments, all at once.
-
-    Args:
-        args: ``TrainingArguments``.
-
-    Raises:
-        SettingError: If there are any; with advice for each.
-    """
+    """Raise a `SettingError` on unsupported ``TrainingArguments``, with advice for each."""
     Faults(
         f"`{name}` is {getattr(args, name)!r}. {support.note}"
         for name, support in ARGUMENTS.items()
@@ -80,14 +73,9 @@ def check_arguments(args: Any) -> None:
 
 
 def check_hooks(trainer: Any, own: type) -> None:
-    """Raise if hooks were overridden that training would not call.
+    """Raise a `SettingError` if a subclass overrides hooks that training would not call.
 
-    Args:
-        trainer: A `RobustTrainer`, or an instance of a subclass.
-        own: The class `RobustTrainer`.
-
-    Raises:
-        SettingError: If there are any; with advice for each.
+    ``own`` is the class `RobustTrainer`.
     """
     find = inspect.getattr_static
     Faults(

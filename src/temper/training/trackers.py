@@ -31,13 +31,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run, as a tracker records it.
-
-    Args:
-        folder: The run's folder.
-        settings: Its settings, nested.
-        step: Optimizer steps that are done.
-    """
+    """A run, as a tracker records it, after a number of optimizer steps."""
 
     folder: Path
     settings: Mapping[str, Any]
@@ -134,12 +128,7 @@ KNOWN: dict[str, Callable[[TrackedRun, str | None], Tracker]] = {
 
 @dataclass(frozen=True)
 class OpenTrackers:
-    """Send values to every open tracker of a run.
-
-    Args:
-        trackers: By name.
-        notice: Receives a tracker that fails, which does not stop the work.
-    """
+    """Send values to every open tracker of a run; one that fails becomes a notice."""
 
     trackers: Mapping[str, Tracker]
     notice: Callable[[str], None]
@@ -151,13 +140,11 @@ class OpenTrackers:
                 callback.tb_writer = self.trackers["tensorboard"].writer
 
     def send(self, values: Mapping[str, float | None], step: int) -> None:
-        """Send the defined values of an optimizer step, by name."""
         finite = {name: value for name, value in values.items() if value is not None}
         fault = f"did not take the scores of step {step}"
         self._each(lambda tracker: tracker.send(finite, step), fault)
 
     def close(self, *, failed: bool) -> None:
-        """Close every tracker's run."""
         self._each(lambda tracker: tracker.close(failed), "cannot be closed")
 
     def _each(self, act: Callable[[Tracker], None], fault: str) -> None:
@@ -172,15 +159,9 @@ class OpenTrackers:
 def tracked(
     run: TrackedRun, report_to: Sequence[str], notice: Callable[[str], None] = LOG.warning
 ) -> Iterator[OpenTrackers]:
-    """Hold a run open in its trackers; the one that it began before goes on.
+    """Open a run in its trackers of ``train.report_to`` inside this context, or continue it there.
 
-    Args:
-        run: The run.
-        report_to: ``train.report_to``.
-        notice: Receives a tracker that fails once it is open.
-
-    Raises:
-        SettingError: A tracker cannot be opened, for want of a login, for instance.
+    ``notice`` receives a tracker that fails once it is open.
     """
     file = run.folder / TRACKED
     known: dict[str, str] = read_json(file) if file.exists() else {}
@@ -211,12 +192,8 @@ def _reason(error: Exception) -> str:
 def score_values(scores: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
     """Return an evaluation's scores with names for a tracker.
 
-    Args:
-        scores: ``scores`` of ``scores.json``.
-
-    Returns:
-        Value by ``evaluation/PERSPECTIVE/SET/CONDITION/SCORE``; parameters follow the condition,
-        and a score without a set has no set part.
+    A name is ``evaluation/PERSPECTIVE/SET/CONDITION/SCORE``; parameters follow the condition, and a
+    score without a set has no set part.
 
     Example:
         >>> of = {"perspective": "embedding_attack", "set": "dev", "condition": "pgd"}

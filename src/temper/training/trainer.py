@@ -143,11 +143,9 @@ class RobustTrainer(Trainer):
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> Tensor:
-        """Run all passes of one micro-batch; on the last one of a step, finish the gradient.
-
-        Empty micro-batches fill up the short last step of a phase or a task, and have no effect.
-        """
+        """Run all passes of one micro-batch; on the last one of a step, finish the gradient."""
         stepper = self.running()
+        # Empty micro-batches fill up the short last step of a phase or a task, and have no effect.
         if not inputs:
             return torch.zeros((), device=self.args.device)
         if self._step.number != self.state.global_step:
@@ -309,20 +307,14 @@ class RobustTrainer(Trainer):
         return self._agreed if self.args.world_size > 1 else self._stop.number
 
     def running(self) -> Stepper:
-        """Return the stepper of the present training run.
-
-        Raises:
-            ModelError: Outside ``train``.
-        """
+        """Return the stepper of the present training run; a `ModelError` outside of ``train``."""
         if self.stepper is None:
             raise ModelError("training_step was called outside train().")
         return self.stepper
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
-        """Count the steps of the run: those that ``args`` asks for, in each of its trainings.
-
-        The model is made and loaded by now, and the optimizer is not.
-        """
+        """Count the steps of the run: those that ``args`` asks for, in each of its trainings."""
+        # The model is made and loaded by now, and the optimizer is not.
         if self.args.fsdp:
             sharding.shard(self.model)
             # Transformers then leaves placement and the exchange of gradients to the model.
@@ -345,12 +337,7 @@ class RobustTrainer(Trainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> Any:
-        """Make the scheduler as ``Trainer`` does, of each training that the method cuts a run into.
-
-        Raises:
-            SettingError: If there are several, and the scheduler was given or is of a kind that
-                cannot begin again.
-        """
+        """Make the scheduler as ``Trainer`` does, for each training of a method with several."""
         starts = [0, *first_steps_of(self.method.rule, num_training_steps)]
         given = self.lr_scheduler is not None
         scheduler = super().create_scheduler(-(-num_training_steps // len(starts)), optimizer)
@@ -502,15 +489,13 @@ class RobustTrainer(Trainer):
             )
 
     def restore(self) -> None:
-        """Load the states of the checkpoint to resume from, once Transformers has made the parts.
-
-        Random generators are restored later, after the rows of earlier steps were skipped.
-        """
+        """Load the states of the checkpoint to resume from, after Transformers made the parts."""
         if self._checkpoint is None:
             return
         for name, part in self._states().items():
             checkpoint_files.load_part(part, self._checkpoint, name=name)
         rank = checkpoint_files.rank_in(self._checkpoint, self.args.process_index)
+        # Random generators are restored later, after the rows of earlier steps were skipped.
         progress = read_state(self._checkpoint, name=f"progress_{rank}")
         self._tr_loss = progress["loss"].to(self.args.device)
         self._globalstep_last_logged = progress["last_logged"]
@@ -533,11 +518,7 @@ def task_loss_of(
     It is called for the logits of every pass, with the rows of this call as the number of items, so
     that a sum that it divides by them and a plain mean both give the mean over the rows. That mean
     then counts for each row of the call: micro-batches and processes weigh by their rows, as one
-    batch would.
-
-    Args:
-        given: As ``Trainer`` takes it; None if there is none.
-        outputs: Makes of ``logits`` the outputs of a model, which it is given.
+    batch would. ``outputs`` makes of ``logits`` the outputs of a model, which it is given.
     """
     if given is None:
         return None
@@ -551,12 +532,7 @@ def task_loss_of(
 
 
 def times_as_long(args: Any, trainings: int) -> Any:
-    """Return training arguments that ask for the steps of several trainings.
-
-    Args:
-        args: ``TrainingArguments`` of one of them.
-        trainings: How many.
-    """
+    """Return training arguments that ask for the steps of several trainings."""
     longer = copy.copy(args)
     longer.num_train_epochs *= trainings
     if longer.max_steps > 0:
@@ -565,17 +541,7 @@ def times_as_long(args: Any, trainings: int) -> Any:
 
 
 def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:
-    """Make a scheduler repeat its schedule from each of several steps on.
-
-    Args:
-        scheduler: Made for the steps of one training.
-        starts: The steps with which trainings begin, 0 and others in order.
-        method: Name of the method, for errors.
-        given: Whether a user made the scheduler, for steps that are not known.
-
-    Raises:
-        SettingError: A user made it, or its rate is not a function of the step.
-    """
+    """Make a scheduler for one training repeat its schedule from each of several steps on."""
     if given or not isinstance(scheduler, LambdaLR):
         came = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
         raise SettingError(

@@ -79,7 +79,6 @@ class Suite(BaseModel):
 
     Args:
         name: The suite's name: that of its file.
-        summary: One line for lists.
         labels: The task's labels by index, for sets that do not name theirs.
         merge: How three NLI classes are merged for a set with two (``evaluate.merge``); None
             leaves the setting unchanged.
@@ -126,11 +125,7 @@ class Suite(BaseModel):
         return self
 
     def sets(self, kind: str) -> dict[str, SuiteSet]:
-        """Return the sets of a kind by name.
-
-        Args:
-            kind: One of `KINDS`.
-        """
+        """Return the sets of one of `KINDS` by name."""
         result: dict[str, SuiteSet] = getattr(self, kind)
         return result
 
@@ -141,17 +136,7 @@ def suite_names() -> tuple[str, ...]:
 
 
 def read_suite(name: str) -> Suite:
-    """Read a suite.
-
-    Args:
-        name: One of `suite_names`, or the path of a file ``NAME.toml``.
-
-    Returns:
-        The checked suite.
-
-    Raises:
-        SettingError: There is no such suite, or its file is wrong; all faults at once.
-    """
+    """Read one of `suite_names`, or a file ``NAME.toml``."""
     path = Path(name).expanduser()
     if path.suffix != ".toml":
         if name not in suite_names():
@@ -192,13 +177,7 @@ Place = tuple[Path, str | None]
 
 @dataclass(frozen=True)
 class FoundSet:
-    """An existing set of a suite.
-
-    Args:
-        name: Its name.
-        entry: Its entry in the suite.
-        places: File or folder, and split, of each part.
-    """
+    """An existing set of a suite, with file or folder, and split, of each part."""
 
     name: str
     entry: SuiteSet
@@ -206,7 +185,6 @@ class FoundSet:
 
     @property
     def source(self) -> str:
-        """Its paths, in one line."""
         texts = [
             str(path) if split is None else f"{path}@{split}"
             for path, split in self.places.values()
@@ -216,13 +194,7 @@ class FoundSet:
 
 @dataclass(frozen=True)
 class FoundSuite:
-    """A suite with its existing and missing sets.
-
-    Args:
-        suite: The suite.
-        shift, adversarial, anomaly: The existing sets, by name.
-        missing: Why each other set is missing, by name.
-    """
+    """A suite with its existing sets, and the reason why each other set is missing."""
 
     suite: Suite
     shift: dict[str, FoundSet] = field(default_factory=dict)
@@ -231,28 +203,13 @@ class FoundSuite:
     missing: dict[str, str] = field(default_factory=dict)
 
     def sets(self, kind: str) -> dict[str, FoundSet]:
-        """Return the found sets of a kind by name.
-
-        Args:
-            kind: One of `temper.data.suites.KINDS`.
-        """
+        """Return the found sets of one of `KINDS` by name."""
         result: dict[str, FoundSet] = getattr(self, kind)
         return result
 
 
 def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
-    """Find the sets of a suite under a folder; nothing is read.
-
-    Args:
-        suite: The suite.
-        root: The folder that its paths start from.
-
-    Returns:
-        The existing sets, and the reason for each missing set.
-
-    Raises:
-        SettingError: The root is not a folder, or has none of the sets.
-    """
+    """Find the sets of a suite under a folder; nothing is read."""
     folder = Path(root).expanduser().resolve()
     if not folder.is_dir():
         raise SettingError(
@@ -287,19 +244,10 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
 def load_set(
     found: FoundSet, labels: Sequence[str] | None, reading: TableOptions | None = None
 ) -> Examples:
-    """Load a set of a suite.
+    """Load a set of a suite, without the rows that the suite leaves out.
 
-    Args:
-        found: The set.
-        labels: The task's labels by index, for a set that does not name its own; None for
-            anomalies, whose labels are not read.
-        reading: How its tables are read.
-
-    Returns:
-        All of its rows except those with a label that the suite leaves out, with a notice.
-
-    Raises:
-        DataError: The set cannot be read, or does not fit its entry in the suite.
+    ``labels`` are the task's by index, for a set that does not name its own; None for anomalies,
+    whose labels are not read.
     """
     entry = found.entry
     parts = {

@@ -30,7 +30,6 @@ class Task:
         name: Short name, in lower case letters, digits and ``_``.
         hub: Id on the Hugging Face Hub, ``ID:CONFIG`` if it has configurations.
         metrics: Its scores; the first is the primary metric.
-        kind: Kind of its labels.
         pair: Whether a row has two texts.
         labels: Its classes by index; None for a regression, or if unknown.
         codes: Names of the same classes in its published files, by index, if they differ.
@@ -66,10 +65,7 @@ TASKS = {name: Task(name, **facts) for name, facts in _CONTENT.items()}
 
 
 def task_named(name: str) -> Task:
-    """Return a task by name.
-
-    Args:
-        name: A name of ``temper list tasks`` with published sizes.
+    """Return a task of ``temper list tasks`` with published sizes.
 
     Raises:
         ValueError: If there is none; the message lists the tasks.
@@ -90,14 +86,7 @@ def plain(name: str) -> str:
 
 
 def task_of(source: str) -> Task | None:
-    """Recognize a task by the name of its source.
-
-    Args:
-        source: A task's name, a Hub id, or the path of a folder named like the task (or of a file
-            in one).
-
-    Returns:
-        The task; None if no part of the name is a task.
+    """Recognize a task by its name, its Hub id, or a folder of its name; None if there is none.
 
     Example:
         >>> task_of("data/SST-2/").name, task_of("glue:cola").metric, task_of("my_reviews")
@@ -115,18 +104,10 @@ def task_of(source: str) -> Task | None:
 
 
 def task_source(name: str, root: Path | str | None) -> str:
-    """Return the source of a task.
+    """Return the source of a task: its folder under ``root``, or its id on the Hub without one.
 
-    Args:
-        name: The task's name.
-        root: Folder that contains the task's folder, which has the name of the task in any case
-            and with any punctuation: ``SST-2``, ``sst2``, ``tnews_public``; None for the Hub.
-
-    Returns:
-        The task's folder, or its id on the Hub.
-
-    Raises:
-        SettingError: If there is no such task, or none or several such folders.
+    The folder has the name of the task in any case and with any punctuation: ``SST-2``, ``sst2``,
+    ``tnews_public``.
 
     Example:
         >>> task_source("rte", None)
@@ -171,17 +152,10 @@ def default_metric(
 ) -> Metric:
     """Choose the main score of a task.
 
-    Args:
-        source: The source, as given by the user.
-        kind: Kind of the labels.
-        task: The task, if it was given by name.
-        names: Names of the tags, if words have tags.
-
-    Returns:
-        The task's metric if the task was given, or if the source is recognized and its kind agrees.
-        Else accuracy for classes, Pearson's correlation for a regression, mAP for several labels,
-        F1 of entities or accuracy over words for tags, F1 of words for answers in a context, loss
-        per token for generated texts.
+    It is the task's metric if the task was given, or if the source is recognized and its kind
+    agrees. Else it is accuracy for classes, Pearson's correlation for a regression, mAP for several
+    labels, F1 of entities or accuracy over words for tags (by their ``names``), F1 of words for
+    answers in a context, loss per token for generated texts.
 
     Example:
         >>> default_metric("glue:cola", "classification"), default_metric("my_scores", "regression")

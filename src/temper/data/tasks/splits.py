@@ -16,6 +16,7 @@ from temper.data.reading import (
     choose_split,
     first_split,
     read_split,
+    test_as_dev,
 )
 from temper.data.settings import DataSettings
 from temper.data.tasks.registry import Task
@@ -31,11 +32,7 @@ _DEV = next(group for group in SAME_SPLIT if group[0] == "dev")
 class TaskCopy:
     """A copy of a task's data, with the settings to read it.
 
-    Args:
-        task: The task.
-        opened: The copy.
-        settings: The splits and columns; ``eval_split`` ``dev`` holds one out from train if the
-            task publishes none.
+    ``eval_split`` ``dev`` holds one out from train if the task publishes none.
     """
 
     task: Task
@@ -43,14 +40,10 @@ class TaskCopy:
     settings: DataSettings
 
     def splits(self) -> Splits | Examples:
-        """Read the splits of a training.
+        """Read train, dev and test; only train if dev is to be held out from it.
 
-        Returns:
-            Train, dev and test; only train if dev is to be held out from it. MNLI's dev is both of
-            its dev sets, which are the groups of the rows. Notices report missing rows.
-
-        Raises:
-            DataError: If a split is missing, has hidden labels, or other labels than the task.
+        MNLI's dev is both of its dev sets, which are the groups of the rows. Notices report missing
+        rows.
         """
         train_split = self.train_split()
         train = self.read(train_split, "train")
@@ -71,17 +64,10 @@ class TaskCopy:
         if "test" in self.opened.splits and "test" not in (*dev_splits, train_split):
             # Only its texts are used, to find overlap with the training rows.
             test = self.read("test", "test", sized=False, labeled=False)
-        return Splits(train, dev, test, (self.no_dev(),) if at_test else ())
+        return Splits(train, dev, test, (test_as_dev(self.opened),) if at_test else ())
 
     def dev(self) -> Examples:
-        """Read the evaluation set; the copy needs no train rows.
-
-        Returns:
-            The set, named ``dev``.
-
-        Raises:
-            DataError: If there is no such split, or its labels are hidden.
-        """
+        """Read the evaluation set, ``dev``; the copy needs no train rows."""
         splits = self.dev_splits(None)
         if not splits:
             raise DataError(
@@ -92,11 +78,10 @@ class TaskCopy:
         dev = self.joined(splits)
         self.check_labels(dev, splits)
         if splits == ["test"] and self.settings.eval_split is None:
-            dev = replace(dev, notices=(*dev.notices, self.no_dev()))
+            dev = replace(dev, notices=(*dev.notices, test_as_dev(self.opened)))
         return dev
 
     def train_split(self) -> str:
-        """Name the split to train on."""
         splits = self.opened.splits
         if self.settings.train_split != "train":
             return choose_split(splits, self.settings.train_split, title=self.opened.title)
@@ -238,15 +223,7 @@ class TaskCopy:
         source = {"files": sources} if "path" in sources[0] else sources[0]
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
 
-    def no_dev(self) -> str:
-        """Return a notice that the test split is evaluated, with the alternative."""
-        return (
-            f"{self.opened.title} has no dev split: its test split is evaluated under the name "
-            "'dev'. --set data.eval_split=dev holds out dev rows from train instead."
-        )
-
     def check_labels(self, examples: Examples, splits: Sequence[str]) -> None:
-        """Raise if rows have no labels, because they cannot be evaluated."""
         if examples.labels is None:
             raise DataError(
                 f"{self.opened.title}: split {splits[0]!r} of task {self.task.name!r} has no "

@@ -45,7 +45,7 @@ def make_tokenizer(
     min_frequency: int = 2,
     max_length: int = 512,
 ) -> Any:
-    """Make a tokenizer that knows the commonest words of some texts.
+    """Make a fast tokenizer that knows the commonest words of the training texts.
 
     Words are lower-cased runs between spaces and punctuation; each sign of punctuation is a word,
     and so is each letter of a script without spaces between words (Chinese characters, Kana, Thai,
@@ -55,17 +55,11 @@ def make_tokenizer(
 
     Args:
         texts: The training texts, and nothing else.
-        units: ``words``, ``characters``, or ``auto``: characters where most letters are Chinese,
+        units: ``words``, ``characters``, or ``auto``: characters if most letters are Chinese,
             Japanese or Korean.
         size: Most tokens, special ones included, >= 4.
         min_frequency: How often a word must come to be known, >= 1; others are ``[UNK]``.
         max_length: Longest row in tokens.
-
-    Returns:
-        A fast tokenizer of Transformers.
-
-    Raises:
-        DataError: No word comes often enough.
 
     Example:
         >>> tokenizer = make_tokenizer(["A film! A good film."], min_frequency=1)
@@ -118,9 +112,6 @@ def make_tokenizer(
 def mostly_ideographs(texts: Iterable[str]) -> bool:
     """Return whether most letters of some texts are Chinese, Japanese or Korean.
 
-    Args:
-        texts: All of which are looked at.
-
     Example:
         >>> mostly_ideographs(["\u7535\u5f71\u597d"]), mostly_ideographs(["a \u7535 film"])
         (True, False)
@@ -137,13 +128,7 @@ SENTENCE_ENDS = (*".!?\u2026", *"\u3002\uff01\uff1f\uff0e", SEPARATOR)
 
 
 class Built(NamedTuple):
-    """A network that has not been trained.
-
-    Args:
-        model: The classifier, in evaluation mode.
-        tokenizer: Its tokenizer.
-        notices: Messages about how they were built.
-    """
+    """A network that has not been trained (in evaluation mode), and how it was built."""
 
     model: Any
     tokenizer: Any
@@ -170,10 +155,6 @@ def build_classifier(
         settings: Its settings; None: the defaults.
         max_length: Maximum number of tokens per row.
         seed: Seed of the weights: equal seeds and texts give equal networks.
-
-    Raises:
-        ModelError: There is no such network.
-        DataError: The texts give no vocabulary, or the word vectors cannot be read.
 
     Example:
         >>> built = build_classifier("text_cnn", ["good", "good film", "film"], labels=["-", "+"])

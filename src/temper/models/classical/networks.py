@@ -124,14 +124,10 @@ class ClassicalModel(PreTrainedModel):
 
 
 class ClassicalBody(ClassicalModel):
-    """A network from token ids to one pooled vector per row.
+    """A network from token ids to one pooled vector per row, [B, P], P being its `width`.
 
     The embedding module is called once, with the input ids, and every dropout layer acts on
     [B, T, D] or [B, D]: attacks and adaptive dropout require both.
-
-    Attributes:
-        layers: The blocks.
-        width: P, width of the pooled vector.
     """
 
     width: int
@@ -144,15 +140,9 @@ class ClassicalBody(ClassicalModel):
         self.dropout = nn.Dropout(config.dropout)
 
     def run(self, hidden: Tensor, mask: Tensor, input_ids: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Run the blocks.
+        """Return the output of every block [B, T, H], and the pooled vectors [B, P].
 
-        Args:
-            hidden: Embedded words [B, T, D], 0 at padding.
-            mask: Real tokens [B, T], boolean.
-            input_ids: Token ids [B, T].
-
-        Returns:
-            The output of every block [B, T, H], and the pooled vectors [B, P].
+        ``hidden`` is the embedded words [B, T, D], 0 at padding; ``mask`` is true at real tokens.
         """
         raise NotImplementedError
 
@@ -219,14 +209,7 @@ class ClassicalClassifier(ClassicalModel):
 
 
 def max_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Return the maximum over the real tokens.
-
-    Args:
-        hidden: [B, T, H].
-        mask: Real tokens [B, T], boolean.
-
-    Returns:
-        [B, H]; of equal values only one receives the gradient.
+    """Return the maximum [B, H] over the real tokens; only one of equal values gets the gradient.
 
     Example:
         >>> max_pooling(torch.tensor([[[1.0], [-3.0], [9.0]]]), torch.tensor([[True, True, False]]))
@@ -238,11 +221,7 @@ def max_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
 
 
 class AttentionPooling(nn.Module):
-    """Weighted mean of states: ``softmax(u . tanh(W h + b))`` (Yang et al. 2016, Eqs. 5-7).
-
-    Args:
-        size: Width of the states.
-    """
+    """Weighted mean of states: ``softmax(u . tanh(W h + b))`` (Yang et al. 2016, Eqs. 5-7)."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -250,11 +229,7 @@ class AttentionPooling(nn.Module):
         self.context = nn.Linear(size, 1, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Pool states [R, L, H] under a boolean mask [R, L] with at least one state per row.
-
-        Returns:
-            [R, H].
-        """
+        """Pool states [R, L, H] under a boolean mask [R, L] with a state in each row to [R, H]."""
         scores = self.context(torch.tanh(self.projection(states))).squeeze(-1)
         weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=1)
         pooled: Tensor = (weights.unsqueeze(-1) * states).sum(dim=1)
@@ -262,13 +237,7 @@ class AttentionPooling(nn.Module):
 
 
 class ConvolutionBank(nn.Module):
-    """Parallel convolutions of several widths: ``relu(w * x[t-l : t+r] + b)`` (Kim 2014, Eq. 2).
-
-    Args:
-        size: D, width of the input.
-        windows: Widths in words.
-        filters: Filters of each width.
-    """
+    """Parallel convolutions of several widths: ``relu(w * x[t-l : t+r] + b)`` (Kim 2014, Eq. 2)."""
 
     def __init__(self, size: int, windows: tuple[int, ...], filters: int) -> None:
         super().__init__()
@@ -276,11 +245,7 @@ class ConvolutionBank(nn.Module):
         self.convolutions = nn.ModuleList(nn.Conv1d(size, filters, window) for window in windows)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Run all convolutions on [B, T, D], 0 at padding, with real tokens [B, T].
-
-        Returns:
-            [B, T, len(windows) * filters], 0 at padding.
-        """
+        """Run all convolutions on [B, T, D] to [B, T, len(windows) * filters], 0 at padding."""
         words, outputs = hidden.transpose(1, 2), []
         for convolution, window in zip(self.convolutions, self.windows, strict=True):
             before = (window - 1) // 2
@@ -303,7 +268,6 @@ class TextCNNModel(ClassicalBody):
         self.post_init()
 
     def run(self, hidden: Tensor, mask: Tensor, input_ids: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Run the convolutions and max pooling; see `ClassicalBody.run`."""
         outputs = self.layers[0](hidden, mask)
         return [outputs], max_pooling(outputs, mask)
 
@@ -330,20 +294,15 @@ class Sequences(NamedTuple):
 
 
 def rows_of(mask: Tensor) -> Sequences:
-    """Return one sequence per row: its real tokens, on whichever side it is padded.
-
-    Args:
-        mask: Real tokens [B, T], boolean.
-    """
+    """Return one sequence per row: its real tokens [B, T], on whichever side it is padded."""
     give = (mask.flatten().cumsum(0) - 1).clamp(min=0)
     return Sequences(mask, mask.sum(dim=1), give.view(mask.shape))
 
 
 def padded(values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Split values [N, H] into sequences of some lengths [R], padded on the right with 0.
+    """Split values [N, H] into sequences of lengths [R], [R, L, H], and a mask of real ones.
 
-    Returns:
-        The sequences [R, L, H], and which of their places are real [R, L].
+    They are padded on the right with 0.
     """
     real = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
     return values.new_zeros(*real.shape, values.shape[-1]).index_put((real,), values), real
@@ -352,12 +311,7 @@ def padded(values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 class BiRecurrence(nn.Module):
     """An LSTM or a GRU in both directions; the second reads each sequence from its own end.
 
-    Padded sequences, and not PyTorch's packed ones: those take up to half as long again on a CPU.
-
-    Args:
-        size: Width of the input.
-        hidden: H, width of one direction's state.
-        cell: ``lstm`` or ``gru``.
+    ``hidden`` is H, the width of one direction's state.
     """
 
     def __init__(self, size: int, hidden: int, cell: Literal["lstm", "gru"]) -> None:
@@ -367,16 +321,8 @@ class BiRecurrence(nn.Module):
         self.back = kind(size, hidden, batch_first=True)
 
     def forward(self, hidden: Tensor, sequences: Sequences, mask: Tensor) -> Tensor:
-        """Run both directions along the sequences.
-
-        Args:
-            hidden: [B, T, D].
-            sequences: The sequences.
-            mask: Real tokens [B, T], boolean.
-
-        Returns:
-            The states that the tokens receive [B, T, 2 H], 0 at padding.
-        """
+        """Return the states that the tokens receive, both directions [B, T, 2 H], 0 at padding."""
+        # Not PyTorch's packed sequences, which take up to half as long again on a CPU.
         inputs, real = padded(hidden[sequences.take], sequences.lengths)
         indices = torch.arange(real.shape[1], device=real.device).expand(real.shape)
         turned = torch.where(real, sequences.lengths.unsqueeze(1) - 1 - indices, indices)
@@ -411,7 +357,6 @@ class BiLSTMModel(ClassicalBody):
         self.post_init()
 
     def run(self, hidden: Tensor, mask: Tensor, input_ids: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Run the layers and pool the states of the last one; see `ClassicalBody.run`."""
         rows = rows_of(mask)
         states = [self.layers[0](hidden, rows, mask)]
         for dropout, layer in zip(self.between, self.layers[1:], strict=True):
@@ -478,7 +423,6 @@ class TextHANModel(ClassicalBody):
         self.post_init()
 
     def run(self, hidden: Tensor, mask: Tensor, input_ids: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Run words, then sentences, each followed by attention; see `ClassicalBody.run`."""
         marks = torch.tensor(list(self.config.sentence_ends), device=input_ids.device)
         in_sentence, in_row = find_sentences(
             mask, torch.isin(input_ids, marks), longest=self.config.sentence_length

@@ -117,11 +117,7 @@ class TextHANSettings(ArchitectureSettings):
 class Architecture:
     """A network that is trained from scratch.
 
-    Args:
-        settings: Class of its settings.
-        name: Name of its class in `temper.models.classical.networks`.
-        summary: Its layers, for tables.
-        source: Its paper.
+    ``name`` is that of its class in `temper.models.classical.networks`.
     """
 
     settings: type[ArchitectureSettings]
@@ -131,7 +127,7 @@ class Architecture:
 
     @property
     def classifier(self) -> type[ClassicalClassifier]:
-        """The network's class, imported on first use."""
+        # Imported on first use, because torch takes seconds.
         from temper.models.classical import networks
 
         result: type[ClassicalClassifier] = getattr(networks, self.name)

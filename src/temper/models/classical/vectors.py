@@ -12,22 +12,11 @@ from temper.files import sha256
 
 
 def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int, list[float]]:
-    """Read the vectors of some words.
+    """Read the vectors of width ``size`` of some words, which are matched exactly, by their ids.
 
     A line is a word and its numbers with spaces between (GloVe). A first line of two whole numbers,
     the number of words and the width, is skipped (word2vec, fastText). If a word occurs twice, the
     first vector counts.
-
-    Args:
-        path: The file, in UTF-8.
-        words: Word to id, matched exactly.
-        size: Width of a vector.
-
-    Returns:
-        Vectors by id; only words of the file have one.
-
-    Raises:
-        DataError: The file cannot be read, or a line has another form; it names the line.
     """
     result: dict[int, list[float]] = {}
     try:
@@ -71,11 +60,7 @@ def _is_number(text: str) -> bool:
 
 
 def content_hash(path: Path) -> str:
-    """Return the hash of a file of vectors, computed again only if the file has changed.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """Return the hash of a file of vectors, computed again only if the file has changed."""
     try:
         state = path.stat()
         return _content_hash(path, state.st_size, state.st_mtime_ns)
