@@ -252,7 +252,7 @@ def _pgd(
                 logits = _logits(target, delta, rows)
             if start == 0 and ascent is None:
                 fgm = logits
-            worst = _kept(target, worst, logits, rows)
+            worst = _worse(target, worst, worst.index_copy(0, rows, logits))
             if not left:
                 break
             if ascent is None:
@@ -317,12 +317,6 @@ def _not_wrong(target: Target, worst: Tensor, rows: Tensor) -> Tensor:
     if target.graded:
         return rows
     return rows[worst[rows].argmax(dim=-1) == target.labels[rows].long()]
-
-
-def _kept(target: Target, worst: Tensor, logits: Tensor, rows: Tensor) -> Tensor:
-    full = worst.clone()
-    full[rows] = logits
-    return _worse(target, worst, full)
 
 
 def _worse(target: Target, old: Tensor, new: Tensor) -> Tensor:

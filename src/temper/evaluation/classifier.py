@@ -338,7 +338,8 @@ class ClassifierPredictor(TextPredictor):
         Yields:
             Every row once.
         """
-        special = self._special_ids().to(self.device)
+        ids = {getattr(self.tokenizer, f"{name}_token_id", None) for name in _SPECIAL} - {None}
+        special = torch.tensor(sorted(ids), dtype=torch.int64, device=self.device)
         start = 0
         for chunk in self._chunks(examples):
             encoded = self.encoded(chunk)
@@ -448,10 +449,6 @@ class ClassifierPredictor(TextPredictor):
             inputs = {name: value.to(self.device) for name, value in result.inputs.items()}
             context = None if result.context is None else result.context.to(self.device)
             yield list(indices), Batch(inputs, context=context)
-
-    def _special_ids(self) -> Tensor:
-        result = [getattr(self.tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
-        return torch.tensor(sorted({int(i) for i in result if i is not None}), dtype=torch.int64)
 
 
 class _ClassifierSession:

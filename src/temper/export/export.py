@@ -185,7 +185,7 @@ def export(
     known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
     asked = [answer.record() for answer in classifier.answers(rows)]
-    half = _is_half(predictor)
+    half = any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)
         copy_calibration(model, staged)
@@ -275,10 +275,6 @@ def _labels(predictor: ClassifierPredictor) -> list[str]:
 
 def _config(predictor: ClassifierPredictor) -> Any:
     return getattr(predictor.model, "config", None)
-
-
-def _is_half(predictor: ClassifierPredictor) -> bool:
-    return any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
 
 
 def _compared(

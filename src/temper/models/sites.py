@@ -143,7 +143,9 @@ class SiteControl:
             context: A new one for a forward; the forward's context for blocks that its backward
                 recomputes.
         """
-        self._restore_rates()
+        for module, rate in self._attention_rates.items():
+            module.p = rate
+        self._attention_rates = {}
         self.context, self._calls = context, {}
         plan = context.plan
         if plan is None or plan.fixed is None or plan.only is not None:
@@ -160,11 +162,6 @@ class SiteControl:
     def reset(self) -> None:
         """Restore the model's own dropout at every site."""
         self.begin(SiteContext())
-
-    def _restore_rates(self) -> None:
-        for module, rate in self._attention_rates.items():
-            module.p = rate
-        self._attention_rates = {}
 
     def remove_hooks(self) -> None:
         """Restore the class and rate of every dropout layer, and remove all hooks."""
