@@ -100,8 +100,8 @@ def nested(
     return tree
 
 
-def split_list(text: str, option: str) -> list[str]:
-    """Split ``a,b,c``.
+def split_list(text: str | Iterable[str], option: str) -> list[str]:
+    """Split ``a,b,c``; names that are split already are returned as a list.
 
     Raises:
         SettingError: A name between two commas is empty.
@@ -110,6 +110,8 @@ def split_list(text: str, option: str) -> list[str]:
         >>> split_list("plain,uegr", "--methods")
         ['plain', 'uegr']
     """
+    if not isinstance(text, str):
+        return list(text)
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise SettingError(f"{option} takes names with commas between them, got {text!r}.")
