@@ -97,13 +97,15 @@ def nested(
     return tree
 
 
-def split_list(text: str, option: str) -> list[str]:
-    """Split ``a,b,c``; an empty name raises a `SettingError`.
+def split_list(text: str | Iterable[str], option: str) -> list[str]:
+    """Split ``a,b,c``; an empty name raises a `SettingError`. A list is returned as it is.
 
     Example:
         >>> split_list("plain,uegr", "--methods")
         ['plain', 'uegr']
     """
+    if not isinstance(text, str):
+        return list(text)
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise SettingError(f"{option} takes names with commas between them, got {text!r}.")

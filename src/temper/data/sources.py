@@ -218,7 +218,9 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
         if config is not None:
             raise DataError(f"{base} is not a Hub id and has no configurations; drop {config!r}.")
         if path.is_dir():
-            return _open_folder(path, options)
+            if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
+                return replace(_open_saved(path), options=options)
+            return open_folder(path, options)
         splits = {"train": partial(read_table, path, options)}
         names = named_labels(path.parent)
         return Opened(base, stem_of(path), splits, names, single=True, options=options)
@@ -299,12 +301,6 @@ def _open_saved(folder: Path) -> Opened:
         source = {"path": str(folder), "fingerprint": rows._fingerprint}
         splits[str(split)] = partial(dataset_table, rows, title, source)
     return Opened(str(folder), folder.resolve().name, splits, single=single)
-
-
-def _open_folder(folder: Path, options: TableOptions) -> Opened:
-    if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
-        return replace(_open_saved(folder), options=options)
-    return open_folder(folder, options)
 
 
 def is_taken_whole(settings: DataSettings) -> bool:

@@ -301,7 +301,8 @@ class Search:
         return self.choice
 
     def _compare(self) -> None:
-        has_setfit = self._has_setfit()
+        config = self.config(self.models[0], DEFAULT, 1)
+        has_setfit = SETFIT in alternatives(config, self.choice.rows)
         ways = [each for each in CANDIDATES if each.start is not SETFIT or has_setfit]
         alive = [Trial(model, each) for each in ways for model in self.models]
         for number, fold in enumerate(self.choice.folds, start=1):
@@ -429,9 +430,6 @@ class Search:
         )
         predictor.model.save_pretrained(folder)
         predictor.tokenizer.save_pretrained(folder)
-
-    def _has_setfit(self) -> bool:
-        return SETFIT in alternatives(self.config(self.models[0], DEFAULT, 1), self.choice.rows)
 
     def _learning_curve(self) -> None:
         """Train the best candidate on half of the rows of each fold that it was trained on."""
