@@ -147,7 +147,7 @@ def _check(statement: Statement, specifications: Mapping[str, Specification]) ->
     numbers = statement.of.numbers(specifications)
     if not numbers:
         found = f"{table.place} has no such row"
-        # What the prose calls otherwise stands in the table under another name.
+        # The table may have the number under another name.
         twins = [_named(each) for each in table.printed if each.value == statement.level]
         if twins:
             found += f"; {statement.level} is {', '.join(twins)}"
@@ -158,7 +158,8 @@ def _check(statement: Statement, specifications: Mapping[str, Specification]) ->
     value = Decimal(number.value)
     if statement.same_as is not None:
         (other,) = statement.same_as.numbers(specifications)
-        shown = f"{number.value} in {table.place}, {other.value} in the other"
+        twin = specifications[statement.same_as.table]
+        shown = f"{number.value} in {table.place}, {other.value} in {twin.place}"
         return Checked(statement.where, statement.says, shown, number.value == other.value)
     if statement.level:
         return Checked(
@@ -177,13 +178,13 @@ def _check(statement: Statement, specifications: Mapping[str, Specification]) ->
 
 def _check_best(statement: Statement, table: Specification, numbers: Sequence[Printed]) -> Checked:
     beaten = [
-        f"{number.model}, {number.task}: {other.column} {other.value} beside {number.value}"
+        f"{number.model}, {number.task}: {other.column} {other.value} is above {number.value}"
         for number in numbers
         for other in table.printed
         if (other.score, other.model, other.task) == (number.score, number.model, number.task)
         and Decimal(other.value) > Decimal(number.value)
     ]
-    shown = "; ".join(beaten) or f"so it is, {len(numbers)} times"
+    shown = "; ".join(beaten) or f"true of all {len(numbers)}"
     return Checked(statement.where, statement.says, shown, not beaten)
 
 

@@ -1,4 +1,4 @@
-"""The papers' claims, and what our kept numbers say of each."""
+"""The papers' claims, and the verdict of our stored numbers on each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILE = Path(__file__).parent / "claims.toml"
 
 
 class Trial(Entry):
-    """How a claim is tested: something differs from something else by more than the noise.
+    """How a claim is tested: whether one thing differs significantly from another.
 
     Args:
         reproduction: The table whose kept scores are read.
@@ -272,7 +272,7 @@ def _measure(test: Trial, root: Path, tables: dict[str, ReproductionTable]) -> M
     ]
     for side, names in zip(sides, (columns, others), strict=True):
         if test.within is None and len(side) < len(parts):
-            why = f"{', '.join(sorted(names))} is not in every finished case"
+            why = f"not every finished case has runs of {', '.join(sorted(names))}"
             return Measured(None, why=why, paper=paper, command=command)
     if test.within is not None and table.not_run:
         return Measured(None, why="not every pair is finished", paper=paper, command=command)

@@ -41,5 +41,5 @@ def frontier(table: ReproductionTable) -> Figure:
             ends,
         )
     what = f"{held[0].label}: gain over {table.reference}, {held[0].case}"
-    caption = f"\u00d7 is the cost of the training, that of {table.reference} being 1."
+    caption = f"\u00d7: training cost, relative to {table.reference}."
     return Figure(what, caption, Bars(f"gain over {table.reference}", marks, {"gain": Look(1)}))

@@ -10,7 +10,7 @@ from temper.functional.effects import LEVEL, effect
 from temper.functional.intervals import holm
 from temper.functional.units import Unit
 
-ABSENT = "not at hand"
+ABSENT = "not available"
 NOT_LEARNED = "not learned"
 
 
@@ -31,8 +31,8 @@ class Interval:
         mean: The mean.
         low, high: Its interval, None below three seeds.
         p: Two-sided p of a mean of 0, None with them.
-        least: Size that a true mean must have to be told from 0 four times in five, at the spread
-            that was seen; None with them.
+        least: Smallest true mean that is detected with 80% power at the observed spread; None with
+            them.
     """
 
     mean: float
@@ -61,7 +61,7 @@ class Interval:
 
     @property
     def side(self) -> int | None:
-        """1 or -1 where the interval lies wholly above or below 0, 0 where it holds 0."""
+        """1 or -1 if the interval is entirely above or below 0, 0 if it contains 0."""
         if self.low is None or self.high is None:
             return None
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
@@ -94,14 +94,14 @@ class Line:
         seeds: Our value of every seed.
         higher_is_better: Direction of the score.
         unit: How it is shown.
-        printed: The paper's digits, None where they are not at hand.
+        printed: The paper's digits, None if they are not available.
         printed_gain: What the paper prints less what it prints of the reference, in our unit.
         to_paper: Ours less the paper's.
         to_reference: Ours less the reference's, seed by seed; None for the reference.
         to_printed_gain: Our gain over the reference less the paper's.
         corrected: Its p after Holm's correction over the methods of the same case and score; None
             where there is no p.
-        learned: Whether plain training learns the case; else no difference says anything.
+        learned: Whether plain training learns the case; otherwise differences mean nothing.
     """
 
     case: str

@@ -55,8 +55,7 @@ class Request:
             raise SettingError(f"--seeds is the number of seeds, at least 1, got {self.seeds}.")
         if self.data_root is not None and not self.data_root.is_dir():
             raise SettingError(
-                f"--data-root must be a folder that holds a folder for each task, got "
-                f"{self.data_root}, which is none."
+                f"--data-root must be a folder with a folder for each task, got {self.data_root}."
             )
 
     @property
@@ -189,7 +188,7 @@ def _source(case: Case, root: Path | None) -> str:
         return task_source(case.source, root)
     folder = Path(root or "", case.source)
     if not folder.is_dir():
-        raise SettingError(f"No folder {folder}, which {case.name} is trained on.")
+        raise SettingError(f"Training data of {case.name} not found: no folder {folder}.")
     return str(folder)
 
 

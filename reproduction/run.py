@@ -149,7 +149,7 @@ def check_keep(to: Path, folder: Path, record: Record) -> Record | None:
     source, target = folder.resolve(), to.resolve()
     if source == target or source in target.parents or target in source.parents:
         raise CheckpointError(
-            f"--keep {to} must lie apart from {folder}, whose scores it is to hold. Give another."
+            f"--keep {to} must be outside of {folder}, whose scores it will store. Give another."
         )
     return _record_of_same(to, record, option="--keep")
 
@@ -203,8 +203,8 @@ def _check_nothing_is_lost(source: Source, to: Path) -> None:
     if lost:
         shown = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
         raise CheckpointError(
-            f"{to} would lose scores that {source.folder} has not: {shown}. Finish these runs "
-            "there, or remove what is kept."
+            f"{to} has scores that {source.folder} lacks: {shown}. Finish these runs there, or "
+            f"remove {to}."
         )
 
 
@@ -220,13 +220,13 @@ def _run(each: CasePlan, request: Request, out: Path, workers: int, progress: Pr
         further = set(read_json(file).get("seeds", [])) if file.exists() else set()
         if further := further - set(each.plan.seeds):
             progress.notice(
-                f"{each.name} holds runs of further seeds "
-                f"({', '.join(map(str, sorted(further)))}), which the table leaves out; --seeds "
-                f"{max(further) + 1} takes them in."
+                f"{each.name} has runs of more seeds "
+                f"({', '.join(map(str, sorted(further)))}), which the table excludes. --seeds "
+                f"{max(further) + 1} includes them."
             )
         plan = each.plan
         if each.search is not None:
-            progress.notice(f"{each.name} chooses its settings on rows carved from train.")
+            progress.notice(f"{each.name} chooses its settings on held-out training rows.")
             chosen = run_study(
                 each.search, out / CHOICES / each.name, workers=workers, progress=progress
             )
@@ -243,6 +243,7 @@ def _record_of_same(folder: Path, wanted: Record, *, option: str) -> Record | No
     if held is not None and (held.family, held.scale) != (wanted.family, wanted.scale):
         raise CheckpointError(
             f"{folder} holds {held.family} at scale {held.scale or 'unknown'!r}, and "
-            f"{wanted.family} at {wanted.scale or 'unknown'!r} is asked for. Give another {option}."
+            f"{wanted.family} at {wanted.scale or 'unknown'!r} was requested. Give another "
+            f"{option}."
         )
     return held

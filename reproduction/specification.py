@@ -30,7 +30,7 @@ PAPERS = {
     "uegr": "UEGR, arXiv 2503.16550",
     "roast": "RoAST, arXiv 2312.04032",
     "jachess": "JacHess, TACL 2025, arXiv 2404.00758",
-    "temper": "Temper's own",
+    "temper": "Temper",
 }
 """Whose table it is; one of Temper's own has no printed numbers to stand beside."""
 _FOLDER = Path(__file__).parent / "tables"
@@ -506,7 +506,7 @@ class Specification(Entry):
         return [each for each in self.case if not chosen or each.name in chosen]
 
     def number(self, score: str, model: str, column: str, task: str) -> Printed | None:
-        """Return what the paper prints there, None where that is not at hand."""
+        """Return the number that the paper prints there, None if it is not available."""
         return self._numbers.get((score, model, column, task))
 
     @cached_property

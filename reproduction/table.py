@@ -1,4 +1,4 @@
-"""The paper's number beside ours: lines made from finished studies.
+"""The paper's numbers next to ours: lines made from finished studies.
 
 Nothing here is written by hand: a line is a score of a study (`temper.report.comparison`), the
 printed number of the specification, and the difference of the two over the seeds.
@@ -169,13 +169,13 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
     }
     scale = next((each for each in SCALES if record is not None and each == record.scale), None)
     differs = changes(specification, scale, cases) + [
-        f"Not learned, so in no mean and no verdict: {case}: {reason}."
+        f"Not learned, so excluded from means and verdicts: {case}: {reason}."
         for case, reason in unlearned.items()
     ]
     if missing:
         differs.append(
-            "Runs are missing: a difference is over the seeds that both methods have, and a mean "
-            "of cases over those that all have."
+            "Some runs are missing. A difference uses the seeds that both methods have, and a mean "
+            "over cases uses the seeds that all cases have."
         )
     return ReproductionTable(
         name=specification.name,

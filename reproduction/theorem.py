@@ -142,11 +142,11 @@ def _findings(gradient: Tensor, q: Tensor, *, draws: int, seed: int, named: str)
         "mean": (means, "the mean of m g / p is g"),
         "variance": (
             variances,
-            "the variance of m g / p is g\u00b2 (1 \u2212 p) / p, over the formula",
+            "the variance of m g / p is g\u00b2 (1 \u2212 p) / p: measured over formula",
         ),
         "less": (
             added,
-            "the masked update varies less: variance added, over the gradient's own",
+            "the masked update has less variance: added variance over the gradient's",
         ),
     }
     findings = []
