@@ -105,7 +105,7 @@ class Parameters:
         return reduced(values, self.shards.group) if self.shards else values
 
     def largest(self, values: Tensor) -> Tensor:
-        """Return the largest value over the processes; some may have none."""
+        """Return the largest value over the processes, some of which may have none."""
         low = values.new_full((1,), -math.inf)
         result = torch.cat([values, low]).max()
         return reduced(result, self.shards.group, largest=True) if self.shards else result

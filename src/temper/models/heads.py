@@ -25,7 +25,7 @@ _COPIES = re.compile(r"\.(modules_to_save\.\w+|original_module)(?=\.|$)")
 
 
 def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> list[int] | None:
-    """Return a checkpoint's output for each of as many wanted classes; None if in this order.
+    """Return a checkpoint's output for each wanted class; None if the order is the same.
 
     Example:
         >>> order_of_head(["pos", "neg"], ["neg", "pos"], "a model")

@@ -36,8 +36,8 @@ def check_task(name: str, labels: Sequence[str] = ()) -> None:
     """Raise an error for a task that cannot have a head.
 
     Raises:
-        ModelError: The name has another form, or the labels (none for a regression) are one or not
-            distinct.
+        ModelError: The name has another form, there is only one label (a regression has none), or
+            labels are not distinct.
     """
     # A head is an entry of a ModuleDict, and names of its attributes cannot be keys; some of them
     # (`training`) exist only on an instance.

@@ -168,7 +168,7 @@ class RunConfig(BaseModel):
         unlabeled_hash: str | None = None,
         teachers: Sequence[str] = (),
     ) -> str:
-        """Return the fingerprint: a hash of everything that the result depends on, 12 digits.
+        """Return a hash of everything that the result depends on, 12 hexadecimal digits.
 
         Paths and the device are left out. The rows' hashes replace the data's source, so a run is
         recognized after its data or its folder was moved. ``model`` and ``teachers`` identify
@@ -285,7 +285,7 @@ def is_scratch(model: object) -> bool:
 
 
 def completed(tree: Mapping[str, Any]) -> Tree:
-    """Return nested settings with the defaults of their model; wrong ones stay for `RunConfig.of`.
+    """Return nested settings with their model's defaults; `RunConfig.of` raises on wrong ones.
 
     A pre-trained model gets the learning rate of its short name. For a network from scratch, the
     training loop has the network's defaults, methods have theirs (selective updates cover all

@@ -132,7 +132,7 @@ def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
 
 
 class OptimizerState:
-    """The state of an optimizer of plain or sharded parameters, loaded from whole weights'."""
+    """The state of an optimizer, of sharded parameters too; the whole one is loaded."""
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
