@@ -20,7 +20,7 @@ import pandas
 
 from reproduction import emotions, entities, which_model
 from reproduction.document import table_command
-from reproduction.entities import paired_gain, text_of
+from reproduction.gains import paired_gain, text_of
 from temper.display.wording import pipe_table
 from temper.functional.effects import Effect
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import temper
 from reproduction.document import run_or_print
-from reproduction.entities import GAINS, gains_table
+from reproduction.gains import GAINS, gains_table
 from reproduction.kept import add_run, read_runs
 from reproduction.which_model import lines_of
 from temper.checkpoints.folder import read_json

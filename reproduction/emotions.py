@@ -17,7 +17,8 @@ import numpy as np
 
 import temper
 from reproduction.document import run_or_print
-from reproduction.entities import COLUMNS, COMPUTE, GAINS, gains_table
+from reproduction.entities import COLUMNS, COMPUTE
+from reproduction.gains import GAINS, gains_table
 from reproduction.kept import add_run, read_runs
 from reproduction.which_model import lines_of
 from temper.calibration.thresholds import choose_thresholds, label_temperatures

@@ -3,8 +3,8 @@
     python -m reproduction.entities run --data FOLDER --scratch FOLDER
     python -m reproduction.entities table --write docs/entities.md
 
-`run` trains by `temper.compare`, so a stopped one goes on where it stopped. The scores of each
-finished study are kept in ``reproduction/results/entities``.
+`run` trains by `temper.compare`, one seed of all columns before the next, so a stopped one goes on
+where it stopped. Scores of finished seeds are kept in ``reproduction/results/entities``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 import temper
 from reproduction.document import run_or_print
+from reproduction.gains import GAINS, gains_table
 from reproduction.which_model import lines_of
 from temper.files import write_json
-from temper.functional.effects import Effect, effect
 
 FOLDER = Path("reproduction/results/entities")
 TYPES = {
@@ -42,10 +42,6 @@ COLUMNS: dict[str, dict[str, Any]] = {
 }
 COMPUTE = {"r_drop": 2, "uegr_one_pass": 2, "uegr": 3}
 """Passes of a step over those of plain fine-tuning, rounded up."""
-GAINS = (
-    "In parentheses: differences from plain fine-tuning and from plain fine-tuning of equal "
-    "compute, with 95% intervals."
-)
 
 
 def prepared(data: Path, scratch: Path, rows: int) -> Path:
@@ -88,43 +84,48 @@ def study(
     columns: dict[str, Any],
     seeds: tuple[int, ...],
     **more: Any,
-) -> list[dict[str, Any]]:
-    """Train and evaluate columns, and return their scores; of a finished study the kept ones."""
+) -> None:
+    """Train and evaluate columns with the seeds whose scores are not kept yet."""
     kept = FOLDER / f"{name}.json"
-    if kept.exists():
-        found: list[dict[str, Any]] = json.loads(kept.read_text(encoding="utf-8"))["scores"]
-        return found
-    temper.compare(
-        str(folder),
-        model="minilm",
-        methods=(),
-        variants=columns,
-        equal_compute=False,
-        seeds=seeds,
-        out=scratch / name,
-        max_length=128,
-        perspectives=["task", "shift"],
-        evaluate={"bootstrap": 0},
-        **more,
-    )
-    runs = json.loads((scratch / name / "study.json").read_text(encoding="utf-8"))["runs"]
-    scores = []
-    for column, by_seed in runs.items():
-        for seed, run in by_seed.items():
-            file = scratch / name / run / "evaluation" / "scores.json"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    scores = kept_scores(name)
+    for seed in sorted(set(seeds) - {line["seed"] for line in scores}):
+        out = scratch / f"{name}-seed-{seed}"
+        temper.compare(
+            str(folder),
+            model="minilm",
+            methods=(),
+            variants=columns,
+            equal_compute=False,
+            seeds=[seed],
+            out=out,
+            max_length=128,
+            perspectives=["task", "shift"],
+            evaluate={"bootstrap": 0},
+            **more,
+        )
+        runs = json.loads((out / "study.json").read_text(encoding="utf-8"))["runs"]
+        for column, by_seed in runs.items():
+            file = out / by_seed[str(seed)] / "evaluation" / "scores.json"
             entries = json.loads(file.read_text(encoding="utf-8"))["scores"]
             values = {e["set"]: e["value"] for e in entries if e["name"] == "entity_f1"}
-            scores.append({"column": column, "seed": int(seed), "f1": values})
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write_json(kept, {"scores": scores})
+            scores.append({"column": column, "seed": seed, "f1": values})
+        write_json(kept, {"scores": scores})
+
+
+def kept_scores(name: str) -> list[dict[str, Any]]:
+    """Return the scores of a study's finished seeds."""
+    kept = FOLDER / f"{name}.json"
+    if not kept.exists():
+        return []
+    scores: list[dict[str, Any]] = json.loads(kept.read_text(encoding="utf-8"))["scores"]
     return scores
 
 
 def chosen(rows: int) -> dict[str, float]:
     """Return the learning rate of each method with the best F1 on the dev rows."""
-    kept = json.loads((FOLDER / f"rates-{rows}.json").read_text(encoding="utf-8"))["scores"]
     best: dict[str, tuple[float, float]] = {}
-    for line in kept:
+    for line in kept_scores(f"rates-{rows}"):
         column, _, rate = line["column"].partition("+")
         found = (line["f1"]["dev"] or 0.0, float(rate))
         best[column] = max(best.get(column, found), found)
@@ -160,12 +161,9 @@ def run(data: Path, scratch: Path) -> None:
 
 
 def values_of(rows: int) -> dict[str, dict[str, dict[int, float]]]:
-    """Return the strict F1 in percent by column, set and seed; empty if the study has not ended."""
-    file = FOLDER / f"final-{rows}.json"
+    """Return the strict F1 in percent by column, set and seed; empty if no seed is finished."""
     values: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    if not file.exists():
-        return values
-    for line in json.loads(file.read_text(encoding="utf-8"))["scores"]:
+    for line in kept_scores(f"final-{rows}"):
         own = {name: 100 * (value or 0.0) for name, value in line["f1"].items()}
         own["shift"] = fmean(own[name] for name in SETS)
         for name in ("conll_test", "shift", *SETS):
@@ -183,60 +181,13 @@ def table() -> str:
             continue
         rates = ", ".join(f"{name} {rate:g}" for name, rate in chosen(rows).items())
         lines += [
-            f"**{rows:,} sentences**, learning rates {rates}. Strict F1, mean over {len(SEEDS)} "
-            f"seeds. {GAINS}",
+            f"**{rows:,} sentences**, learning rates {rates}. Strict F1, mean over "
+            f"{len(values['plain']['shift'])} of {len(SEEDS)} seeds. {GAINS}",
             "",
             *gains_table(values, COMPUTE),
             "",
         ]
     return "\n".join(lines)
-
-
-def gains_table(
-    values: dict[str, dict[str, dict[int, float]]], compute: dict[str, int]
-) -> list[str]:
-    """Return a table of means over seeds, with gains over plain fine-tuning.
-
-    Args:
-        values: Column of the study -> heading of the table -> seed -> score in percent.
-        compute: Column -> how many times the epochs its compute gives plain fine-tuning, whose
-            column is ``plain_x`` and that number.
-    """
-    headings = [*values["plain"]]
-    lines = [f"| | {' | '.join(headings)} |", "|---" * (len(headings) + 1) + "|"]
-    for column, scores in values.items():
-        cells = []
-        for heading in headings:
-            cell = f"{fmean(scores[heading].values()):.1f}"
-            if column in compute:
-                names = ["plain", f"plain_x{compute[column]}"] if compute[column] > 1 else ["plain"]
-                gains = (paired_gain(scores[heading], values[name][heading]) for name in names)
-                cell += f" ({'; '.join(map(text_of, gains))})"
-            cells.append(cell)
-        lines.append(f"| {column} | {' | '.join(cells)} |")
-    return lines
-
-
-def paired_gain(
-    own: dict[int, float], others: dict[int, float], *, comparisons: int = 1
-) -> Effect | None:
-    """Return the mean difference over paired seeds with its 95% t interval.
-
-    Args:
-        own: Score by seed.
-        others: The same, of what it is compared with.
-        comparisons: Number of comparisons, for Bonferroni's correction.
-
-    Returns:
-        The difference; None if it is the same at every seed, so that there is no interval.
-    """
-    differences = [own[seed] - others[seed] for seed in sorted(own)]
-    return effect(differences, confidence=1 - 0.05 / comparisons)
-
-
-def text_of(gain: Effect | None) -> str:
-    """Return a gain and its interval as text, empty if there is none."""
-    return "" if gain is None else f"{gain.mean:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from temper.report import comparison
-from temper.report.headline import condition_of, levels
+from temper.report.levels import condition_of, levels
 
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "reproduction/results/robustness/roberta-large-sentiment"

@@ -55,7 +55,7 @@ class Result(ABC):
     def __str__(self) -> str:
         shown = self.headline()
         lines = [" ".join(part for part in line if part) for line in shown.lines]
-        return "\n".join([self.title, *lines, shown.text, str(self.folder)])
+        return "\n".join([self.title, *lines, *shown.summary, str(self.folder)])
 
     def _repr_html_(self) -> str:
         from temper.report import first_screen

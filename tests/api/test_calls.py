@@ -335,7 +335,7 @@ def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_p
     assert plan["columns"][1]["settings"]["method"]["weight"] == 2.0
     assert set(study.scores["column"]) == {"plain", "r_drop", "longer"}
     assert study.page.is_file()
-    assert str(study).endswith(f"{study.headline().text}\n{study.folder}")
+    assert str(study).endswith("\n".join([*study.headline().summary, str(study.folder)]))
     assert study.headline().title.replace("`", "") in re.sub("<[^>]*>", "", study._repr_html_())
     assert study.load("longer", 0, device="cpu").label_names == ("negative", "positive")
     with pytest.raises(temper.errors.CheckpointError, match="no run of column 'longer', seed 7"):

@@ -10,6 +10,7 @@ import torch
 from hypothesis import example, given
 from scipy import stats
 
+from dev.benchmarks.mask_kernels import Operations, as_on_a_gpu
 from reproduction.theorem import exact_ranks
 from temper.functional import masks
 from temper.functional.masks import (
@@ -133,9 +134,8 @@ def test_thinning_by_bucket_does_what_thinning_does(levels: int) -> None:
     for start, scale in ((0, True), (0, False), (1234, True)):
         plain = thin(gradient, q, 5, start=start, scale=scale)
         for chunk in (1 << 18, 256, 7):
-            found = thin_by_bucket(
-                gradient.clone(), factors, 5, start=start, scale=scale, chunk=chunk
-            )
+            found = gradient.clone()
+            thin_by_bucket([found], factors, [5], starts=[start], scale=scale, chunk=chunk)
             torch.testing.assert_close(found, plain, rtol=reach, atol=0)
 
 
@@ -143,10 +143,47 @@ def test_thinning_by_bucket_does_what_thinning_does(levels: int) -> None:
 def test_of_every_draw_thinning_by_bucket_keeps_exactly_q(
     q: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(masks, "keyed_levels", lambda *_, **__: EVERY_LEVEL)
+    monkeypatch.setattr(masks, "_keyed", lambda *_, **__: EVERY_LEVEL)
     table = torch.full((1 << 15,), q, dtype=torch.int32)
-    kept = thin_by_bucket(torch.ones(1 << 16), bucket_factors(table), 0, scale=False)
+    kept = torch.ones(1 << 16)
+    thin_by_bucket([kept], bucket_factors(table), [0], scale=False)
     assert torch.equal(kept.bool(), below(EVERY_LEVEL, table[0]))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), min_size=1, max_size=8),
+    st.sampled_from([1, 7, 64, 1 << 24]),
+    st.sampled_from([LEVELS, FINE_LEVELS]),
+    st.booleans(),
+)
+def test_a_group_of_tensors_is_masked_as_each_tensor_alone(
+    sizes: list[tuple[int, int]], chunk: int, levels: int, scale: bool
+) -> None:
+    draws = generator(4)
+    gradients = [torch.randn(size, generator=draws) for size, _ in sizes]
+    keys = [(number * 0x9E3779B97F4A7C15) & ((1 << 63) - 1) for number in range(len(sizes))]
+    # Parts of larger tensors; one of them reaches beyond the last word.
+    starts = [start + (1 << 33) - 12 for _, start in sizes]
+    p = torch.rand(1 << 15, generator=draws, dtype=torch.float64)
+    factors = bucket_factors(quantize(p, p_min=0.0, levels=levels))
+    alone = [gradient.clone() for gradient in gradients]
+    for gradient, key, start in zip(alone, keys, starts, strict=True):
+        thin_by_bucket([gradient], factors, [key], starts=[start], scale=scale)
+    with as_on_a_gpu(chunk):
+        thin_by_bucket(gradients, factors, keys, starts=starts, scale=scale, chunk=1)
+    assert all(map(torch.equal, gradients, alone))
+
+
+def test_the_number_of_kernels_depends_on_the_entries_and_not_on_the_tensors() -> None:
+    factors = bucket_factors(torch.full((1 << 15,), 9, dtype=torch.int32))
+    counts = []
+    for number in (2, 50):
+        gradients = [torch.randn(1000 // number) for _ in range(number)]
+        with as_on_a_gpu(), Operations() as operations:
+            thin_by_bucket(gradients, factors, list(range(number)), scale=True)
+            bucket_counts(gradients)
+        counts.append(operations.count)
+    assert counts[0] == counts[1]
 
 
 # Draws by key and position
@@ -296,7 +333,7 @@ def test_a_code_is_kept_up_to_the_last_draw_of_its_share(monkeypatch: pytest.Mon
     for code in (1, 100, 255):
         last = int(table[code]) - 1 - (1 << 31)
         draws = torch.tensor([-(1 << 31), last, min(last + 1, (1 << 31) - 1)]).to(torch.int32)
-        monkeypatch.setattr(masks, "keyed_levels", lambda *_, drawn=draws, **__: drawn)
+        monkeypatch.setattr(masks, "_keyed", lambda *_, drawn=draws, **__: drawn)
         kept = drop_codes(torch.full((3,), code, dtype=torch.uint8), table, 0)
         assert kept.tolist() == [code, code, code if code == 255 else 0]
         plain = thin_by_code(torch.full((3,), 2.0), kept, table, scale=False)

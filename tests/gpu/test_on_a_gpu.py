@@ -13,6 +13,8 @@ from transformers import TrainingArguments
 
 from temper import RobustTrainer, Stepper
 from temper.functional.masks import (
+    FINE_LEVELS,
+    LEVELS,
     bucket_counts,
     bucket_factors,
     bucket_ranks,
@@ -87,9 +89,10 @@ def test_a_mask_on_a_gpu_keeps_the_mean_of_the_gradient(gpu: torch.device) -> No
     ranks = bucket_ranks(bucket_counts([gradient]))
     p = 0.2 + 0.6 * ranks
     factors = bucket_factors(quantize(p, p_min=0.01))
-    masked = thin_by_bucket(gradient.clone(), factors, 1, scale=True)
+    masked, on_a_cpu = gradient.clone(), gradient.cpu().clone()
+    thin_by_bucket([masked], factors, [1], scale=True)
     kept = masked != 0
-    on_a_cpu = thin_by_bucket(gradient.cpu(), factors.cpu(), 1, scale=True)
+    thin_by_bucket([on_a_cpu], factors.cpu(), [1], scale=True)
     assert torch.equal(masked.cpu(), on_a_cpu)
     assert torch.equal(
         keyed_levels(1001, 5, start=3, device=gpu).cpu(), keyed_levels(1001, 5, start=3)
@@ -102,6 +105,21 @@ def test_a_mask_on_a_gpu_keeps_the_mean_of_the_gradient(gpu: torch.device) -> No
     # Unbiased: the sum of m*g/p is the sum of g, to 6 standard deviations.
     noise = float((masked - gradient).double().square().sum().sqrt())
     assert abs(float((masked - gradient).double().sum())) < 6 * noise
+
+
+@pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
+def test_a_group_of_tensors_is_masked_on_a_gpu_as_on_a_cpu(gpu: torch.device, levels: int) -> None:
+    shapes = [(2**17 + 1,), (768,), (1,), (0,), (333, 3), (2**24 + 5,), (1536, 384)]
+    here = [torch.randn(shape) for shape in shapes]
+    there = [gradient.to(gpu) for gradient in here]
+    counts = bucket_counts(here)
+    assert torch.equal(bucket_counts(there).cpu(), counts)
+    factors = bucket_factors(quantize(bucket_ranks(counts), p_min=0.01, levels=levels))
+    keys, starts = [2**62 - 5 * number for number in range(7)], [0, 1, 3, 0, 2, 7, 1]
+    thin_by_bucket(here, factors, keys, starts=starts, scale=True)
+    thin_by_bucket(there, factors.to(gpu), keys, starts=starts, scale=True)
+    for gradient, on_a_gpu in zip(here, there, strict=True):
+        assert torch.equal(on_a_gpu.cpu(), gradient)
 
 
 def test_a_perturbation_survives_bf16_on_a_gpu(gpu: torch.device) -> None:

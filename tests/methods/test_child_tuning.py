@@ -84,8 +84,8 @@ def test_parameters_of_one_shape_have_draws_of_their_own() -> None:
 def test_a_part_of_a_gradient_has_the_draws_of_its_place_in_the_whole() -> None:
     rule, whole = RandomMask(keep=0.5), torch.ones(4096)
     part = whole[1024:].clone()
-    rule._thin(whole, 7, start=0)
-    rule._thin(part, 7, start=1024)
+    rule._thin([whole], [7], [0])
+    rule._thin([part], [7], [1024])
     assert torch.equal(part, whole[1024:])
 
 

@@ -20,7 +20,8 @@ from temper.display.folders import read
 from temper.display.wording import unit
 from temper.report import build
 from temper.report.gains import Gain
-from temper.report.headline import Headline, headline, levels
+from temper.report.headline import Headline, headline
+from temper.report.levels import levels
 from temper.report.table import _with_differences, compare
 from tests.report.conftest import Plan, score
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reproduction.chooser import line, table
-from reproduction.entities import paired_gain
+from reproduction.gains import paired_gain
 
 PLAIN = dict(enumerate((80.0, 81.0, 79.0, 80.5, 79.5)))
 COMPUTE = {"plain": 1.0, "plain_x2": 2.0, "uegr": 2.0}

@@ -124,17 +124,14 @@ class SelectiveUpdate(Selection):
         counts = _counts(params, covered)
         table = self._quantized(bucket_ranks(counts), self.levels)
         state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
-        factors = bucket_factors(table)
-        return {
-            name: thin_by_bucket(
-                gradient,
-                factors,
-                rng.shared("mask", name),
-                start=params.first_entry(name),
-                scale=self.scale,
-            )
-            for name, gradient in covered.items()
-        }
+        thin_by_bucket(
+            list(covered.values()),
+            bucket_factors(table),
+            [rng.shared("mask", name) for name in covered],
+            starts=[params.first_entry(name) for name in covered],
+            scale=self.scale,
+        )
+        return covered
 
     def _by_range(
         self, covered: Gradients, params: Parameters, state: State, rng: Streams

@@ -153,11 +153,11 @@ def print_table(
 
 
 def print_headline(shown: Headline) -> None:
-    """Print the result to stdout: one line per perspective, the recommendation last."""
+    """Print the result to stdout: a line per perspective, then the recommendation as a list."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for line in shown.lines:
         table.add_row(*map(Text, line))
-    _print_with_notes(table, (shown.text,))
+    _print_with_notes(table, shown.summary)
 
 
 def _print_with_notes(table: Table, notes: Sequence[str]) -> None:

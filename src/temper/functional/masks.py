@@ -122,32 +122,92 @@ def keyed_levels(
     Returns:
         [n] int16 or int32, uniform over all their values.
     """
-    lanes = 2 if levels == LEVELS else 1
-    first, end = start // lanes, (start + count + lanes - 1) // lanes
-    words = torch.arange(end - first, dtype=torch.int32, device=device).add_(_signed(first))
-    _mixed(words, key)
-    drawn = words.view(torch.int16) if lanes == 2 else words
-    return drawn[start % lanes :][:count]
+    return _keyed([(count, key, start)], levels=levels, device=device)
 
 
 def pieces_with_draws(
-    values: Tensor, key: int, *, start: int = 0, levels: int = LEVELS, chunk: int = 1 << 18
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pieces of a contiguous tensor, as views, each with the draws of its positions.
+    tensors: Sequence[Tensor],
+    keys: Sequence[int],
+    starts: Sequence[int],
+    *,
+    levels: int = LEVELS,
+    chunk: int = 1 << 18,
+) -> Iterator[tuple[list[Tensor], Tensor]]:
+    """Yield groups of pieces of contiguous tensors, as flat views, with the draws of their entries.
 
     Args:
-        values: Any shape.
-        key: See `keyed_levels`.
-        start: Position of the first entry, if the tensor is a part of a larger one.
+        tensors: Any shapes, on one device.
+        keys: Of each tensor, see `keyed_levels`.
+        starts: Of each tensor, the position of its first entry if it is a part of a larger one.
         levels: See `keyed_levels`.
-        chunk: Entries of a piece, few enough to stay in the processor's cache. On a GPU pieces are
-            larger.
+        chunk: Most entries of a group, few enough to stay in the processor's cache. On a GPU
+            groups are larger.
+
+    Yields:
+        The pieces of a group, and the draws [n] of all their entries.
     """
-    if values.device.type != "cpu":
-        chunk = max(chunk, CHUNK_ON_DEVICE)  # a GPU wants few kernel launches
-    for number, piece in enumerate(torch.split(values.view(-1), chunk)):
-        first, device = start + number * chunk, values.device
-        yield piece, keyed_levels(piece.numel(), key, start=first, levels=levels, device=device)
+    flat, device = [tensor.view(-1) for tensor in tensors], tensors[0].device
+    for group in _groups(flat, chunk, join=wants_few_kernels(device)):
+        pieces = [flat[index][first : first + count] for index, first, count in group]
+        spans = [(count, keys[index], starts[index] + first) for index, first, count in group]
+        yield pieces, _keyed(spans, levels=levels, device=device)
+
+
+def wants_few_kernels(device: torch.device) -> bool:
+    """Return whether few kernels matter more than the cache: on a GPU."""
+    return device.type != "cpu"
+
+
+def _groups(
+    flat: Sequence[Tensor], chunk: int, *, join: bool
+) -> Iterator[list[tuple[int, int, int]]]:
+    """Yield groups of at most ``chunk`` entries: index of the vector, first entry, entries.
+
+    A vector is cut only if it has more. Without ``join`` a group has one piece.
+    """
+    if flat and wants_few_kernels(flat[0].device):
+        chunk = max(chunk, CHUNK_ON_DEVICE)
+    group: list[tuple[int, int, int]] = []
+    room = chunk
+    for index, vector in enumerate(flat):
+        for first in range(0, len(vector), chunk):
+            count = min(chunk, len(vector) - first)
+            if group and (count > room or not join):
+                yield group
+                group, room = [], chunk
+            group.append((index, first, count))
+            room -= count
+    if group:
+        yield group
+
+
+def _keyed(
+    spans: Sequence[tuple[int, int, int]], *, levels: int, device: torch.device | str
+) -> Tensor:
+    """Return the draws of several (count, key, start), one after the other.
+
+    The number of kernels does not depend on the number of spans.
+    """
+    lanes = 2 if levels == LEVELS else 1
+    rows, cuts, total = [], [], 0
+    for count, key, start in spans:
+        first, end = start // lanes, (start + count + lanes - 1) // lanes
+        rows.append((_signed(first - total), _signed(key), _signed(key >> 32), end - first))
+        cuts.append(slice(lanes * total + start % lanes, lanes * total + start % lanes + count))
+        total += end - first
+    words = torch.arange(total, dtype=torch.int32, device=device)
+    if len(rows) == 1:
+        _hashed(words, *rows[0][:3])
+    else:
+        # A copy that does not block: a GPU's queue never runs empty.
+        table = torch.tensor(rows, dtype=torch.int32).T.to(device, non_blocking=True)
+        _hashed(words, *table[:3].repeat_interleave(table[3], dim=1, output_size=total))
+    drawn = words.view(torch.int16) if lanes == 2 else words
+    return _joined([drawn[cut] for cut in cuts])
+
+
+def _joined(vectors: Sequence[Tensor]) -> Tensor:
+    return vectors[0] if len(vectors) == 1 else torch.cat(list(vectors))
 
 
 def _signed(word: int) -> int:
@@ -155,10 +215,10 @@ def _signed(word: int) -> int:
     return ((word + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
-def _mixed(words: Tensor, key: int) -> Tensor:
-    """Hash the numbers of words with the two halves of a key, in place."""
-    words.bitwise_xor_(_signed(key))
-    _folded(words, 16).mul_(_signed(0x21F0AAAD)).add_(_signed(key >> 32))
+def _hashed(words: Tensor, shift: Tensor | int, low: Tensor | int, high: Tensor | int) -> Tensor:
+    """Shift the numbers of words and hash them with the two halves of a key, in place."""
+    words.add_(shift).bitwise_xor_(low)
+    _folded(words, 16).mul_(_signed(0x21F0AAAD)).add_(high)
     _folded(words, 17).mul_(_signed(0xED5AD4BB))
     _folded(words, 11).mul_(_signed(0xAC4C1B51))
     _folded(words, 15).mul_(_signed(0x31848BAB))
@@ -247,41 +307,40 @@ def bucket_factors(table: Tensor) -> Tensor:
 
 
 def thin_by_bucket(
-    gradient: Tensor,
+    gradients: Sequence[Tensor],
     factors: Tensor,
-    key: int,
+    keys: Sequence[int],
     *,
-    start: int = 0,
+    starts: Sequence[int] | None = None,
     scale: bool,
     chunk: int = 1 << 18,
-) -> Tensor:
-    """Apply ``thin`` with a probability for each magnitude bucket, in place.
+) -> None:
+    """Apply ``thin`` with a probability for each magnitude bucket, in place: ``m * g / p``.
 
-    It works in pieces that stay in the processor's cache, and looks up one number per entry: the
+    It works in groups of pieces (see `pieces_with_draws`), and looks up one number per entry: the
     factor 1/p, by which the draw is also multiplied. For u from 0 to levels - 1, ``u < q`` is
     equivalent to ``u * (levels / q) < levels - 1/2`` even if the product is rounded.
 
     Args:
-        gradient: fp32, contiguous, any shape; overwritten.
+        gradients: fp32, contiguous, any shapes, on one device; overwritten.
         factors: From `bucket_factors`.
-        key: Of `keyed_levels`.
-        start: Position of the first entry, where the gradient is a part of a larger one.
+        keys: Of each gradient, see `keyed_levels`.
+        starts: Of each gradient, the position of its first entry if it is a part of a larger one.
         scale: Whether to divide by the probability.
         chunk: Entries worked on at a time.
-
-    Returns:
-        ``gradient``, holding ``m * g / p``.
     """
     dtype = factors.dtype
     levels = LEVELS if dtype == torch.float32 else FINE_LEVELS
-    pieces = pieces_with_draws(gradient, key, start=start, levels=levels, chunk=chunk)
-    for piece, drawn in pieces:
-        factor = factors.index_select(0, buckets_of(piece))
+    starts = [0] * len(gradients) if starts is None else starts
+    for pieces, drawn in pieces_with_draws(gradients, keys, starts, levels=levels, chunk=chunk):
+        entries = _joined(pieces)
+        factor = factors.index_select(0, buckets_of(entries))
         # Boolean masks take several times as long as numbers.
         kept = drawn.to(dtype).add_(levels // 2).mul_(factor)
         torch.lt(kept, levels - 0.5, out=kept)
-        piece.mul_(kept.mul_(factor) if scale else kept)
-    return gradient
+        entries.mul_(kept.mul_(factor) if scale else kept)
+        if len(pieces) > 1:
+            torch._foreach_copy_(pieces, torch.split(entries, [len(piece) for piece in pieces]))
 
 
 def spaced_levels(*, p_min: float) -> Tensor:
@@ -337,8 +396,8 @@ def drop_codes(
         ``codes``.
     """
     threshold = highest_kept(table)
-    pieces = pieces_with_draws(codes, key, start=start, levels=FINE_LEVELS, chunk=chunk)
-    for piece, drawn in pieces:
+    pieces = pieces_with_draws([codes], [key], [start], levels=FINE_LEVELS, chunk=chunk)
+    for (piece,), drawn in pieces:
         piece.masked_fill_(drawn > threshold.index_select(0, piece.int()), 0)
     return codes
 
@@ -398,10 +457,15 @@ def bucket_counts(
     """
     total = torch.zeros(BUCKETS, dtype=torch.int64, device=tensors[0].device)
     parts = [(0, tensor.shape) for tensor in tensors] if parts is None else parts
+    samples: dict[int, list[Tensor]] = {}
     for tensor, (start, shape) in zip(tensors, parts, strict=True):
         every = _sampled_every(shape)
-        for piece in torch.split(tensor.reshape(-1)[-start % every :: every], chunk):
-            counts = torch.bincount(buckets_of(piece).long(), minlength=BUCKETS)
+        samples.setdefault(every, []).append(tensor.reshape(-1)[-start % every :: every])
+    for every, flat in samples.items():
+        for group in _groups(flat, chunk, join=True):
+            entries = _joined([flat[index][first:][:count] for index, first, count in group])
+            # A bincount waits for the device, so there are few.
+            counts = torch.bincount(buckets_of(entries).long(), minlength=BUCKETS)
             total.add_(counts, alpha=every)
     total[0] = 0
     return total

@@ -60,35 +60,39 @@ class RandomMask(UpdateRule):
         """Mask all gradients in place; the same draw on all ranks."""
         if not grads:
             return grads
-        kept, drawn, masked = [], 0, {}
-        for name, gradient in grads.items():
-            masked[name] = gradient.contiguous()
+        masked = {name: gradient.contiguous() for name, gradient in grads.items()}
+        parts, starts, touched, drawn = [], [], {}, 0
+        for name, gradient in masked.items():
             shape = params.shape(name, gradient)
             rows = touched_rows(
                 gradient, shape, counted=lambda count: params.counts_before(count)[1]
             )
             start, size = params.first_entry(name), shape.numel()
-            part = masked[name]
+            part = gradient
             if rows is not None:
                 part = gradient.index_select(0, rows)
                 # Draws are counted over the touched rows of the whole matrix.
                 start, size = params.counts_before(part.numel())
-            kept.append(self._thin(part, rng.shared("mask", name), start=start))
+                touched[name] = (rows, part)
+            parts.append(part)
+            starts.append(start)
             drawn += size
-            if rows is not None:
-                masked[name].index_copy_(0, rows, part)
-        state["kept"] = params.summed(torch.stack(kept).sum()) / max(1, drawn)
+        keys = [rng.shared("mask", name) for name in masked]
+        state["kept"] = params.summed(self._thin(parts, keys, starts)) / max(1, drawn)
+        for name, (rows, part) in touched.items():
+            masked[name].index_copy_(0, rows, part)
         return masked
 
-    def _thin(self, gradient: Tensor, key: int, *, start: int) -> Tensor:
+    def _thin(self, parts: list[Tensor], keys: list[int], starts: list[int]) -> Tensor:
         q = quantize(torch.tensor(self.keep), p_min=0.0)
         threshold, scale = int(highest_kept(q)), LEVELS / int(q)
-        kept = torch.zeros((), dtype=torch.float64, device=gradient.device)
-        for piece, drawn in pieces_with_draws(gradient, key, start=start, chunk=self.chunk):
+        kept = torch.zeros((), dtype=torch.float64, device=parts[0].device)
+        for pieces, drawn in pieces_with_draws(parts, keys, starts, chunk=self.chunk):
             stays = drawn.float()
             torch.le(stays, threshold, out=stays)
             kept += stays.sum()
-            piece.mul_(stays).mul_(scale)
+            torch._foreach_mul_(pieces, torch.split(stays, [len(piece) for piece in pieces]))
+            torch._foreach_mul_(pieces, scale)
         return kept
 
 

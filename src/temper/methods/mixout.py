@@ -147,7 +147,7 @@ class Mixing(InitialWeightsRule):
             shape, start = torch.Size([1, *tensor.shape[1:]]), 0
         mask = torch.empty(shape.numel(), dtype=torch.bool, device=tensor.device)
         threshold = int(highest_kept(self.kept))
-        for piece, drawn in pieces_with_draws(mask, key, start=start, chunk=self.chunk):
+        for (piece,), drawn in pieces_with_draws([mask], [key], [start], chunk=self.chunk):
             torch.le(drawn, threshold, out=piece)
         return mask.view(shape)
 

@@ -6,18 +6,14 @@ s_reference)``, so scores of either direction are comparable (RoAST, arXiv 2312.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
-from temper.display.cells import Comparison, Row, TrainingCost
+from temper.display.cells import Comparison, TrainingCost
 from temper.display.views import View
 from temper.display.wording import listed, plural, title, within
-from temper.files import asset
 from temper.functional.effects import MOST_SEEDS, POWER, seeds_to_detect
-from temper.functional.scores import SCORES
 from temper.report.derived import AFTER, views
 from temper.report.gains import (
     POST_HOC,
@@ -27,17 +23,14 @@ from temper.report.gains import (
     corrected_gains,
     gains_of,
     given_gains,
-    hardest,
     improvement_of,
-    judged_rows,
     remaining,
     unit_of,
 )
+from temper.report.levels import Level, levels
 
 REACHES = (10, 25, 50, 100)
 """Possible limits of the scale, in percent of the reference's error; larger gains are cut."""
-USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
-"""Setting of assets/usual.json, written by ``python -m dev.benchmarks.usual``."""
 LEARNED = 10.0
 """A task is not learned below this percentage of the way from guessing to perfect."""
 MOST = 3
@@ -46,109 +39,6 @@ MOST_POINTS, TITLE_WORDS = 3, 8
 """Maximum number of points below the title, and of words in the title."""
 PLAIN = "plain"
 """Name of plain fine-tuning, both recipe and method."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """One model's score on the scale from guessing to perfect.
-
-    Args:
-        row: The score.
-        column: The model.
-        fraction: Percentage of the way from guessing to a perfect score, negative if worse than
-            guessing; None if the score of guessing is unknown.
-        low, high: 95% interval; None if there is none.
-        usual: The value of plain fine-tuning in `USUAL`; None if not measured.
-    """
-
-    row: Row
-    column: str
-    fraction: float | None
-    low: float | None = None
-    high: float | None = None
-    usual: float | None = None
-
-    @property
-    def view(self) -> View:
-        """The view of its perspective."""
-        return views().of(self.row.key.perspective)
-
-    @property
-    def text(self) -> str:
-        """The score with its unit and interval."""
-        value = self.row.unit.with_sign(self.row.text(self.column))
-        return f"{value} {self.row.interval_text(self.column)}".strip()
-
-    @property
-    def score(self) -> str:
-        """The score's name as written within a sentence."""
-        return within(title(self.row.key.name))
-
-    @property
-    def standing(self) -> str:
-        """Its position in words; empty if the score of guessing is unknown."""
-        if self.fraction is None:
-            return ""
-        if self.fraction < 0:
-            return "worse than guessing"
-        return f"{self.fraction:.0f}% of the way from guessing to perfect"
-
-    @property
-    def detail(self) -> str:
-        """Tooltip of the mark."""
-        messages = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
-        if self.usual is not None:
-            messages.append(f"for orientation, {USUAL}: {self.usual:.0f}%")
-        return "; ".join(messages).replace("-", "\u2212")
-
-    @staticmethod
-    def position(fraction: float) -> float:
-        """Return the position of a fraction on the scale, in percent of the width."""
-        return round(max(0.0, min(100.0, fraction)), 2)
-
-
-@cache
-def _usual() -> dict[str, float]:
-    result = json.loads(asset("temper.report", "usual.json"))
-    return {str(name): float(fraction) for name, fraction in result.items()}
-
-
-def condition_of(row: Row) -> str:
-    """Return the condition of a score without its set."""
-    key = row.key
-    # The effort of an attack matters less than its radius.
-    radius = key.parameters.without("steps", "restarts")
-    return " ".join((key.perspective, key.condition, key.name, radius.to_text()))
-
-
-def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
-    """Return the levels of a column, one per perspective: that of its hardest primary row.
-
-    Args:
-        comparison: All scores.
-        column: Its name.
-    """
-    result: list[Level] = []
-    for rows in judged_rows(comparison):
-        scored = [row for row in rows if row.cells[column].mean is not None]
-        result += hardest([_level(comparison, row, column) for row in scored])
-    return tuple(result)
-
-
-def _level(comparison: Comparison, row: Row, column: str) -> Level:
-    cell, facts = row.cells[column], SCORES.get(row.key.name)
-    if facts is None or facts.perfect is None or cell.mean is None:
-        return Level(row, column, None)
-    guessed = facts.guessed(comparison.classes, comparison.metric)
-    if guessed is None or guessed == facts.perfect:
-        return Level(row, column, None)
-    way = facts.perfect - guessed
-
-    def fraction(value: float | None) -> float | None:
-        return None if value is None else 100 * (value - guessed) / way
-
-    usual = _usual().get(condition_of(row))
-    return Level(row, column, fraction(cell.mean), fraction(cell.low), fraction(cell.high), usual)
 
 
 @dataclass(frozen=True)
@@ -184,8 +74,17 @@ class Headline:
     @property
     def text(self) -> str:
         """All sentences as one paragraph."""
-        priced = f"`{self.column}` {self.price}." if self.price else ""
-        return " ".join(part for part in (*self.notices, self.sentence, self.sure, priced) if part)
+        return " ".join(filter(None, (*self.notices, self.sentence, self.sure, self._priced)))
+
+    @property
+    def summary(self) -> list[str]:
+        """The same as lines: notices, the title, and an item for each reason."""
+        reasons = filter(None, (*self._reasons, self._priced))
+        return [*self.notices, self.title, *(f"- {each}" for each in reasons)]
+
+    @property
+    def _priced(self) -> str:
+        return f"`{self.column}` {self.price}." if self.price else ""
 
     @property
     def title(self) -> str:
@@ -476,7 +375,6 @@ def _is_task(item: Gain | Level) -> bool:
 
 
 def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
-    """Describe how the task metric compares with another column's, if it is not better."""
     name, verdict = within(title(gain.row.key.name)), gain.difference.verdict
     if verdict in ("equivalent", "non-inferior"):
         margin = f"margin: {comparison.margin:g} points"
@@ -488,7 +386,7 @@ def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
 
 
 def _losses_vanish(gains: Sequence[Gain], claims: Claims) -> bool:
-    """Whether a column has significant losses, and none with post-hoc methods on both sides."""
+    # They vanish with post-hoc methods on both sides.
     return any(gain.decided < 0 for gain in gains) and not claims.losses
 
 
@@ -509,7 +407,6 @@ def _average(improved: Gain | None, after: Gain | None, *, alone: bool) -> str:
 
 
 def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> str:
-    """Describe the number of seeds and the minimum detectable differences."""
     if all(gain.low is None for gain in gains):
         return ""
     seeds = min((len(gain.difference.seeds) for gain in gains), default=0)
@@ -568,7 +465,7 @@ def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
 
 
 def _untested(comparison: Comparison, column: str) -> bool:
-    """Return whether longer plain fine-tuning could explain the gains of a column."""
+    # Longer plain fine-tuning could then explain its gains.
     is_plain = column == PLAIN or column.startswith(f"{PLAIN}_x")
     tested = column in comparison.equal or is_plain
     # Unrecorded compute may be larger.
@@ -577,14 +474,13 @@ def _untested(comparison: Comparison, column: str) -> bool:
 
 
 def _compute(comparison: Comparison, column: str) -> float:
-    """Return a column's training compute relative to the reference's; 0 if unknown."""
+    # Of training, relative to the reference's; 0 if unknown.
     costs = (comparison.costs.get(str(name)) for name in (column, comparison.reference))
     ours, theirs = (cost.passes if cost and cost.passes else 0.0 for cost in costs)
     return ours / theirs if theirs else 0.0
 
 
 def _price(comparison: Comparison, column: str) -> str:
-    """Describe a column's cost relative to the reference: training, memory, inference."""
     ours, theirs = (
         comparison.costs.get(str(name), TrainingCost()) for name in (column, comparison.reference)
     )

@@ -30,7 +30,7 @@ from temper.report.derived import views
 from temper.report.error_analysis import SHOWN, error_analysis
 from temper.report.examples import MOST, gallery
 from temper.report.figures import Section, figures, sections
-from temper.report.headline import USUAL
+from temper.report.levels import USUAL
 from temper.report.markdown import document
 from temper.report.svg import sample, svg
 from temper.report.table import compare, write, write_scores

@@ -64,7 +64,7 @@ def _hardly_learned(record: RunRecord) -> bool:
     guessed = facts.guessed(len(record.task.labels) if record.task else 0, metric)
     if guessed is None or guessed == facts.perfect:
         return False
-    return 100 * (score - guessed) / (facts.perfect - guessed) < LEARNED
+    return bool(100 * (score - guessed) / (facts.perfect - guessed) < LEARNED)
 
 
 def _value(task: str, scores: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:

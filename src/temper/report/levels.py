@@ -1,0 +1,121 @@
+"""Scores of one model on the scale from guessing to a perfect score."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+
+from temper.display.cells import Comparison, Row
+from temper.display.views import View
+from temper.display.wording import title, within
+from temper.files import asset
+from temper.functional.scores import SCORES
+from temper.report.derived import views
+from temper.report.gains import hardest, judged_rows
+
+USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
+"""Setting of assets/usual.json, written by ``python -m dev.benchmarks.usual``."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One model's score on the scale from guessing to perfect.
+
+    Args:
+        row: The score.
+        column: The model.
+        fraction: Percentage of the way from guessing to a perfect score, negative if worse than
+            guessing; None if the score of guessing is unknown.
+        low, high: 95% interval; None if there is none.
+        usual: The value of plain fine-tuning in `USUAL`; None if not measured.
+    """
+
+    row: Row
+    column: str
+    fraction: float | None
+    low: float | None = None
+    high: float | None = None
+    usual: float | None = None
+
+    @property
+    def view(self) -> View:
+        """The view of its perspective."""
+        return views().of(self.row.key.perspective)
+
+    @property
+    def text(self) -> str:
+        """The score with its unit and interval."""
+        value = self.row.unit.with_sign(self.row.text(self.column))
+        return f"{value} {self.row.interval_text(self.column)}".strip()
+
+    @property
+    def score(self) -> str:
+        """The score's name as written within a sentence."""
+        return within(title(self.row.key.name))
+
+    @property
+    def standing(self) -> str:
+        """Its position in words; empty if the score of guessing is unknown."""
+        if self.fraction is None:
+            return ""
+        if self.fraction < 0:
+            return "worse than guessing"
+        return f"{self.fraction:.0f}% of the way from guessing to perfect"
+
+    @property
+    def detail(self) -> str:
+        """Tooltip of the mark."""
+        messages = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
+        if self.usual is not None:
+            messages.append(f"for orientation, {USUAL}: {self.usual:.0f}%")
+        return "; ".join(messages).replace("-", "\u2212")
+
+    @staticmethod
+    def position(fraction: float) -> float:
+        """Return the position of a fraction on the scale, in percent of the width."""
+        return round(max(0.0, min(100.0, fraction)), 2)
+
+
+@cache
+def _usual() -> dict[str, float]:
+    result = json.loads(asset("temper.report", "usual.json"))
+    return {str(name): float(fraction) for name, fraction in result.items()}
+
+
+def condition_of(row: Row) -> str:
+    """Return the condition of a score without its set."""
+    key = row.key
+    # The effort of an attack matters less than its radius.
+    radius = key.parameters.without("steps", "restarts")
+    return " ".join((key.perspective, key.condition, key.name, radius.to_text()))
+
+
+def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
+    """Return the levels of a column, one per perspective: that of its hardest primary row.
+
+    Args:
+        comparison: All scores.
+        column: Its name.
+    """
+    result: list[Level] = []
+    for rows in judged_rows(comparison):
+        scored = [row for row in rows if row.cells[column].mean is not None]
+        result += hardest([_level(comparison, row, column) for row in scored])
+    return tuple(result)
+
+
+def _level(comparison: Comparison, row: Row, column: str) -> Level:
+    cell, facts = row.cells[column], SCORES.get(row.key.name)
+    if facts is None or facts.perfect is None or cell.mean is None:
+        return Level(row, column, None)
+    guessed = facts.guessed(comparison.classes, comparison.metric)
+    if guessed is None or guessed == facts.perfect:
+        return Level(row, column, None)
+    way = facts.perfect - guessed
+
+    def fraction(value: float | None) -> float | None:
+        return None if value is None else 100 * (value - guessed) / way
+
+    usual = _usual().get(condition_of(row))
+    return Level(row, column, fraction(cell.mean), fraction(cell.low), fraction(cell.high), usual)
