@@ -33,10 +33,7 @@ def lacks_spans(tokenizer: Any) -> str:
 
 
 def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
-    """Locate the tokens of each row, as `temper.data.encode.encode` cuts and orders them.
-
-    Tokens that the tokenizer adds have None.
-    """
+    """Locate the tokens of each row, as `encode` cuts and orders them; None for added ones."""
     if reason := lacks_spans(tokenizer):
         raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
     if not len(examples):

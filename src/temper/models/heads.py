@@ -47,10 +47,7 @@ def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> lis
 
 
 def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) -> None:
-    """Reorder the outputs of a classifier and its trained head, also inside a PEFT wrapper.
-
-    ``order`` has the current index of each new output.
-    """
+    """Reorder the outputs of a classifier and its trained head, also inside a PEFT wrapper."""
     before = _answers(model, tokenizer)
     with torch.no_grad():
         for parameter in _output_layer(model, len(order)):

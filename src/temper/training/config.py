@@ -195,10 +195,7 @@ class RunConfig(BaseModel):
 
 
 def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
-    """Return the key of a run on its loaded data; see `RunConfig.key`.
-
-    ``identity`` is the `model_identity`, if the caller has it.
-    """
+    """Return the key of a run on its loaded data; see `RunConfig.key`."""
     # A comparison loads the rows for all its columns, of which some have no use for these.
     unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
     return config.key(
@@ -396,10 +393,7 @@ def check_unlabeled(method: Method, *, given: bool) -> None:
 
 
 def check_kept(method: Method, best: str) -> None:
-    """Raise if the best epoch is to be kept but the method replaces the final weights.
-
-    ``best`` is the setting that chooses an epoch, for errors; empty if none does.
-    """
+    """Raise if the best epoch is to be kept but the method replaces the final weights."""
     averages = [rule for rule in rules_of(method.rule) if isinstance(rule, WeightAverageRule)]
     if best and any(isinstance(rule, OnTrainEnd) for rule in averages):
         raise SettingError(

@@ -29,10 +29,7 @@ CONFIG = {
 
 
 def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
-    """Raise if settings are not supported with FSDP2, with all faults at once.
-
-    ``settings`` are the other arguments of ``Trainer``.
-    """
+    """Raise if settings are not supported with FSDP2, with all faults at once."""
     if not args.fsdp:
         return
     faults = [

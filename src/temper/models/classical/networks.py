@@ -300,10 +300,7 @@ def rows_of(mask: Tensor) -> Sequences:
 
 
 def padded(values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Split values [N, H] by lengths [R] into sequences [R, L, H], with a mask [R, L].
-
-    They are padded on the right with 0.
-    """
+    """Split values [N, H] by lengths [R] into right-padded sequences [R, L, H], with a mask."""
     real = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
     return values.new_zeros(*real.shape, values.shape[-1]).index_put((real,), values), real
 
