@@ -291,7 +291,7 @@ def split_evenly(loader: Any) -> None:
 def training_loader(
     trainer: Any, rows: Any, numbered: Callable[[Any], tuple[Any, Any]]
 ) -> tuple[Any, Any]:
-    """Make the loader of a `RobustTrainer`'s rows; return it and a sampler that needs epochs."""
+    """Return the loader of a `RobustTrainer`'s rows, and a sampler with ``set_epoch`` or None."""
     seed, parts = None, [rows, trainer.unlabeled_dataset]
     if isinstance(rows, TaskRows):
         seed = trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed

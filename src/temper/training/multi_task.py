@@ -259,7 +259,7 @@ def notices_of(splits: Mapping[str, Splits]) -> list[str]:
     messages = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
     for name, each in splits.items():
         for other, its in splits.items():
-            # A task must not train on rows that another one evaluates: the encoder is the same.
+            # The encoder is the same, so rows that another task trains on are not unseen.
             shared = [] if name == other else each.train.overlap(its.dev)
             if shared:
                 messages.append(f"{name}: {len(shared)} train rows are also in dev of {other}")
