@@ -40,10 +40,7 @@ def choice_columns(table: Table) -> tuple[str, ...] | None:
 def choice_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
-    """Read questions with their choices; all rows must have equally many.
-
-    ``skip`` leaves out rows that cannot be read, with a notice; otherwise they raise a `DataError`.
-    """
+    """Read questions with their choices; all rows must have equally many."""
     question, choices, *answers = columns
     if not labeled or all(v in (None, "", -1) for each in answers for v in table.column(each)):
         answers = []

@@ -300,11 +300,7 @@ def unknown_notices(
     model: str,
     own_vocabulary: bool = False,
 ) -> tuple[str, ...]:
-    """Report the fraction of unknown tokens, from 5% on with advice.
-
-    A large training set counts the rows encoded so far. ``own_vocabulary``: the vocabulary was made
-    from the training text.
-    """
+    """Report the fraction of unknown tokens, from 5% on with advice."""
     if not encoded.unknown:
         return ()
     notice = f"{encoded.unknown:.1%} of the tokens of the {_first(encoded, rows)} are unknown"

@@ -163,11 +163,7 @@ def read_split(
     labeled: bool = True,
     first: int | None = None,
 ) -> Examples:
-    """Read one split; without labels the set is unlabeled.
-
-    Columns without a name are looked for by their usual names. Without ``kind``, the values decide
-    on it; for ``first`` see `LabelColumn`.
-    """
+    """Read one split; without labels the set is unlabeled."""
     table = opened.splits[split]()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
@@ -467,10 +463,7 @@ def read_set(
     labeled: bool,
     order: Sequence[str] = STANDALONE_SPLITS,
 ) -> Examples:
-    """Read one set of a source: ``split``, or the first split of ``order`` that exists.
-
-    The set is named after its source. For columns and kind see `read_split`.
-    """
+    """Read one set of a source: ``split``, or the first split of ``order`` that exists."""
     name = opened.name
     if split is not None:
         result: str | None = choose_split(opened.splits, split, title=opened.title)

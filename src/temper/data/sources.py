@@ -72,10 +72,7 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
 
 
 def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Examples:
-    """Load all rows of the evaluation set of a task; its train rows may be missing.
-
-    ``SOURCE@SPLIT`` names a split, as ``eval_split`` does; for ``known`` see `load_splits`.
-    """
+    """Load all rows of the evaluation set of a task; its train rows may be missing."""
     assert settings.task is not None
     task = TASKS[settings.task]
     base, config, split = _parse(settings.source, settings.config)

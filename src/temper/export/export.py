@@ -86,7 +86,7 @@ class Likeness:
         others: Sequence[Mapping[str, Any]],
         labels: Sequence[object] | None = None,
     ) -> Self:
-        """Compare answers field by field; a field that only one has is an endless difference."""
+        """Compare answers field by field; a field that only one has is an infinite difference."""
         parts = [list(_parts(*pair)) for pair in zip(answers, others, strict=True)]
         numbers = [part for row in parts for part in row if isinstance(part, float)]
         right = None

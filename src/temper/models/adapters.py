@@ -112,10 +112,7 @@ def is_adapted(model: Any) -> bool:
 
 
 def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
-    """Write an adapter, and next to it the config with the head's labels.
-
-    ``base`` is the name of the base model to store; None keeps the name in the adapter.
-    """
+    """Write an adapter, and next to it the config with the head's labels."""
     for config in model.peft_config.values():
         config.base_model_name_or_path = base or config.base_model_name_or_path
     # The embeddings do not change, so PEFT does not have to ask the Hub for the base.

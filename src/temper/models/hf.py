@@ -141,8 +141,8 @@ def head_names(
 ) -> tuple[str, ...] | None:
     """Return the classes of a checkpoint's head in the order of its outputs, without its weights.
 
-    Classes without names have placeholders. A head of another ``kind`` than that of
-    `load_classifier` is ignored. None is for no head, or a regression head.
+    Classes without names have placeholders. A head of another ``kind`` (see `load_classifier`) is
+    ignored. The result is None without a head, and for a regression head.
     """
     with loading(name):
         source, adapter, _, config = configured(resolve(name), name)

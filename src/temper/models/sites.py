@@ -126,10 +126,7 @@ class SiteControl:
         return hook
 
     def begin(self, context: SiteContext) -> None:
-        """Set the context of the sites until the next ``begin``.
-
-        It is a new one for a forward, and the forward's for blocks that its backward recomputes.
-        """
+        """Set the context of the sites until the next ``begin``."""
         for module, rate in self._attention_rates.items():
             module.p = rate
         self._attention_rates = {}

@@ -339,10 +339,7 @@ class Search:
         self.choice.trials.sort(key=lambda trial: (-len(trial.logs), self._score(trial)))
 
     def train_best(self, start: Path, out: Path, splits: Splits) -> None:
-        """Train the best candidate on all training rows.
-
-        ``start`` is the folder for the classifier that training starts from, if there is one.
-        """
+        """Train the best candidate on all training rows."""
         best, rows = self.choice.trials[0], splits.train
         self.progress.notice(
             f"Training {best.candidate.name} of {best.model} on all {len(rows):,} training rows."
@@ -411,10 +408,7 @@ class Search:
     def _write_start(
         self, trial: Trial, rows: Examples, folder: Path, index: IntegerArray | None = None
     ) -> None:
-        """Write the classifier that training starts from.
-
-        ``index`` has the indices of the rows in the sample; None if they are all training rows.
-        """
+        """Write the classifier that training starts from."""
         if trial.candidate.start is FROZEN:
             linear = self.choice.linear[trial.model]
             if index is None and len(rows) > len(self.choice.rows):

@@ -420,11 +420,7 @@ def make_trainer(
 
 
 def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict[str, Any]:
-    """Translate the settings of a run to keywords of ``TrainingArguments`` of Transformers 5.23.
-
-    ``out`` is the folder of the checkpoints; the seed is that of weights, data order and every
-    draw.
-    """
+    """Translate the settings of a run to keywords of ``TrainingArguments`` of Transformers 5.23."""
     device = settings.device
     if device.startswith("cuda:") and device != "cuda:0":
         raise SettingError(
