@@ -305,10 +305,10 @@ def test_the_best_detector_is_chosen_where_anomalies_are_given(
 def test_a_model_that_shows_no_states_is_calibrated_by_its_answers(
     trained: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lacking(_: object) -> None:
+    def lacking(*_: object, **__: object) -> None:
         raise ModelError("It does not give its hidden states.")
 
-    monkeypatch.setattr(ClassifierPredictor, "_with_states", lacking)
+    monkeypatch.setattr(ClassifierPredictor, "predict_with_states", lacking)
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     made = succeed("calibrate", run, "--data", rows, "--device", "cpu")
     assert "Hidden states cannot be read" in made.stderr
