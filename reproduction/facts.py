@@ -233,7 +233,7 @@ def _gathered(sentences: Iterable[tuple[str, Case]]) -> dict[str, list[str]]:
 
 
 def _record(source: Source, column: str | None = None) -> RunRecord | None:
-    """Return a study's first record, or the first of a column; None where there is none."""
+    """Return a study's first record, or the first of a column; None if it has none."""
     runs = [run for run in source.runs if column in (None, run.column)]
     return next((run.record for run in runs if run.record is not None), None)
 
