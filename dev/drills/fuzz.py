@@ -9,6 +9,7 @@ limit. Each input is a function of (seed, target, number); a fault's file is kep
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -299,7 +300,13 @@ def _read_model(folder: Path) -> None:
 def _verify(folder: Path) -> None:
     from temper.export.verify import verify
 
-    verify(folder)
+    faults = [fault for checked in verify(folder) for fault in checked.faults]
+    if faults:
+        raise TemperError(faults[0])
+    for file in (folder / "run.json", folder / "evaluation" / "settings.json"):
+        for name, recorded in json.loads(file.read_bytes()).get("files", {}).items():
+            content = (file.parent / name).read_bytes()
+            assert hashlib.sha256(content).hexdigest() == recorded, f"{name} was accepted"
 
 
 def _study(folder: Path, _: Path) -> None:

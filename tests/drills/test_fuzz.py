@@ -50,6 +50,17 @@ def test_the_drill_sees_tracebacks_hangs_and_endless_messages(
     assert (tmp_path / "planted-0" / "a.json").is_file()
 
 
+def test_the_drill_sees_a_damaged_file_that_verify_accepts(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuzz, "KEPT", tmp_path)
+    monkeypatch.setattr("temper.export.verify.disagreements", lambda *_: [])
+    monkeypatch.setattr("temper.export.verify._rescored", lambda *_: (0, []))
+    (target,) = [target for target in TARGETS if target.name == "verify"]
+    found = drill(project, target, inputs=12, seed=7)
+    assert any("was accepted" in fault for fault in found.faults)
+
+
 def test_damage_is_a_function_of_seed_and_number() -> None:
     raw = b'{"rows": [1, 2, 3], "name": "x"}'
     changed = [damaged(raw, random.Random(f"s {n}"), is_json=True) for n in range(50)]

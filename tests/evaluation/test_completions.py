@@ -17,11 +17,13 @@ from transformers import (
 )
 
 from temper.data.examples import Examples
+from temper.display.records import Parameters
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.rows import Block, Condition, to_blocks
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.detectors import Mahalanobis
+from temper.seeding import derive_seed, generator
 from temper.testing.tiny import MARKS, WORDS, tiny_tokenizer
 from tests.evaluation.conftest import assert_same_scores
 
@@ -190,3 +192,90 @@ def test_the_confidence_of_the_likeliest_token_is_compared_with_the_targets(
     assert {e["name"] for e in found.scores if e["perspective"] == "calibration"} == {"ece_10"}
     settings = EvaluationSettings(perspectives=("task", "shift", "calibration"), bootstrap=0)
     assert_same_scores(score(found.rows, "completion_loss", settings=settings), found.scores)
+
+
+def moved_loss(
+    predictor: TextGenerator, prompt: str, completion: str, delta: torch.Tensor
+) -> torch.Tensor:
+    """Return the sum of the losses of the target tokens with a delta on the prompt's, fp64."""
+    model, ids = predictor.model, prompt_alone(predictor, prompt)
+    target = torch.tensor(target_alone(predictor, prompt, completion))
+    vectors = model.get_input_embeddings()(ids).detach() + delta
+    if predictor.reads_apart:
+        start = torch.tensor([model.config.decoder_start_token_id])
+        before = torch.cat([start, target[:-1]])[None]
+        logits = model(inputs_embeds=vectors, decoder_input_ids=before).logits[0]
+    else:
+        after = model.get_input_embeddings()(target[None]).detach()
+        whole = torch.cat([vectors, after], 1)
+        logits = model(inputs_embeds=whole).logits[0, ids.shape[1] - 1 : -1]
+    return torch.nn.functional.cross_entropy(logits.double(), target, reduction="sum")
+
+
+def vectors_of(predictor: TextGenerator, prompt: str) -> torch.Tensor:
+    return predictor.model.get_input_embeddings()(prompt_alone(predictor, prompt)).detach()
+
+
+def test_noise_is_added_to_the_prompts_only(predictor: TextGenerator) -> None:
+    dev = make_rows()
+    found = measured(
+        predictor, "task", "embedding_noise",
+        data=EvaluationData(dev, metric="completion_loss"), embedding_noise={"sigmas": (0.2, 1.0)},
+    )  # fmt: skip
+    scores = {(e["name"], e["parameters"].get("sigma_relative")): e["value"] for e in found.scores}
+    points = [scores["completion_loss", None]]
+    for number, sigma in enumerate((0.2, 1.0)):
+        parameters = Parameters({"sigma_relative": sigma})
+        rows = block(found, Condition("embedding_noise", "dev", "noise", parameters))
+        wanted = []
+        for index, (prompt, completion) in enumerate(zip(dev.text, dev.labels or (), strict=True)):
+            clean = vectors_of(predictor, prompt)
+            draws = generator(derive_seed(0, "noise", dev.rows[index], number))
+            noise = torch.randn(*clean.shape[1:], generator=draws)
+            delta = noise * sigma * clean.pow(2).mean().sqrt()
+            with torch.no_grad():
+                wanted.append(float(moved_loss(predictor, prompt, completion, delta)))
+        assert rows.measured["target_loss"] == pytest.approx(np.array(wanted), rel=1e-4)
+        tokens = [
+            len(target_alone(predictor, *row))
+            for row in zip(dev.text, dev.labels or (), strict=True)
+        ]
+        assert rows.measured["target_tokens"].tolist() == tokens
+        mean = sum(wanted) / sum(tokens)
+        assert scores["completion_loss", sigma] == pytest.approx(mean, rel=1e-4)
+        points.append(mean)
+    area = (0.2 * (points[0] + points[1]) / 2 + 0.8 * (points[1] + points[2]) / 2) / 1.0
+    assert scores["area", None] == pytest.approx(area, rel=1e-4)
+
+
+def test_an_attack_climbs_the_loss_of_the_completion(predictor: TextGenerator) -> None:
+    dev = make_rows()
+    before = {name: value.clone() for name, value in predictor.model.state_dict().items()}
+    found = measured(
+        predictor, "task", "embedding_attack",
+        data=EvaluationData(dev, metric="completion_loss"),
+        embedding_attack={"radii": 0.5, "pgd": {"steps": 3, "restarts": 2}},
+    )  # fmt: skip
+    wanted = []
+    for prompt, completion in zip(dev.text, dev.labels or (), strict=True):
+        delta = torch.zeros_like(vectors_of(predictor, prompt), requires_grad=True)
+        (gradient,) = torch.autograd.grad(moved_loss(predictor, prompt, completion, delta), delta)
+        with torch.no_grad():
+            step = 0.5 * gradient / gradient.norm()
+            wanted.append(float(moved_loss(predictor, prompt, completion, step)))
+    fgm, pgd = (each for each in to_blocks(found.rows) if each.condition.name in ("fgm", "pgd"))
+    assert fgm.measured["target_loss"] == pytest.approx(np.array(wanted), rel=1e-4)
+    assert (pgd.measured["target_loss"] >= fgm.measured["target_loss"] - 1e-9).all()
+    assert pgd.measured["target_loss"].sum() > fgm.measured["target_loss"].sum() + 1e-3
+    told = {(e["condition"], e["name"]): e["value"] for e in found.scores}
+    drop = told["fgm", "completion_loss"] - told["clean", "completion_loss"]
+    assert told["fgm", "drop"] == pytest.approx(drop)
+    assert drop > 0
+    # The clean pass of the attack also gives the clean rows.
+    clean = block(found, Condition("task", "dev")).measured
+    plain = predictor.predict(dev).targets
+    assert plain is not None
+    assert clean["target_loss"] == pytest.approx(plain[:, 0], rel=1e-4)
+    after = predictor.model.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert all(weight.requires_grad for weight in predictor.model.parameters())

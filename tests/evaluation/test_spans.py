@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
 from transformers import BertConfig, BertForQuestionAnswering
 
 from temper.data.examples import Examples
@@ -19,6 +20,7 @@ from temper.display.records import Parameters
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import write
+from temper.evaluation.perspectives.calibration import fold_numbers
 from temper.evaluation.rows import ANSWER, Block, Condition, to_blocks
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
@@ -176,8 +178,7 @@ def test_the_confidence_of_an_answer_is_compared_with_its_exact_match(
     risks = wrong / np.arange(1, len(right) + 1)
     assert scores["selective", "aurc"] == pytest.approx(risks.mean())
     assert scores["selective", "risk_80"] == pytest.approx(risks[35])
-    # There is no temperature, and the scores follow from the written rows.
-    assert {entry["condition"] for entry in found.scores} == {"clean"}
+    # The scores follow from the written rows.
     settings = EvaluationSettings(
         perspectives=("task", "shift", "calibration", "selective"), bootstrap=0
     )
@@ -185,6 +186,7 @@ def test_the_confidence_of_an_answer_is_compared_with_its_exact_match(
     folder = write(found, tmp_path / "evaluation")
     titles = {each.title for each in figures(read(folder), comparison(folder))}
     assert {"Reliability, dev", "Reliability, far", "Risk over coverage, dev"} <= titles
+    assert "Reliability, far, after temperature scaling" in titles
 
 
 @dataclass(frozen=True)
@@ -214,13 +216,17 @@ class Alone:
         output = self.predictor.model.eval()(inputs_embeds=embeddings)
         return torch.stack([output.start_logits[0], output.end_logits[0]])[:, self.inside].double()
 
-    def answer(self, embeddings: torch.Tensor) -> tuple[int, int]:
-        """Return the characters of the likeliest answer."""
+    def tokens(self, embeddings: torch.Tensor) -> tuple[int, int]:
+        """Return the first and the last token of the likeliest answer in the context."""
         with torch.no_grad():
             first, last = self.logits(embeddings).log_softmax(-1).tolist()
         count = len(first)
         pairs = [(first[i] + last[j], i, j) for i in range(count) for j in range(i, count)]
-        _, i, j = max(pairs)
+        return max(pairs)[1:]
+
+    def answer(self, embeddings: torch.Tensor) -> tuple[int, int]:
+        """Return the characters of the likeliest answer."""
+        i, j = self.tokens(embeddings)
         return self.offsets[self.inside[i]][0], self.offsets[self.inside[j]][1]
 
 
@@ -243,11 +249,7 @@ def test_an_attack_climbs_the_mean_loss_of_start_and_end(predictor: ClassifierPr
         for index, context in enumerate(dev.text_pair or ()):
             row = Alone.of(predictor, dev, index)
             ((start, text),) = dev.labels[index]
-            places = [row.offsets[place] for place in row.inside]
-            labels = torch.tensor([
-                next(at for at, (begin, _) in enumerate(places) if begin == start),
-                next(at for at, (_, end) in enumerate(places) if end == start + len(text)),
-            ])  # fmt: skip
+            labels = labels_alone(row, start, text)
             clean = row.embeddings().requires_grad_()
             loss = torch.nn.functional.cross_entropy(row.logits(clean), labels)
             (gradient,) = torch.autograd.grad(loss, clean)
@@ -310,3 +312,83 @@ def test_noise_is_added_to_questions_and_contexts(predictor: ClassifierPredictor
             wanted.append(f1(context[first:last], dev.labels[index][0][1]))
         assert rows.measured["span_f1"] == pytest.approx(np.array(wanted))
     assert any(entry["name"] == "area" for entry in found.scores)
+
+
+def labels_alone(row: Alone, start: int, text: str) -> torch.Tensor:
+    """Return the positions of an answer's first and last token in the context."""
+    places = [row.offsets[place] for place in row.inside]
+    first = next(at for at, (begin, _) in enumerate(places) if begin == start)
+    last = next(at for at, (_, end) in enumerate(places) if end == start + len(text))
+    return torch.tensor([first, last])
+
+
+def test_the_temperature_has_the_least_loss_of_starts_and_ends(
+    predictor: ClassifierPredictor,
+) -> None:
+    rows = sharp_rows(predictor)
+    dev = rows.select(range(0, 45, 2))
+    held_out = replace(rows.select(range(1, 45, 2)), name="held")
+    data = EvaluationData(dev, metric="span_f1", held_out=held_out)
+    found = measured(predictor, "task", "calibration", data=data)
+    assert held_out.labels is not None
+    alone = [Alone.of(predictor, held_out, index) for index in range(len(held_out))]
+    logits = [row.logits(row.embeddings()).detach() for row in alone]
+    labels = [labels_alone(row, *own[0]) for row, own in zip(alone, held_out.labels, strict=True)]
+
+    def loss(temperature: float) -> float:
+        losses = [
+            torch.nn.functional.cross_entropy(each / temperature, own, reduction="sum")
+            for each, own in zip(logits, labels, strict=True)
+        ]
+        return float(sum(losses))
+
+    best = minimize_scalar(loss, bounds=(0.01, 50.0), method="bounded", options={"xatol": 1e-6}).x
+    (notice,) = (each for each in found.notices if "temperature of the calibration is" in each)
+    told = float(notice.split("calibration is ")[1].split(" ")[0])
+    assert told == pytest.approx(best, rel=1e-3)
+    assert told != pytest.approx(1.0, rel=0.05)
+    before, after = (
+        block(found, Condition(*names))
+        for names in (("task", "dev"), ("calibration", "dev", "temperature"))
+    )
+    assert after.measured["span_f1"].tolist() == before.measured["span_f1"].tolist()
+    wanted = []
+    for index in range(len(dev)):
+        row = Alone.of(predictor, dev, index)
+        scores = row.logits(row.embeddings()).detach()
+        start, end = row.tokens(row.embeddings())
+        chances = (scores / best).softmax(-1)
+        wanted.append(float(chances[0, start] * chances[1, end]))
+    assert after.measured[ANSWER] == pytest.approx(np.array(wanted), abs=1e-4)
+    entries = {
+        (entry["condition"], entry["name"]): entry["value"]
+        for entry in found.scores
+        if entry["perspective"] == "calibration"
+    }
+    gaps = [0.0] * 10
+    for hit, chance in zip(after.measured["span_exact_match"], wanted, strict=True):
+        gaps[min(int(chance * 10), 9)] += (hit - chance) / len(dev)
+    assert entries["temperature", "ece_10"] == pytest.approx(sum(map(abs, gaps)), abs=1e-4)
+    assert {name for _, name in entries} == {"ece_10", "ece_15", "adaptive_ece"}
+
+
+def test_without_held_out_rows_a_row_gets_the_temperature_of_the_other_fold(
+    predictor: ClassifierPredictor,
+) -> None:
+    dev = sharp_rows(predictor)
+    data = EvaluationData(dev, {"far": make_rows("far")}, metric="span_f1")
+    found = measured(predictor, "task", "shift", "calibration", data=data)
+    folds = fold_numbers(dev.rows, seed=0)
+    parts = []
+    for fold in (0, 1):
+        others = dev.select(np.flatnonzero(folds != fold).tolist())
+        own = dev.select(np.flatnonzero(folds == fold).tolist())
+        again = measured(
+            predictor, "task", "calibration",
+            data=EvaluationData(own, metric="span_f1", held_out=replace(others, name="held")),
+        )  # fmt: skip
+        parts.append(block(again, Condition("calibration", "dev", "temperature")))
+    after = block(found, Condition("calibration", "dev", "temperature"))
+    for fold, part in enumerate(parts):
+        chances = after.measured[ANSWER][folds == fold]
+        assert chances == pytest.approx(part.measured[ANSWER], abs=1e-5)

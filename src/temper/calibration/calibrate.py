@@ -41,11 +41,7 @@ from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.decisions import label_decisions, label_matrix, label_probabilities
 from temper.evaluation.evaluate import EvaluationRequest
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
-from temper.evaluation.loading import (
-    check_kind,
-    load_predictor,
-    unknown_in,
-)
+from temper.evaluation.loading import check_kind, unknown_in
 from temper.evaluation.measurement import block_of, labels_of
 from temper.evaluation.perspectives.registry import ONE_ANSWER, ONE_LABEL
 from temper.evaluation.predictor import KINDS, Prediction, Predictor, StateReader
@@ -104,13 +100,7 @@ def calibrate(
     """
     progress, settings = progress or Progress(), settings or CalibrationSettings()
     folder = checkpoint_folder(request.model.name, what="A calibration")
-    predictor = load_predictor(
-        request.model,
-        max_length=request.max_length,
-        batch_size=request.evaluate.batch_size,
-        precision=request.evaluate.precision,
-        settings=request.predictor,
-    )
+    predictor = request.load()
     kinds = ONE_LABEL if backend == "int8" else (*ONE_ANSWER, "multi_label", "tokens")
     check_kind(predictor, request.model, kinds, what="A calibration")
     if backend == "int8" and windows_read(predictor) is not None:

@@ -15,7 +15,7 @@ from temper.data.examples import Examples, Kind
 from temper.data.spans import token_positions
 from temper.data.stored import Stored, StoredBytes
 from temper.data.tags import first_tokens
-from temper.data.token_spans import Span, lacks_spans, trimmed
+from temper.data.token_spans import Span, check_spans, trimmed
 from temper.data.windows import check_stride, joined, windows_of_rows
 from temper.errors import DataError, SettingError, brief
 from temper.types import UNLABELED, Windows
@@ -398,9 +398,9 @@ def _encode_rows(
             "The rows are conversations. Give texts, or a language model without an encoder."
         )
     located = kind in ("tokens", "spans")
+    if located:
+        check_spans(tokenizer)
     asked = {"return_offsets_mapping": True} if located else {}
-    if located and (reason := lacks_spans(tokenizer)):
-        raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
     whole = _call(tokenizer, examples, rows, truncation=False, **asked)
     long = [index for index, item in enumerate(whole) if len(item["input_ids"]) > max_length]
     if long and windows is None:

@@ -315,17 +315,21 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
             "with --set data.eval_split=NAME."
         )
     test = None
-    notices: tuple[str, ...] = ()
     if "test" in others and dev_split != "test":
         # Only its texts are used, to find overlap with the training rows.
         test = read_split(
             _like(opened, train), "test", name="test", columns=settings.columns, labeled=False
         )
-    if settings.eval_split is None and dev_split == "test":
-        notices = (
-            f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'.",
-        )
-    return Splits(train, dev, test, notices)
+    at_test = settings.eval_split is None and dev_split == "test"
+    return Splits(train, dev, test, (test_as_dev(opened),) if at_test else ())
+
+
+def test_as_dev(opened: Opened) -> str:
+    """Return a notice that the test split is evaluated, with the alternative."""
+    return (
+        f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'. "
+        "--set data.eval_split=dev holds out dev rows from train instead."
+    )
 
 
 def read_like(

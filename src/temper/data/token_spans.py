@@ -32,10 +32,15 @@ def lacks_spans(tokenizer: Any) -> str:
     return f"its tokenizer ({type(tokenizer).__name__}) does not return the positions of tokens"
 
 
-def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
-    """Locate the tokens of each row, as `encode` cuts and orders them; None for added ones."""
+def check_spans(tokenizer: Any) -> None:
+    """Raise a `DataError` if a tokenizer cannot locate tokens in the text."""
     if reason := lacks_spans(tokenizer):
         raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
+
+
+def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
+    """Locate the tokens of each row, as `encode` cuts and orders them; None for added ones."""
+    check_spans(tokenizer)
     if not len(examples):
         return []
     encoded = tokenizer(

@@ -4,7 +4,8 @@ Norms are those of training (`temper.functional.norms`). Every quantity belongs 
 budget or direction depends on its neighbors. Letters: B rows, T tokens, D embedding size, C
 classes. Where words have tags, logits are [B, T, C] and labels [B, T], -100 where no word begins;
 of several labels, logits are [B, L, 2] and labels [B, L]; of answers in contexts, logits are
-[B, 2, T] and labels [B, 2], -100 if the answer was cut off.
+[B, 2, T] and labels [B, 2], -100 if the answer was cut off. The logits of completions would be too
+large to keep for every outcome: losses of rows [B, ...] take their place, without labels.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Target:
 
     Args:
         forward: Logits of some of the rows under a delta.
-        labels: Class indices, targets of a regression, tags, or positions of answers.
+        labels: Class indices, targets of a regression, tags, or positions of answers; None if
+            ``forward`` returns losses instead of logits.
         embeddings: Unperturbed word embeddings, [B, T, D].
         movable: Tokens that may move, [B, T]; never padding.
         rows: Hash of each row's text; random starts are keyed by it.
@@ -93,16 +95,18 @@ class Target:
     """
 
     forward: Forward
-    labels: Tensor
+    labels: Tensor | None
     embeddings: Tensor
     movable: Tensor
     rows: list[str]
     regression: bool = False
 
     @property
-    def graded(self) -> bool:
-        """Whether a row can be partly right: targets, several labels, tags of words, answers."""
-        return self.regression or self.labels.dim() > 1
+    def classes(self) -> Tensor | None:
+        """The class of each row, [B]; None if a row can be partly right."""
+        if self.labels is None or self.labels.dim() > 1 or self.regression:
+            return None
+        return self.labels.long()
 
 
 def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: int) -> Tensor:
@@ -135,7 +139,7 @@ def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: 
     return delta.to(radius.device) * radius
 
 
-def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
+def ascent_loss(logits: Tensor, labels: Tensor | None, *, regression: bool) -> Tensor:
     """Return the loss that attacks maximize on each row.
 
     For a classifier ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is
@@ -147,9 +151,9 @@ def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
 
     Args:
         logits: [B, C], [B, 1] of a regression, [B, L, 2] of several labels, [B, T, C] of tags, or
-            [B, 2, T] of answers.
-        labels: Class indices or targets [B], several labels [B, L], tags [B, T], or the positions
-            of answers [B, 2].
+            [B, 2, T] of answers; without labels losses, in the first column of [B, ...].
+        labels: Class indices or targets [B], several labels [B, L], tags [B, T], the positions of
+            answers [B, 2], or None.
         regression: Whether to take the squared error.
 
     Returns:
@@ -159,6 +163,8 @@ def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
         >>> ascent_loss(torch.tensor([[90.0, 0.0]]), torch.tensor([0]), regression=False).item()
         -90.0
     """
+    if labels is None:
+        return logits[:, 0].double()
     if regression:
         return (logits[:, 0].double() - labels.double()) ** 2
     if labels.dim() > 1:
@@ -313,14 +319,15 @@ class _Ascent:
 
 
 def _loss(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
-    return ascent_loss(logits, target.labels[rows], regression=target.regression)
+    labels = None if target.labels is None else target.labels[rows]
+    return ascent_loss(logits, labels, regression=target.regression)
 
 
 def _not_wrong(target: Target, worst: Tensor, rows: Tensor) -> Tensor:
-    """Return the rows that are still right at every point; all rows if they are graded."""
-    if target.graded:
+    """Return the rows that are still right at every point; all rows if they have no class."""
+    if (classes := target.classes) is None:
         return rows
-    return rows[worst[rows].argmax(dim=-1) == target.labels[rows].long()]
+    return rows[worst[rows].argmax(dim=-1) == classes[rows]]
 
 
 def _kept(target: Target, worst: Tensor, logits: Tensor, rows: Tensor) -> Tensor:
@@ -339,9 +346,9 @@ def _worse(target: Target, old: Tensor, new: Tensor) -> Tensor:
 
 def _badness(target: Target, logits: Tensor) -> tuple[Tensor, Tensor]:
     loss = ascent_loss(logits, target.labels, regression=target.regression)
-    if target.graded:
+    if (classes := target.classes) is None:
         return torch.zeros_like(loss, dtype=torch.bool), loss
-    return logits.argmax(dim=-1) != target.labels.long(), loss
+    return logits.argmax(dim=-1) != classes, loss
 
 
 def _logits(target: Target, delta: Tensor, rows: Tensor) -> Tensor:

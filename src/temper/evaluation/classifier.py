@@ -299,7 +299,8 @@ class ClassifierPredictor(TextPredictor):
         start = 0
         for chunk in self._chunks(examples):
             # Labels of tokens have the positions of their batch.
-            encoded = (self._encoded if self.gives in OF_TOKENS else self.encoded)(chunk)
+            placed = self.gives in OF_TOKENS and chunk.kind == KINDS[self.gives]
+            encoded = (self._encoded if placed else self.encoded)(chunk)
             for indices, batch in self._batches(encoded, batch_size):
                 marks = torch.isin(batch.ids, special) & batch.mask
                 rows = [chunk.rows[index] for index in indices]

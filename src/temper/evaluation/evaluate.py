@@ -394,6 +394,16 @@ class EvaluationRequest:
         length = checked["data"].max_length if "max_length" in table else None
         return cls(model=model, max_length=length, **checked)
 
+    def load(self) -> Predictor:
+        """Load the model with these settings."""
+        return load_predictor(
+            self.model,
+            max_length=self.max_length,
+            batch_size=self.evaluate.batch_size,
+            precision=self.evaluate.precision,
+            settings=self.predictor,
+        )
+
 
 def evaluate_model(
     request: EvaluationRequest,
@@ -423,13 +433,7 @@ def evaluate_model(
     put_back(out)
     check_room(out, what="evaluation", held=lambda: stored_key(out) is not None)
     stored = stored_key(out)
-    predictor = load_predictor(
-        request.model,
-        max_length=request.max_length,
-        batch_size=request.evaluate.batch_size,
-        precision=request.evaluate.precision,
-        settings=request.predictor,
-    )
+    predictor = request.load()
     if isinstance(predictor, ClassifierPredictor) and predictor.precision == "bf16":
         progress.notice_all(bf16_notices(predictor.device))
     dev = load_evaluated(request.model, request.data, predictor=predictor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,14 +20,15 @@ from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples, Kind
 from temper.errors import ModelError
 from temper.evaluation.binned import gaps_by_bin
-from temper.evaluation.predictor import Gives, Prediction, RowBatch, joined
-from temper.evaluation.session import read_states, special_ids
+from temper.evaluation.predictor import Gives, Prediction, RowBatch, Session, joined
+from temper.evaluation.session import ModelSession, opened, read_states, special_ids
 from temper.functional.precision import at_least_single
 from temper.heads import Completions, Seq2Seq, per_row
 from temper.heads.completions import in_chunks
 from temper.models.kinds import head_name
 from temper.models.modes import in_mode
 from temper.models.probing import innermost
+from temper.models.states import lacks_second_derivative
 from temper.types import UNLABELED, Batch
 
 
@@ -136,6 +138,27 @@ class TextGenerator:
         gaps = gaps_by_bin(owners, hits, np.minimum(chances, 1.0), rows=len(mask))
         counts = mask.sum(1, keepdim=True).double()
         return torch.cat([losses[:, None], counts, torch.tensor(gaps, device=mask.device)], 1)
+
+    @contextmanager
+    def session(self, *, single: bool = False) -> Iterator[Session]:
+        """Open the model for perturbation; its state and hooks are restored on exit.
+
+        Args:
+            single: Whether to compute everything in fp32 until the exit.
+
+        Yields:
+            A session.
+        """
+        with opened(self.model, single=single) as network:
+            yield ModelSession(network, self.parts, self._targets)
+
+    def lacks_second_derivative(self) -> str:
+        """Return why the model cannot be differentiated twice and what to do; empty if it can."""
+        return lacks_second_derivative(self.model)
+
+    def truncated(self, examples: Examples) -> float:
+        """Return the fraction of the examples that are cut to ``max_length``."""
+        return self._prepared(examples).truncated
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of similar length, on the model's device.

@@ -36,10 +36,6 @@ METRICS_OF: dict[Kind, tuple[str, ...]] = {
 }
 """Scores that can be a task's primary metric, by the kind of its labels."""
 
-EMBEDDED: tuple[Kind, ...] = (
-    "classification", "regression", "multi_label", "tokens", "choices", "spans",
-)  # fmt: skip
-"""Kinds of labels that are scored under perturbed embeddings."""
 METRICS = tuple(dict.fromkeys(metric for each in METRICS_OF.values() for metric in each))
 
 ScoreEntry = dict[str, Any]
@@ -340,7 +336,7 @@ def metric_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
     usual: tuple[str, ...] = ("accuracy",) if block.classifies else ("mse",)
     if SPAN_SCORES[0] in block.measured:
         usual = SPAN_SCORES
-    elif block.several or block.tagged:
+    elif block.several or block.tagged or TARGETS[0] in block.measured:
         usual = ()
     return scoring.entries(block, dict.fromkeys((scoring.metric, *usual)))
 

@@ -19,6 +19,7 @@ from temper.errors import ModelError
 from temper.functional.resampling import FloatArray
 from temper.models.hf import PretrainedReader
 from temper.models.modes import in_mode
+from temper.models.standalone.mean_pooled import mean_embedding
 from temper.seeding import seeded
 
 PAIRS: Final = 16
@@ -93,16 +94,13 @@ class SentenceEncoder(PretrainedReader):
 
     def _means(self, inputs: dict[str, Tensor]) -> FloatArray:
         hidden = self.model(**inputs).last_hidden_state.double()
-        real = inputs["attention_mask"].to(hidden.dtype).unsqueeze(-1)
-        # Multiplying by 0 would keep the NaN of a padded state.
-        means = torch.where(real > 0, hidden, 0.0).sum(dim=1) / real.sum(dim=1)
-        lengths = means.norm(dim=1, keepdim=True)
-        if not bool((torch.isfinite(lengths) & (lengths > 0)).all()):
+        means = mean_embedding(hidden, inputs["attention_mask"])
+        if not bool((torch.isfinite(means).all(dim=1) & means.any(dim=1)).all()):
             raise ModelError(
                 "The sentence encoder's embedding of a text is not finite, or 0. Load it in fp32, "
                 "or give another."
             )
-        return np.asarray((means / lengths).cpu().numpy(), dtype=np.float64)
+        return np.asarray(means.cpu().numpy(), dtype=np.float64)
 
 
 def contrast(

@@ -16,6 +16,7 @@ from temper.data.reading import (
     choose_split,
     first_split,
     read_split,
+    test_as_dev,
 )
 from temper.data.settings import DataSettings
 from temper.data.tasks.registry import Task
@@ -63,7 +64,7 @@ class TaskCopy:
         if "test" in self.opened.splits and "test" not in (*dev_splits, train_split):
             # Only its texts are used, to find overlap with the training rows.
             test = self.read("test", "test", sized=False, labeled=False)
-        return Splits(train, dev, test, (self.no_dev(),) if at_test else ())
+        return Splits(train, dev, test, (test_as_dev(self.opened),) if at_test else ())
 
     def dev(self) -> Examples:
         """Read the evaluation set, ``dev``; the copy needs no train rows."""
@@ -77,7 +78,7 @@ class TaskCopy:
         dev = self.joined(splits)
         self.check_labels(dev, splits)
         if splits == ["test"] and self.settings.eval_split is None:
-            dev = replace(dev, notices=(*dev.notices, self.no_dev()))
+            dev = replace(dev, notices=(*dev.notices, test_as_dev(self.opened)))
         return dev
 
     def train_split(self) -> str:
@@ -221,12 +222,6 @@ class TaskCopy:
         # One file cannot replace both.
         source = {"files": sources} if "path" in sources[0] else sources[0]
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
-
-    def no_dev(self) -> str:
-        return (
-            f"{self.opened.title} has no dev split: its test split is evaluated under the name "
-            "'dev'. --set data.eval_split=dev holds out dev rows from train instead."
-        )
 
     def check_labels(self, examples: Examples, splits: Sequence[str]) -> None:
         if examples.labels is None:

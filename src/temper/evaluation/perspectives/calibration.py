@@ -9,7 +9,7 @@ validation rows of the other fold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition
 from temper.evaluation.scoring import METRICS_OF, ScoreEntry, Scoring, statistic_of
+from temper.evaluation.span_calibration import SpanLogits
 from temper.evaluation.tag_calibration import (
     in_entities,
     tag_block,
@@ -64,7 +65,7 @@ OF_LABELS = ("classwise_ece", "nll")
 """Scores of texts with several labels."""
 OF_ANSWERS = ("ece_10", "ece_15", "adaptive_ece")
 """Scores of answers in contexts, which are right if they are an exact match."""
-UNSCALED: tuple[Kind, ...] = ("regression", "multi_label", "spans", "completions")
+UNSCALED: tuple[Kind, ...] = ("regression", "multi_label", "completions")
 """Kinds of labels without temperature scaling here."""
 RESCORED = ("task", "shift", "adversarial")
 TEMPERATURE = "temperature"
@@ -96,12 +97,18 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         clean = measurement.clean(name, aligned.examples)
         folds = fold_numbers(aligned.examples.rows, seed=measurement.settings.seed)
         divisors = temperatures[folds % len(temperatures)]
+        condition = Condition("calibration", name, TEMPERATURE)
         if tags:
             assert clean.logits is not None
             assert clean.words is not None
             logits = clean.logits / np.repeat(divisors, clean.words)[:, np.newaxis]
             answers = Prediction.of_tags(clean.by_example(logits))
-            yield tag_block(Condition("calibration", name, TEMPERATURE), aligned.examples, answers)
+            yield tag_block(condition, aligned.examples, answers)
+            continue
+        if clean.spans is not None:
+            sure = SpanLogits.of(measurement, aligned.examples).probabilities(divisors)
+            answers = replace(clean, probabilities=sure[:, np.newaxis])
+            yield block_of(condition, aligned.examples, answers)
             continue
         prediction = with_temperature(clean, divisors)
         if aligned.entailment is not None:
@@ -109,7 +116,6 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             prediction = merge(prediction, aligned.entailment, how="argmax")
             # With "sum" a temperature can change which of two merged classes is more likely.
             prediction = replace(prediction, prediction=chosen)
-        condition = Condition("calibration", name, TEMPERATURE)
         yield block_of(condition, aligned.examples, prediction)
 
 
@@ -126,16 +132,17 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         for block in scoring.of("calibration")
         if block.condition.name == TEMPERATURE
     }
-    fitted = _fitted_on(scoring) if scaled_blocks else None
+    fitted = _fitted_on(scoring) if scaled_blocks and scoring.clean.classifies else None
     entries = []
     for block in scoring.of(*RESCORED):
         name = block.condition.set
         entries += _entries(scoring, Condition("calibration", name), block, len(block))
-        if block.classifies:
+        if block.answered:
             condition = Condition("calibration", name, TEMPERATURE)
             after = scaled_blocks.get(name)
             if after is None or fitted is None:
-                entries += _entries(scoring, condition, after, len(block))
+                names = NAMES if block.classifies else OF_ANSWERS
+                entries += _entries(scoring, condition, after, len(block), names=names)
                 continue
             drawn, indices = fitted.drawn(after)
             statistics = {each: fitted.statistic(each, after, indices) for each in NAMES}
@@ -260,17 +267,17 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
         # Not through `Measurement.clean`: it caches by name, and a scored set may have this name.
         prediction = measurement.predict(examples)
         _check_classes(examples, prediction)
-        fitted = _fit(*_scored(examples, prediction)[:2], "held-out rows")
+        fitted = _fit(*_scored(measurement, examples, prediction)[:2], "held-out rows")
         measurement.notices.append(
             f"The temperature of the calibration is {_words(fitted)}, fitted on held-out rows."
         )
-        if examples.kind == "tokens":
+        if examples.kind in ("tokens", "spans"):
             return np.asarray([fitted.value]), []
         # These rows are written so that a reader can fit the temperature again.
         block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
         return np.asarray([fitted.value]), [block]
     prediction = measurement.clean("dev", measurement.dev)
-    labels, logits, rows = _scored(measurement.dev, prediction)
+    labels, logits, rows = _scored(measurement, measurement.dev, prediction)
     folds = fold_numbers(measurement.dev.rows, seed=measurement.settings.seed)[rows]
     both = [
         _fit(labels[folds != fold], logits[folds != fold], "dev rows of a fold") for fold in (0, 1)
@@ -283,9 +290,11 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
 
 
 def _scored(
-    examples: Examples, prediction: Prediction
+    measurement: Measurement, examples: Examples, prediction: Prediction
 ) -> tuple[FloatArray, FloatArray, IntegerArray]:
     """Return the labels and logits to fit a temperature on, and their rows."""
+    if prediction.spans is not None:
+        return SpanLogits.of(measurement, examples).known()
     if prediction.words is None:
         return labels_of(examples), _logits(prediction), np.arange(len(examples))
     names = examples.label_names or ()
@@ -321,6 +330,8 @@ def _unscored(measurement: Measurement, examples: Examples) -> Examples:
 
 def _check_classes(examples: Examples, prediction: Prediction) -> None:
     """Raise if held-out labels are not the model's, as in a set with two merged classes."""
+    if prediction.spans is not None:
+        return
     classes = prediction.probabilities.shape[1]
     named = classes if examples.label_names is None else len(examples.label_names)
     if examples.kind not in ("classification", "choices", "tokens") or named != classes:
@@ -331,7 +342,12 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
 
 
 def _entries(
-    scoring: Scoring, condition: Condition, block: Block | None, rows: int
+    scoring: Scoring,
+    condition: Condition,
+    block: Block | None,
+    rows: int,
+    *,
+    names: Sequence[str] = NAMES,
 ) -> list[ScoreEntry]:
     """Compute all scores of a block; without a block or probabilities, return the reason."""
     if block is not None and block.classifies:
@@ -347,7 +363,7 @@ def _entries(
     reason = "a regression gives no probabilities"
     if block is None:
         reason = "no temperature was fitted, see the notices"
-    return [scoring.undefined(condition, name, reason=reason, rows=rows) for name in NAMES]
+    return [scoring.undefined(condition, name, reason=reason, rows=rows) for name in names]
 
 
 def _logits(prediction: Prediction) -> FloatArray:
@@ -359,7 +375,7 @@ def _logits(prediction: Prediction) -> FloatArray:
 
 def _words(fitted: Temperature) -> str:
     return (
-        f"{fitted.value:.4g} ({fitted.rows} rows, NLL {fitted.before:.4f} before and "
+        f"{fitted.value:.4g} ({fitted.rows} labels, NLL {fitted.before:.4f} before and "
         f"{fitted.after:.4f} after)"
     )
 

@@ -32,8 +32,8 @@ from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
 from temper.evaluation.predictor import Prediction, RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (
-    EMBEDDED,
     METRICS,
+    METRICS_OF,
     ScoreEntry,
     Scoring,
     drop_of,
@@ -109,7 +109,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     boundary = _boundary(measurement)
     with measurement.perturbable.session() as session:
         for part in measurement.parts(session, examples, "embedding attack"):
-            movable = part.batch.mask
+            movable = part.movable
             if not settings.special_tokens:
                 movable = movable & ~part.special
             target = Target(
@@ -124,8 +124,12 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             indices += part.indices
             shift = boundary.to(logits.device)
             clean.append(measurement.answers(part, logits + shift))
+            # Only the budgets are kept: the logits of all batches may not fit on the device.
             attacked.append(
-                [(each, measurement.answers(part, each.logits + shift)) for each in outcomes]
+                [
+                    (replace(each, logits=shift), measurement.answers(part, each.logits + shift))
+                    for each in outcomes
+                ]
             )
     if len(index) == len(measurement.dev):
         truncated = measurement.perturbable.truncated(examples)
@@ -151,8 +155,10 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         yield replace(block, measured={**block.measured, **measured})
 
 
-def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor:
-    """Return the labels of a batch, in a shape of `temper.evaluation.attack.ascent_loss`."""
+def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor | None:
+    """Return the labels of a batch as `temper.evaluation.attack.Target` has them."""
+    if part.prompt is not None:
+        return None
     if part.batch.labels is not None:
         return part.batch.labels
     labels_of_part: Any = labels[part.indices]
@@ -237,7 +243,7 @@ EMBEDDING_ATTACK = Perspective(
     unchanged_texts=True,
     summary="the metric under FGM and PGD on the word embeddings, by radius, and the drop",
     scores=(*METRICS, "drop"),
-    kinds=EMBEDDED,
+    kinds=tuple(METRICS_OF),
     rows=rows,
     score=score,
     settings=EmbeddingAttackSettings,

@@ -1,7 +1,7 @@
 """Embedding noise: the metric against the size of Gaussian noise, ``e + sigma v``, and its area.
 
-``v`` is standard normal on every real token and keyed by seed, row and the sigma's index in the
-settings, so no row's noise depends on its position or its batch.
+``v`` is standard normal on every real token, for completions on those of the prompt. It is keyed by
+seed, row and the sigma's index in the settings, so no row's noise depends on its position or batch.
 
 References: JacHess, Eq. 6.
 """
@@ -25,7 +25,7 @@ from temper.evaluation.measurement import Measurement, PerspectiveSettings, Posi
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction, RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import EMBEDDED, METRICS, ScoreEntry, Scoring, curve_entries
+from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring, curve_entries
 from temper.functional.smoothness import root_mean_square
 from temper.lazy import torch
 from temper.seeding import derive_seed, generator
@@ -58,7 +58,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     with measurement.perturbable.session() as session, torch.no_grad():
         for part in measurement.parts(session, examples, "embedding noise"):
             embeddings = session.embeddings(part)
-            rms = root_mean_square(embeddings.double(), part.batch.mask)
+            rms = root_mean_square(embeddings.double(), part.movable)
             indices += part.indices
             sizes.append(rms)
             for number, sigma in enumerate(noise.sigmas):
@@ -94,7 +94,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def standard_noise(part: RowBatch, embeddings: Tensor, *, seed: int, key: int) -> Tensor:
-    """Draw standard normal noise for each row's real tokens.
+    """Draw standard normal noise for each row's movable tokens.
 
     Args:
         part: The batch.
@@ -103,10 +103,10 @@ def standard_noise(part: RowBatch, embeddings: Tensor, *, seed: int, key: int) -
         key: Position of the sigma in the settings.
 
     Returns:
-        [B, T, D] fp32, zero at padding, on the embeddings' device.
+        [B, T, D] fp32, zero at other tokens, on the embeddings' device.
     """
     noise = torch.zeros(embeddings.shape, dtype=torch.float32)
-    for index, (row, mask) in enumerate(zip(part.rows, part.batch.mask.cpu(), strict=True)):
+    for index, (row, mask) in enumerate(zip(part.rows, part.movable.cpu(), strict=True)):
         draws = generator(derive_seed(seed, "noise", row, key))
         noise[index, mask] = torch.randn(int(mask.sum()), noise.shape[-1], generator=draws)
     return noise.to(embeddings.device)
@@ -142,7 +142,7 @@ EMBEDDING_NOISE = Perspective(
     figures=figures,
     summary="the metric under Gaussian noise on the embeddings, and the area under its curve",
     scores=("area", *METRICS),
-    kinds=EMBEDDED,
+    kinds=tuple(METRICS_OF),
     rows=rows,
     score=score,
     settings=EmbeddingNoiseSettings,

@@ -54,6 +54,18 @@ class MeanPooledConfig(PreTrainedConfig):
         return int((self.encoder or {})["vocab_size"])
 
 
+def mean_embedding(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of a row's states [B, T, D] at its real tokens, scaled to length 1, [B, D].
+
+    Args:
+        hidden: States of the tokens.
+        mask: Real tokens [B, T]; 0 for padding.
+    """
+    real = mask.unsqueeze(-1).to(hidden.dtype)
+    # Multiplying by 0 would keep the NaN of a padded state.
+    return normalize(torch.where(real > 0, hidden, 0.0).sum(1) / real.sum(1))
+
+
 class MeanPooledForSequenceClassification(PreTrainedModel):
     """An encoder, the mean of its last hidden states scaled to length 1, and a linear layer.
 
@@ -104,8 +116,7 @@ class MeanPooledForSequenceClassification(PreTrainedModel):
     def embed(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Any) -> tuple[Tensor, Any]:
         """Return an embedding of length 1 of each row, [B, D], and the encoder's output."""
         output = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **inputs)
-        weights = attention_mask.unsqueeze(-1).to(output.last_hidden_state.dtype)
-        return normalize((output.last_hidden_state * weights).sum(1) / weights.sum(1)), output
+        return mean_embedding(output.last_hidden_state, attention_mask), output
 
     def forward(
         self,

@@ -1,0 +1,94 @@
+"""Temperature scaling of answers in contexts: one temperature for starts and ends.
+
+Both logits are divided by T before their softmaxes. The most probable answer stays the same, since
+the softmaxes' denominators are those of the row; its probability changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from temper.data.examples import Examples
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.predictor import PerturbablePredictor
+from temper.functional.calibration import scaled
+from temper.functional.resampling import FloatArray, IntegerArray
+from temper.heads import best_spans
+from temper.lazy import torch
+from temper.types import UNLABELED
+
+
+@dataclass(frozen=True)
+class SpanLogits:
+    """Logits of the starts and ends of answers.
+
+    Args:
+        logits: [n, 2, T]; the lowest number of fp32 at tokens that no answer may have, -inf behind
+            the end of a row's batch.
+        labels: Tokens at which the first right answer starts and ends, [n, 2]; -100 if it was cut
+            off.
+        chosen: Tokens at which the predicted answer starts and ends, [n, 2].
+    """
+
+    logits: FloatArray
+    labels: IntegerArray
+    chosen: IntegerArray
+
+    @classmethod
+    def of(cls, measurement: Measurement, examples: Examples) -> SpanLogits:
+        """Compute the logits of a labeled set, in one pass.
+
+        Args:
+            measurement: The evaluation.
+            examples: n questions with contexts and answers.
+
+        Raises:
+            ValueError: The predictor has no logits of starts and ends.
+        """
+        predictor = measurement.predictor
+        if not isinstance(predictor, PerturbablePredictor):
+            raise ValueError(f"a {type(predictor).__name__} gives no logits of starts and ends")
+        indices: list[int] = []
+        parts: list[FloatArray] = []
+        labels: list[IntegerArray] = []
+        chosen: list[IntegerArray] = []
+        with predictor.session() as session, torch.no_grad():
+            for part in measurement.parts(session, examples, f"answers ({examples.name})"):
+                logits = session.logits(part)
+                assert part.batch.labels is not None
+                indices += part.indices
+                parts.append(logits.double().cpu().numpy())
+                labels.append(part.batch.labels.cpu().numpy())
+                chosen.append(best_spans(logits)[0].cpu().numpy())
+        order = np.argsort(indices)
+        width = max(part.shape[-1] for part in parts)
+        whole = np.concatenate(
+            [
+                np.pad(part, [(0, 0), (0, 0), (0, width - part.shape[-1])], constant_values=-np.inf)
+                for part in parts
+            ]
+        )
+        return cls(whole[order], np.concatenate(labels)[order], np.concatenate(chosen)[order])
+
+    def known(self) -> tuple[FloatArray, FloatArray, IntegerArray]:
+        """Return labels [m], logits [m, T] and rows [m] of all starts and ends that have a label.
+
+        Tokens that no answer may have get -inf: their probability is 0 at every temperature.
+        """
+        rows, ends = np.nonzero(self.labels != UNLABELED)
+        logits = self.logits[rows, ends]
+        logits = np.where(logits > np.finfo(np.float32).min, logits, -np.inf)
+        return self.labels[rows, ends].astype(np.float64), logits, rows
+
+    def probabilities(self, temperatures: FloatArray) -> FloatArray:
+        """Return the probabilities of the predicted answers after temperature scaling, [n].
+
+        Args:
+            temperatures: T of each row, [n].
+        """
+        count, _, width = self.logits.shape
+        scores = scaled(self.logits.reshape(2 * count, width), np.repeat(temperatures, 2))
+        chosen = np.take_along_axis(scores, self.chosen.reshape(-1, 1), axis=1)
+        return np.asarray(np.exp(chosen.reshape(count, 2).sum(axis=1)))
