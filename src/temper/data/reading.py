@@ -320,10 +320,10 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
             _like(opened, train), "test", name="test", columns=settings.columns, labeled=False
         )
     at_test = settings.eval_split is None and dev_split == "test"
-    return Splits(train, dev, test, (test_as_dev(opened),) if at_test else ())
+    return Splits(train, dev, test, (evaluated_as_dev(opened),) if at_test else ())
 
 
-def test_as_dev(opened: Opened) -> str:
+def evaluated_as_dev(opened: Opened) -> str:
     """Return a notice that the test split is evaluated, with the alternative."""
     return (
         f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'. "
