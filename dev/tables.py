@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from temper.display.wording import pipe_table
@@ -195,7 +196,8 @@ def lists_of_support() -> str:
                 continue
             parts.append(f"{introduction}\n")
             if verdict == "works":
-                parts.append(", ".join(f"`{name}`" for name in named) + ".\n")
+                # A block, as a list of bullets would be 100 lines.
+                parts.append(f"```text\n{fill(', '.join(named), width=100)}\n```\n")
                 named = {name: each for name, each in named.items() if each.note}
             parts += [f"- `{name}`: {each.note}" for name, each in named.items()]
             if named:

@@ -317,9 +317,14 @@ def _section(lines: Sequence[Line], metric: Metric, decisions: Sequence[Decision
         for one in decisions
         if one.seeds
     ]
-    missing = ", ".join(f"{one.task} {one.column}" for one in decisions if not one.seeds)
+    missing: dict[str, list[str]] = {}
+    for one in decisions:
+        if not one.seeds:
+            missing.setdefault(one.task, []).append(one.column)
     parts += [pipe_table(head, rows)] * bool(rows)
-    parts += [fill(f"No gain, because cells are missing: {missing}.", WIDTH)] * bool(missing)
+    if missing:
+        listed = [f"- {task}: {', '.join(columns)}" for task, columns in missing.items()]
+        parts.append("\n".join(["No gain, because cells are missing:\n", *listed]))
     return "\n\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""``python -m reproduction``: run a paper's table as studies, and set its numbers beside ours."""
+"""``python -m reproduction``: run a paper's table as studies and print its numbers next to ours."""
 
 from __future__ import annotations
 
@@ -22,38 +22,51 @@ from temper.cli.screen import print_json, print_table, say
 from temper.errors import CheckpointError, SettingError, unknown
 
 SMALL = "small"
-"""Scale where none is named."""
+"""The default scale."""
 TRAINING = ("scale", "seeds", "cases", "model", "data_root", "device", "workers", "out")
-"""Options that say something of training alone."""
+"""Options that only a training reads."""
 NAMED_MODES = ("--check-arithmetic", "--printed")
-"""Modes that take the name of one table, and without it are of all."""
+"""Modes that accept the name of one table; without it they use all."""
 
 
 def parser() -> ArgumentParser:
     """Return the parser of the command line."""
     made = ArgumentParser(
         "temper reproduce",
-        description="Run a table or figure of the papers as studies; resume it where it was "
-        "stopped.",
+        description="Run a table or figure of the papers as studies. The same command "
+        "resumes a stopped run.",
         allow_abbrev=False,
     )
     add = made.add_argument
-    add("name", nargs="?", metavar="TABLE", help="a table or figure; left out, all are listed")
-    add("--scale", help="full: what the paper ran; small, if left out; smoke: to see that it runs")
-    add("--seeds", type=int, metavar="N", help="number of seeds in place of the scale's")
-    add("--cases", metavar="A,B", help="cases in place of those of the scale")
-    add("--model", metavar="NAME", help="model in place of every other; stated")
-    add("--data-root", type=Path, metavar="DIR", help="folder of the tasks' and suites' folders")
+    add("name", nargs="?", metavar="TABLE", help="a table or figure; without it, all are listed")
+    add("--scale", help="full: as in the paper; small (default); smoke: a few steps")
+    add("--seeds", type=int, metavar="N", help="number of seeds (default: the scale's)")
+    add("--cases", metavar="A,B", help="cases (default: the scale's)")
+    add("--model", metavar="NAME", help="model for all cases; the table names it as a difference")
+    add(
+        "--data-root", type=Path, metavar="DIR", help="folder with a folder for each task and suite"
+    )
     add("--device", help="auto, cpu, cuda, cuda:N or mps")
-    add("--workers", type=int, metavar="N", help="processes that do a case's runs side by side")
-    add("--out", type=Path, metavar="DIR", help="runs/reproduction/FAMILY-SCALE if left out")
-    add("--from", dest="source", type=Path, metavar="DIR", help="read finished studies, train none")
-    add("--keep", type=Path, metavar="DIR", help="keep plans, records and scores for --from")
-    add("--figure", type=Path, metavar="FILE", help="draw what the methods cost and gain, as SVG")
-    add("--printed", action="store_true", help="the numbers that the papers print")
-    add("--check-arithmetic", action="store_true", help="where the papers' numbers disagree")
-    add("--claims", action="store_true", help="what the kept numbers say of the papers' claims")
-    add("--write", action="store_true", help="make anew what the clone's documents show of it")
+    add("--workers", type=int, metavar="N", help="number of processes that run the runs of a case")
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="output folder (default: runs/reproduction/FAMILY-SCALE)",
+    )
+    add(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="DIR",
+        help="read finished studies and train nothing",
+    )
+    add("--keep", type=Path, metavar="DIR", help="store plans, records and scores for --from")
+    add("--figure", type=Path, metavar="FILE", help="plot cost and gain of the methods as SVG")
+    add("--printed", action="store_true", help="print the numbers of the papers")
+    add("--check-arithmetic", action="store_true", help="print inconsistent numbers of the papers")
+    add("--claims", action="store_true", help="print a verdict on each claim of the papers")
+    add("--write", action="store_true", help="update the output of commands in the documents")
     form = made.add_mutually_exclusive_group()
     form.add_argument("--markdown", dest="form", action="store_const", const="markdown")
     form.add_argument("--json", dest="form", action="store_const", const="json")
@@ -64,11 +77,11 @@ def main(arguments: Sequence[str], *, run: Run) -> None:
     """Run the command.
 
     Args:
-        arguments: What stands behind ``temper reproduce``.
+        arguments: The arguments after ``temper reproduce``.
         run: Runs a command line of ``temper``, whose output documents show.
 
     Raises:
-        TemperError: Where something is wrong.
+        TemperError: An argument, the data or a stored study is wrong.
         SystemExit: The command line is not understood, or asks for help.
     """
     given = parser().parse_args(arguments)
@@ -85,7 +98,7 @@ def main(arguments: Sequence[str], *, run: Run) -> None:
             unread = [*TRAINING, "source", "keep", "figure"]
             if mode not in NAMED_MODES and given.name not in (None, THEOREM):
                 unread.append("name")
-            _refuse(f"{mode} reads numbers alone and trains nothing", given, unread)
+            _refuse(f"{mode} only reads numbers and trains nothing", given, unread)
             act(given)
             return
     _table(given)
@@ -96,7 +109,7 @@ def _table(given: Namespace) -> None:
     name = _known(given.name)
     specification = read_specification(name)
     if given.figure is not None and not specification.frontier:
-        raise SettingError(f"{name} does not say what its methods gain: leave --figure out.")
+        raise SettingError(f"{name} does not define a gain: leave --figure out.")
     scale = given.scale or SMALL
     if scale not in SCALES:
         raise SettingError(unknown("scale", scale, SCALES))
@@ -113,7 +126,7 @@ def _table(given: Namespace) -> None:
     family = specification.family
     folder = given.source or given.out or Path("runs", "reproduction", f"{family}-{scale}")
     if given.source is not None:
-        _refuse("--from makes the table from what is finished", given, TRAINING)
+        _refuse("--from only reads finished runs", given, TRAINING)
     else:
         if given.keep is not None:
             check_keep(given.keep, folder, Record(family, scale))
@@ -167,12 +180,12 @@ def _refuse(why: str, given: Namespace, unread: Sequence[str]) -> None:
         if getattr(given, argument) is not None
     ]
     if named:
-        verb, them = ("say", "them") if len(named) > 1 else ("says", "it")
-        raise SettingError(f"{why}, so {', '.join(named)} {verb} nothing there. Leave {them} out.")
+        verb, them = ("have", "them") if len(named) > 1 else ("has", "it")
+        raise SettingError(f"{why}, so {', '.join(named)} {verb} no effect. Leave {them} out.")
 
 
 def _known(name: str) -> str:
-    """Return the name of a table; an unknown one is told with that of the simulation too."""
+    """Return the name of a table; the error for an unknown name also lists the simulation."""
     if name not in specification_names():
         raise SettingError(unknown("reproduction", name, [*specification_names(), THEOREM]))
     return name
@@ -191,7 +204,7 @@ def _show(rows: Sequence[Mapping[str, Any]], given: Namespace, *, content: Any =
 
 
 def _list(given: Namespace) -> None:
-    """Print what every table and figure is, and how much of it is run."""
+    """Print all tables and figures with their sizes."""
     rows = []
     for name in specification_names():
         each = read_specification(name)
@@ -200,20 +213,20 @@ def _list(given: Namespace) -> None:
         rows.append(
             {
                 "name": name,
-                "place": f"{PAPERS[each.paper].partition(',')[0]}, {each.place}",
-                "what": each.title,
+                "table": f"{PAPERS[each.paper].partition(',')[0]}, {each.place}",
+                "content": each.title,
                 "cases \u00d7 methods": f"{len(each.case)} \u00d7 {len(each.columns())}",
-                "at small": f"{at_small}, {small.seeds} seeds",
-                "printed": str(len(each.printed)),
-                "grid": each.grid_from,
+                "at scale small": f"{at_small}, {small.seeds} seeds",
+                "printed numbers": str(len(each.printed)),
+                "source of the grid": each.grid_from,
             }
         )
-    theorem = {"name": THEOREM, "place": "UEGR, Theorem 1", "what": "checked by simulation"}
+    theorem = {"name": THEOREM, "table": "UEGR, Theorem 1", "content": "checked by simulation"}
     _show([*rows, {**dict.fromkeys(rows[0], ""), **theorem}], given)
 
 
 def _claims(given: Namespace) -> None:
-    """Print what the numbers that are kept in the clone say of each claim."""
+    """Print the verdict of the stored numbers on each claim."""
     from reproduction.claims import judge_claims, read_claims
 
     rows = [
@@ -221,9 +234,9 @@ def _claims(given: Namespace) -> None:
             "paper": judged.paper,
             "claim": judged.claim.text,
             "verdict": judged.verdict,
-            "the paper's": judged.paper_number,
+            "printed": judged.paper_number,
             "ours": judged.number,
-            "least seen": judged.least,
+            "minimum detectable effect": judged.least,
             "command": judged.command,
         }
         for judged in judge_claims(read_claims(), ROOT)
@@ -239,7 +252,7 @@ def _theorem(given: Namespace) -> None:
         {
             "statement": finding.text,
             "expected": finding.expected,
-            "found": finding.measured,
+            "measured": finding.measured,
             "verdict": "holds" if finding.holds else "does not hold",
         }
         for finding in findings
@@ -249,13 +262,13 @@ def _theorem(given: Namespace) -> None:
 
 
 def _printed(given: Namespace) -> None:
-    """Print what the papers print, a grid a table."""
+    """Print the numbers of the papers, one grid per table."""
     from reproduction.layout import printed_rows
 
     names = specification_names() if given.name is None else (_known(given.name),)
     tables = [each for name in names if (each := read_specification(name)).printed]
     if not tables:
-        raise SettingError(f"No printed number of {given.name} could be read.")
+        raise SettingError(f"{given.name} has no printed numbers.")
     if given.form == "json":
         print_json(
             [
@@ -280,7 +293,7 @@ def _arithmetic(given: Namespace) -> None:
     checked += check_prose({name: tables[name] for name in names} if given.name else tables)
     wrong = [each for each in checked if not each.right]
     rows = [
-        {"where": each.where, "the paper says": each.says, "its numbers say": each.numbers}
+        {"where": each.where, "statement": each.says, "printed numbers": each.numbers}
         for each in wrong
     ]
     printed = sum(len(tables[name].printed) for name in names)
@@ -294,4 +307,4 @@ def _arithmetic(given: Namespace) -> None:
 
 def _write(given: Namespace, *, run: Run) -> None:
     changed = write_documents(run)
-    print("\n".join(f"Written: {page}" for page in changed) or "As it was.")
+    print("\n".join(f"Written: {page}" for page in changed) or "Nothing changed.")

@@ -16,14 +16,14 @@ from temper.settings import Tree
 from temper.training.config import RunConfig, without_unread
 
 UNSAID = ("unlabeled", "unlabeled_rows", "drop_overlap", "detectors")
-"""Settings that say how we run a table and nothing about the paper."""
+"""Settings of our runs that the papers do not have."""
 
 Cases = list[tuple[Case, Source]]
 """The finished cases with their studies."""
 
 
 def case_facts(case: Case, source: Source) -> dict[str, str]:
-    """Say what was run in a case.
+    """Describe what was run in a case.
 
     Args:
         case: The case.
@@ -40,9 +40,9 @@ def case_facts(case: Case, source: Source) -> dict[str, str]:
         "model": source.model,
         "data": str(data.get("source", "")),
         "trained on": _rows(rows.get("train")),
-        "judged on": _rows(rows.get("dev")) + (" of test" if _on_test(source) else ""),
-        "published": _published(case.source),
-        "length": str(data.get("max_length", "")),
+        "evaluated on": _rows(rows.get("dev")) + (" of test" if _on_test(source) else ""),
+        "rows in the full dataset": _published(case.source),
+        "max length": str(data.get("max_length", "")),
         "training": _training(train),
         "seeds": str(len(source.seeds)),
         "minutes": f"{sum(float(r.times.get('train_seconds', 0)) for r in records) / 60:.0f}",
@@ -54,7 +54,7 @@ def costs(sources: Iterable[Source], reference: str) -> dict[str, float]:
 
     Args:
         sources: The finished studies.
-        reference: The method that the others are held against.
+        reference: The method that the others are compared with.
 
     Returns:
         The mean over the studies that have runs of both, by method; those without are left out.
@@ -74,18 +74,18 @@ def costs(sources: Iterable[Source], reference: str) -> dict[str, float]:
 
 
 def _passes(run: Run) -> float:
-    """Return the forward passes of a training, by batches; 0 where the record does not say."""
+    """Return the forward passes of a training, by batches; 0 if they are not recorded."""
     if run.record is None or run.record.passes is None:
         return 0.0
     return run.record.passes * float(run.record.times.get("steps", 0))
 
 
 def changes(specification: Specification, scale: Scale | None, cases: Cases) -> list[str]:
-    """Say what differs from the paper's run, as far as that is known.
+    """Describe how the runs differ from the paper's, as far as that is known.
 
     Args:
         specification: The table.
-        scale: Scale of the folder, None where it does not say it.
+        scale: Scale of the folder, None if it is not recorded.
         cases: The finished cases with their studies.
 
     Returns:
@@ -95,26 +95,26 @@ def changes(specification: Specification, scale: Scale | None, cases: Cases) -> 
     if not specification.published:
         return notes + _left_out(specification, cases, scale)
     if not specification.printed:
-        notes.append("Printed numbers: none could be read.")
+        notes.append("The available text of the paper has no printed numbers.")
     if specification.unknown:
         named = ", ".join(specification.unknown)
         notes.append(
-            f"The paper's {named} could not be read; the scale full has Temper's own there."
+            f"Not in the available text of the paper: {named}. The scale full uses Temper's values."
         )
     over = specification.relative_to
     if over is not None and not any(case.model.name == over.model for case, _ in cases):
         notes.append(
-            f"Relative improvements are over each model's own {specification.reference}; the "
-            f"paper's are over that of {over.model}, which is not run here."
+            f"Relative improvements are over each model's {specification.reference}; the paper's "
+            f"are over that of {over.model}, which was not run."
         )
     models = _gathered(
-        (f"Model: {source.model} in place of {case.model.model}", case)
+        (f"Model: {source.model} instead of {case.model.model}", case)
         for case, source in cases
         if source.model != case.model.model
     )
     notes += [f"{sentence} ({', '.join(names)})." for sentence, names in models.items()]
     split = _gathered(
-        ("Judged on test rows in place of dev rows", case)
+        ("Evaluated on test rows instead of dev rows", case)
         for case, source in cases
         if case.source in TASKS
         and set(TASKS[case.source].evaluated) & set(TASKS[case.source].rows)
@@ -122,9 +122,10 @@ def changes(specification: Specification, scale: Scale | None, cases: Cases) -> 
     )
     settings = _gathered(_changed_settings(specification, cases))
     of_methods = _gathered(_changed_methods(specification, cases))
-    for sentence, names in {**split, **settings, **of_methods}.items():
+    for sentence, names in {**split, **settings}.items():
         everyone = sentence in settings and len(names) == len(cases)
         notes.append(f"{sentence}." if everyone else f"{sentence}: {', '.join(names)}.")
+    notes += [f"{sentence} ({', '.join(names)})." for sentence, names in of_methods.items()]
     notes += _left_out(specification, cases, scale)
     seeds, papers = {len(source.seeds) for _, source in cases}, specification.scales["full"].seeds
     if seeds - {papers}:
@@ -137,12 +138,12 @@ def _rows(entry: Any) -> str:
 
 
 def _published(task: str) -> str:
-    """Say how many rows the task has as it was published, to train and to judge on."""
+    """Return the numbers of training and evaluation rows of the published task."""
     known = TASKS.get(task)
     if known is None or "train" not in known.rows:
         return ""
     judged = [known.rows[name] for name in known.evaluated if name in known.rows]
-    # A task without dev rows is judged on its test rows.
+    # A task without dev rows is evaluated on its test rows.
     return f"{known.rows['train']:,} and {sum(judged) or known.rows.get('test', 0):,}"
 
 
@@ -151,24 +152,26 @@ def _training(train: Mapping[str, Any]) -> str:
         return ""
     steps = train.get("max_steps")
     length = f"{steps} steps" if steps else f"{train.get('epochs', 0):g} epochs"
-    return f"{length}, batch {train.get('batch_size')}, rate {train.get('learning_rate'):g}"
+    return (
+        f"{length}, batch {train.get('batch_size')}, learning rate {train.get('learning_rate'):g}"
+    )
 
 
 def _on_test(source: Source) -> bool:
-    """Whether a study judged on a split that is called test."""
+    """Whether a study was evaluated on a split that is called test."""
     record = _record(source)
     entry = {} if record is None else record.data.get("dev", {})
     return isinstance(entry, dict) and entry.get("source", {}).get("split") == "test"
 
 
 def _changed_settings(specification: Specification, cases: Cases) -> Iterator[tuple[str, Case]]:
-    """Say which settings of the data and of the training loop are not the paper's."""
+    """Yield the settings of the data and of the training loop that differ from the paper's."""
     for case, source in cases:
         record = _record(source)
         ran, paper = {} if record is None else record.settings, _paper(specification, case)
         data = ran.get("data", {})
         if case.source not in (data.get("task"), Path(str(data.get("source", ""))).name):
-            yield f"Data: {data.get('source')!r} in place of {case.source}'s", case
+            yield f"Data: {data.get('source')!r} instead of {case.source}", case
         for table, key in _spoken_of(specification, case):
             if f"{table}.{key}" in specification.unknown or key not in ran.get(table, {}):
                 continue
@@ -178,7 +181,7 @@ def _changed_settings(specification: Specification, cases: Cases) -> Iterator[tu
 
 
 def _spoken_of(specification: Specification, case: Case) -> list[tuple[str, str]]:
-    """Return table and name of the settings that the file says something of, for a case."""
+    """Return table and name of the settings that the file names for a case."""
     spoken: dict[tuple[str, str], None] = {}
     for table in ("data", "train"):
         for entry in specification.scales.values():
@@ -190,7 +193,7 @@ def _spoken_of(specification: Specification, case: Case) -> list[tuple[str, str]
 
 
 def _changed_methods(specification: Specification, cases: Cases) -> Iterator[tuple[str, Case]]:
-    """Say which settings of the methods are not the table's."""
+    """Yield the settings of the methods that differ from the table's."""
     for case, source in cases:
         paper = _paper(specification, case)
         for column in specification.columns(specification.scales["full"], case.model):
@@ -207,7 +210,7 @@ def _changed_methods(specification: Specification, cases: Cases) -> Iterator[tup
                 if key in ran and ran[key] != value
             ]
             if changed:
-                yield f"Of {column.name}, {', '.join(changed)}", case
+                yield f"Settings of {column.name}: {', '.join(changed)}", case
 
 
 def _paper(specification: Specification, case: Case) -> Tree:
@@ -230,7 +233,7 @@ def _gathered(sentences: Iterable[tuple[str, Case]]) -> dict[str, list[str]]:
 
 
 def _record(source: Source, column: str | None = None) -> RunRecord | None:
-    """Return a study's first record, or the first of a column; None where there is none."""
+    """Return a study's first record, or the first of a column; None if it has none."""
     runs = [run for run in source.runs if column in (None, run.column)]
     return next((run.record for run in runs if run.record is not None), None)
 
@@ -238,7 +241,7 @@ def _record(source: Source, column: str | None = None) -> RunRecord | None:
 def _value(table: Mapping[str, Any], name: str) -> str:
     value = table.get(name)
     if value is None:
-        # Rows are bounded where somebody bounds them; of the rest nothing is known.
+        # A run without a limit uses all rows; of other settings nothing is known.
         return {"max_steps": "by epochs"}.get(name, "all" if name.endswith("rows") else "not known")
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -246,14 +249,18 @@ def _value(table: Mapping[str, Any], name: str) -> str:
 def _left_out(specification: Specification, cases: Cases, scale: Scale | None) -> list[str]:
     notes = []
     finished = {case.name for case, _ in cases}
-    missing = [case.name for case in specification.case if case.name not in finished]
+    missing: list[str] = []
+    for model in specification.model:
+        of_model = [case.name for case in specification.case if case.model.name == model.name]
+        absent = [name for name in of_model if name not in finished]
+        missing += [f"all of {model.name}"] if len(absent) == len(of_model) > 1 else absent
     if missing:
-        notes.append(f"Cases without numbers here: {', '.join(missing)}.")
+        notes.append(f"Cases without results: {', '.join(missing)}.")
     run = {column.name for _, source in cases for column in source.columns}
     columns = [column.name for column in specification.columns() if column.name not in run]
     if columns and cases:
         shown = ", ".join(columns) if len(columns) <= 12 else f"{len(columns)} of them"
         notes.append(f"Methods that were not run: {shown}.")
     if scale is not None and not specification.scales[scale].suites:
-        notes.append("The cases' suites were not read.")
+        notes.append("The evaluation suites of the cases were not used.")
     return notes

@@ -185,8 +185,8 @@ def table() -> str:
         [
             *lines,
             "",
-            f"`fit` has the lowest Brier score on {best} of {len(done)} files. It is worse beyond "
-            f"noise on {len(worse)}{': ' + ', '.join(worse) if worse else ''}.",
+            f"`fit` has the lowest Brier score on {best} of {len(done)} files. It is "
+            f"significantly worse on {len(worse)}{': ' + ', '.join(worse) if worse else ''}.",
         ]
     )
 

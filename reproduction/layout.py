@@ -1,10 +1,10 @@
-"""How a reproduction's table reads: rows of texts by heading, and Markdown."""
+"""How the table of a reproduction is laid out: rows of texts by heading, and Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from reproduction.lines import ABSENT as NOT_AT_HAND
+from reproduction.lines import ABSENT as NOT_AVAILABLE
 from reproduction.lines import Interval, Line
 from reproduction.specification import Specification
 from reproduction.table import ReproductionTable
@@ -15,13 +15,13 @@ Rows = Sequence[Mapping[str, str]]
 """Lines of texts by heading, all of the same headings."""
 
 WIDE = 10
-"""Methods beyond which each of them is a line of its own."""
+"""Number of methods above which each method is a row."""
 LEGEND = (
-    "Mean over seeds \u00b1 standard deviation. **Bold** is better than the first method (or the "
-    "one that a table is said to be against), *slanted* is worse: the 95% t interval of the "
-    "difference over seeds does not contain 0, and Holm's correction over the methods of the line "
-    "leaves p at 0.05 or below. (+) and (\u2212) are better and worse by the interval alone; what "
-    "has no mark is not significant. Where a score has no better side, the marks say higher and "
+    "Mean over seeds \u00b1 standard deviation. **Bold**: significantly better than the baseline "
+    "({baseline}). *Italic*: significantly worse. *Significant*: the 95% t interval of the "
+    "difference over seeds does not contain 0, and p is at most 0.05 after Holm's correction over "
+    "the methods. (+) and (\u2212): better and worse by the interval, but not after the "
+    "correction. No mark: not significant. If a score has no direction, the marks mean higher and "
     "lower."
 )
 _MARKS = {"better": "**{}**", "higher": "**{}**", "worse": "*{}*", "lower": "*{}*"}
@@ -29,28 +29,26 @@ _ALONE = {"better": "{} (+)", "higher": "{} (+)", "worse": "{} (\u2212)", "lower
 
 
 def sections(table: ReproductionTable) -> dict[str, Rows]:
-    """Return what a table holds by title: every difference, what was chosen and what was run."""
+    """Return the parts of a table by title: differences, chosen settings and runs."""
     titles = {
-        "Every difference": [_cells(line, table) for line in table.lines],
-        "What was chosen": table.chosen,
-        "What was run": table.facts,
+        "All differences": [_cells(line, table) for line in table.lines],
+        "Chosen settings": table.chosen,
+        "Runs": table.facts,
     }
     return {title: rows for title, rows in titles.items() if rows}
 
 
 def markdown(table: ReproductionTable) -> str:
-    """Write a table as Markdown: its numbers at a glance, then everything.
+    """Write a table as Markdown: first the grid of means, then all details.
 
     Args:
         table: The table.
     """
-    parts = [f"## {table.title}", grid(table), LEGEND]
+    parts = [f"## {table.title}", grid(table), LEGEND.format(baseline=f"`{table.reference}`")]
     for title, rows in sections(table).items():
         parts.append(f"### {title}\n\n{rows_in_markdown(rows)}")
     if table.notes:
-        parts.append(
-            "### What differs\n\n" + "\n".join(f"- {escaped(note)}" for note in table.notes)
-        )
+        parts.append("### Notes\n\n" + "\n".join(f"- {escaped(note)}" for note in table.notes))
     return "\n\n".join(parts) + "\n"
 
 
@@ -67,14 +65,13 @@ def grid(table: ReproductionTable) -> str:
         table: The table.
 
     Returns:
-        Lines of cases and scores under columns of methods; turned round where there are many
-        methods.
+        Rows of cases and scores, columns of methods; transposed if there are many methods.
     """
     methods = list(dict.fromkeys(line.column for line in table.lines))
     places = list(dict.fromkeys((line.case, line.label) for line in table.lines))
     lines = {(line.case, line.label, line.column): line for line in table.lines}
     cells = [[_marked(lines.get((*place, method))) for method in methods] for place in places]
-    # What all lines share needs no column.
+    # A case or score that all lines share needs no column.
     named = [part for part in (0, 1) if len({place[part] for place in places}) > 1]
     titles = [[escaped(place[part]) for part in named] for place in places]
     heads = [("case", "score")[part] for part in named]
@@ -93,7 +90,7 @@ def grid(table: ReproductionTable) -> str:
 
 
 def printed_rows(specification: Specification) -> list[dict[str, str]]:
-    """Return what a paper prints in a table: a row a model and method, a text a task."""
+    """Return the printed numbers of a paper's table: a row per model and method."""
     names = {each.name: each.label for each in specification.model}
     rows: dict[tuple[str, str], dict[str, str]] = {}
     tasks = dict.fromkeys(number.task for number in specification.printed)
@@ -111,7 +108,7 @@ def printed_rows(specification: Specification) -> list[dict[str, str]]:
 
 
 def _cells(line: Line, table: ReproductionTable) -> dict[str, str]:
-    """Return the texts of a line; the paper's are left out where there is no paper."""
+    """Return the texts of a line, without the paper's if there is no paper."""
 
     def text(interval: Interval | None) -> str:
         return "" if interval is None else interval.text(line.unit)
@@ -122,15 +119,15 @@ def _cells(line: Line, table: ReproductionTable) -> dict[str, str]:
         "case": line.case,
         "score": line.label,
         "method": line.column,
-        "paper": line.printed or NOT_AT_HAND,
+        "paper": line.printed or NOT_AVAILABLE,
         "ours": line.ours,
         "ours \u2212 paper": text(line.to_paper),
         f"paper \u2212 {against}": gain,
         f"ours \u2212 {against}": text(line.to_reference),
-        "ours \u2212 paper, of that": text(line.to_printed_gain),
+        "gain: ours \u2212 paper": text(line.to_printed_gain),
         "verdict": line.verdict,
     }
-    papers = ("paper", "ours \u2212 paper", f"paper \u2212 {against}", "ours \u2212 paper, of that")
+    papers = ("paper", "ours \u2212 paper", f"paper \u2212 {against}", "gain: ours \u2212 paper")
     left_out = () if any(each.printed for each in table.lines) else papers
     return {head: cell for head, cell in cells.items() if head not in left_out}
 

@@ -1,4 +1,4 @@
-"""Whether a case can tell methods apart: plain training must learn it."""
+"""Whether methods can be compared on a case: plain training must learn it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from temper.display.folders import Source
 
 
 def not_learned(comparison: Comparison, source: Source, column: str | None = None) -> str:
-    """Say why nothing can be compared in a case.
+    """Return the reason why methods cannot be compared on a case.
 
-    One answer to all rows, and a guess, have a macro F1 of at most one by the number of classes,
-    and an MCC or a correlation of 0. A case is not learned where a column's mean is above that by
-    no more than its seeds spread (95% t interval, from three seeds on).
+    A constant prediction, and a guess, have a macro F1 of at most 1 / number of classes, and an MCC
+    or a correlation of 0. A case is not learned if the mean of a column is not significantly above
+    that (95% t interval, from three seeds on).
 
     Args:
         comparison: The case's scores.
         source: Its study.
-        column: Which column; None takes the reference.
+        column: Which column; None is the reference.
 
     Returns:
-        The reason; nothing where the case is learned, or where no such score is there.
+        The reason; empty if the case is learned or has no such score.
     """
     task = next((run.scores.task for run in source.runs if run.scores is not None), None)
     if task is None:
@@ -38,8 +38,8 @@ def not_learned(comparison: Comparison, source: Source, column: str | None = Non
         above = Interval.of([value - chance[name] for value in values])
         if above is not None and (above.mean if above.low is None else above.low) <= 0:
             return (
-                f"{column} has a {row.label} of {row.unit.text(fmean(values))}, and "
-                f"one answer to all rows at most {row.unit.text(chance[name])}: its seeds do not "
-                "tell the two apart"
+                f"{column} has a {row.label} of {row.unit.text(fmean(values))}, a constant "
+                f"prediction has at most {row.unit.text(chance[name])}, and the difference is not "
+                "significant"
             )
     return ""

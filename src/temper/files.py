@@ -144,10 +144,7 @@ def asset(package: str, name: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it, so no reader sees half of it.
-
-    Where the path is a link, what it points to is replaced and the link stays.
-    """
+    """Write a text file under a temporary name, then rename it, so no reader sees half of it."""
     with replaced(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()

@@ -21,8 +21,6 @@ from temper.errors import SettingError
 def import_named(what: str, *, purpose: str) -> ModuleType:
     """Import a ``.py`` file, or a module by its dotted name; one that is loaded does not run again.
 
-    ``purpose`` names the wanted objects in messages, in the plural (``"methods"``).
-
     Raises:
         SettingError: If it does not exist, its name is another module's, or its code fails; the
             message gives the line.

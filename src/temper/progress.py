@@ -13,7 +13,7 @@ class Progress:
         """A run of a study begins: ``number`` counts from 1, ``name`` is column and seed."""
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """An optimizer step of the run is done; ``loss`` is the last logged one, None before it."""
+        """An optimizer step of the run is done; ``loss`` is the last logged one, if any."""
 
     def logged(self, entry: Mapping[str, Any]) -> None:
         """A line of ``metrics.jsonl`` was written (docs/formats.md): losses or scores."""

@@ -120,10 +120,7 @@ class EvaluationResult(Result):
         return pandas.DataFrame(self.content["scores"])
 
     def errors(self) -> ErrorAnalysis | None:
-        """Analyze the errors: confusions, scores by class, worst errors, and advice.
-
-        None for a regression.
-        """
+        """Analyze the errors (confusions, classes, worst rows, advice); None for a regression."""
         from temper.display.folders import read
         from temper.report import error_analysis
 

@@ -128,10 +128,10 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
 
 
 def section(settings: type[Settings], name: str, table: Any) -> Settings:
-    """Check one table of settings and fill in its defaults; checked settings are returned.
+    """Check one table of settings and fill in its defaults; checked settings are kept.
 
     Raises:
-        SettingError: If anything in the table is wrong; it lists every fault by ``name``.
+        SettingError: If anything is wrong; it lists every fault, with the table's ``name``.
     """
     if isinstance(table, settings):
         return table

@@ -46,7 +46,6 @@ PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 NAMES = {"told", "said", "found", "place", "places", "held", "own", "share", "shares", "slots"}
 LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
-    "docs": 9,
     "temper/cli": 1,
     "temper/export": 3,
 }
@@ -57,8 +56,9 @@ def sources() -> list[Path]:
 
 
 def guides() -> list[Path]:
-    """Return the guides, the cards of methods, README, CONTRIBUTING and SECURITY."""
-    pages = [page for folder in ("docs", "docs/methods") for page in (ROOT / folder).glob("*.md")]
+    """Return the guides, the cards of methods, the results, README, CONTRIBUTING and SECURITY."""
+    folders = (ROOT / "docs" / folder for folder in ("", "methods", "results"))
+    pages = [page for folder in folders for page in folder.glob("*.md")]
     return [*sorted(pages), *(ROOT / name for name in PAGES)]
 
 

@@ -254,7 +254,7 @@ def test_missing_cells_are_named_and_other_rates_not_read() -> None:
     assert cells["uegr"][0] == cells["uegr"][2] == "not run"
     assert cells["uegr"][1].endswith(")")
     assert "| cola | uegr |" in gains
-    assert "cells are missing: sst2 uegr, " in gains
+    assert "\n- sst2: uegr, " in gains
     shift = text.split("**Shift accuracy**")[1].split("**")[0]
     assert "| plain | not stored |" in shift
     assert "| uegr | not run |" in shift

@@ -137,7 +137,7 @@ def test_the_printed_numbers_are_shown_by_table() -> None:
     assert len(json.loads(call("--printed", "--json").stdout)) == 389
     nothing = call("jachess-scores", "--printed")
     assert nothing.exit_code == 2
-    assert "No printed number of jachess-scores could be read" in nothing.stderr
+    assert "jachess-scores has no printed numbers" in nothing.stderr
 
 
 def test_the_claims_are_printed_with_a_verdict_each() -> None:
@@ -172,7 +172,7 @@ def test_fewer_seeds_than_were_run_are_told(tiny_model: Path, tmp_path: Path) ->
     assert run(2).exit_code == 0
     fewer = run(1)
     assert fewer.exit_code == 0
-    assert "holds runs of further seeds (1)" in fewer.stderr
+    assert "has runs of more seeds (1)" in fewer.stderr
     assert {len(line["seeds"]) for line in json.loads(fewer.stdout)["lines"]} == {1}
 
 
@@ -210,20 +210,23 @@ def test_a_refused_command_leaves_no_folder_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--scale", "small"), "the list of all tables reads numbers alone and trains nothing"),
+        (("--scale", "small"), "the list of all tables only reads numbers and trains nothing"),
         (("uegr-tabel-4",), "Did you mean 'uegr-table-4'"),
         (("uegr-table-4", "--scale", "tiny"), "Unknown scale 'tiny'"),
-        (("uegr-table-4", "--from", "somewhere", "--seeds", "3"), "--from makes the table"),
+        (
+            ("uegr-table-4", "--from", "somewhere", "--seeds", "3"),
+            "--from only reads finished runs",
+        ),
         (("uegr-table-4", "--figure", "f.svg"), "leave --figure out"),
-        (("uegr-table-4", "--write"), "so the name of a table says nothing there"),
-        (("--claims", "--seeds", "3"), "so --seeds says nothing there"),
-        (("--check-arithmetic", "--scale", "full"), "alone and trains nothing, so --scale says"),
-        (("uegr-table-4", "--from", "somewhere", "--scale", "full"), "so --scale says nothing"),
-        (("uegr-theorem-1", "--seeds", "3", "--out", "x"), "so --seeds, --out say nothing there"),
-        (("uegr-table-4", "--out", "x", "--keep", "x/kept"), "must lie apart from x"),
+        (("uegr-table-4", "--write"), "so the name of a table has no effect"),
+        (("--claims", "--seeds", "3"), "so --seeds has no effect"),
+        (("--check-arithmetic", "--scale", "full"), "trains nothing, so --scale has no effect"),
+        (("uegr-table-4", "--from", "somewhere", "--scale", "full"), "so --scale has no effect"),
+        (("uegr-theorem-1", "--seeds", "3", "--out", "x"), "so --seeds, --out have no effect"),
+        (("uegr-table-4", "--out", "x", "--keep", "x/kept"), "must be outside of x"),
         (("uegr-table-4", "--markdown", "--json"), "not allowed with argument"),
         (("uegr-table-4", "--workers", "0"), "--workers is the number of processes"),
-        (("uegr-table-4", "--from", "somewhere", "--workers", "2"), "so --workers says nothing"),
+        (("uegr-table-4", "--from", "somewhere", "--workers", "2"), "so --workers has no effect"),
     ],
 )
 def test_what_contradicts_itself_is_refused_before_any_work(

@@ -47,7 +47,7 @@ def test_markdown_holds_every_line_what_was_run_and_what_differs(tmp_path: Path)
     text = markdown(reproduction_table(read_specification("uegr-table-4"), tmp_path))
     assert "| 82.00 ± 2.00 | **87.00 ± 1.90** |" in text
     assert "| text\\_cnn-imdb | accuracy (%) | uegr | 90.89 | 87.00 ± 1.90 |" in text
-    assert "### What was run" in text
+    assert "### Runs" in text
     assert "- Seeds: 3 (paper: 5)." in text
 
 

@@ -54,21 +54,21 @@ def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folde
     assert line.printed_gain == pytest.approx(0.01)
     assert line.to_printed_gain.mean == pytest.approx(0.01)
     assert line.to_printed_gain.high == pytest.approx(0.01 + REACH, abs=1e-7)
-    (shown,) = [row for row in sections(table)["Every difference"] if row["paper"] == "82.0"]
+    (shown,) = [row for row in sections(table)["All differences"] if row["paper"] == "82.0"]
     assert (shown["ours"], shown["ours − paper"]) == ("84.00 ± 1.73", "+2.00 [−2.30, +6.30]")
     assert shown["paper − plain"] == "+1.00"
-    assert shown["ours − paper, of that"] == "+1.00 [−3.24, +5.24]"
+    assert shown["gain: ours − paper"] == "+1.00 [−3.24, +5.24]"
 
 
 def test_a_number_that_could_not_be_read_is_said_to_be_absent(folder: Path) -> None:
     table = reproduction_table(with_numbers(("imdb", "uegr", "82.0")), folder)
-    shown = {(row["case"], row["method"]): row for row in sections(table)["Every difference"]}
+    shown = {(row["case"], row["method"]): row for row in sections(table)["All differences"]}
     assert shown["text_cnn-tnews", "uegr"]["paper"] == ABSENT
     # A gain needs the paper's reference too.
     assert shown["text_cnn-imdb", "uegr"]["paper − plain"] == ""
     without = reproduction_table(with_numbers(), folder)
-    assert any("none could be read" in note for note in without.notes)
-    assert "paper" not in sections(without)["Every difference"][0]
+    assert any("has no printed numbers" in note for note in without.notes)
+    assert "paper" not in sections(without)["All differences"][0]
 
 
 def test_the_mean_over_cases_is_that_of_every_seed(folder: Path) -> None:
@@ -216,9 +216,11 @@ def test_what_differs_is_said_of_model_seeds_cases_and_methods(tmp_path: Path) -
     two = {"plain": (0.5, 0.5), "uegr": (0.5, 0.6)}
     write_study(tmp_path / "text_cnn-imdb", two, model="tiny")
     notes = " ".join(reproduction_table(read_specification("uegr-table-4"), tmp_path).notes)
-    assert "Model: tiny in place of text_cnn (text_cnn-imdb)." in notes
+    assert "Model: tiny instead of text_cnn (text_cnn-imdb)." in notes
     assert "Seeds: 2 (paper: 5)." in notes
-    assert "bilstm-imdb" in notes
+    # A model without any finished case is named once.
+    assert "Cases without results: text_cnn-ag_news, " in notes
+    assert "text_cnn-iflytek, all of bilstm, all of text_han." in notes
     assert "Methods that were not run: dropout, at, r_drop, r_at, r_at_su." in notes
 
 
@@ -238,7 +240,7 @@ def test_what_differs_is_read_from_the_runs_whatever_the_scale_says(
     assert "train.epochs: 2 (paper: 10)." in notes
     assert "train.batch_size: 8 (paper: 16): text_cnn-tnews." in notes
     assert "data.rows: 7 (paper: all): text_cnn-tnews." in notes
-    assert "Data: 'data/imdb' in place of tnews's: text_cnn-tnews." in notes
+    assert "Data: 'data/imdb' instead of tnews: text_cnn-tnews." in notes
     assert not any("demo" in note or "max_steps" in note for note in notes)
 
 
@@ -260,9 +262,9 @@ def test_differences_are_corrected_for_the_number_of_methods(tmp_path: Path) -> 
 def test_the_facts_say_what_was_run_beside_what_was_published(folder: Path) -> None:
     facts = reproduction_table(read_specification("uegr-table-4"), folder).facts[0]
     assert facts["trained on"] == "2,000 rows"
-    assert facts["judged on"] == "1,000 rows"
-    assert facts["published"] == "25,000 and 25,000"
-    assert facts["training"] == "2 epochs, batch 16, rate 0.001"
+    assert facts["evaluated on"] == "1,000 rows"
+    assert facts["rows in the full dataset"] == "25,000 and 25,000"
+    assert facts["training"] == "2 epochs, batch 16, learning rate 0.001"
     assert facts["minutes"] == "6"
 
 
@@ -288,7 +290,7 @@ def test_a_kept_case_is_not_replaced_by_one_with_fewer_runs(
     before = reproduction_table(read, to)
     fewer = tmp_path_factory.mktemp("fewer")
     write_study(fewer / "text_cnn-tnews", {"plain": PLAIN})
-    with pytest.raises(CheckpointError, match="tnews has not: uegr-s0-key, uegr-s1-key, u"):
+    with pytest.raises(CheckpointError, match="tnews lacks: uegr-s0-key, uegr-s1-key, u"):
         keep(read, fewer, to)
     assert reproduction_table(read, to) == before
 
@@ -297,7 +299,7 @@ def test_keeping_into_the_folder_itself_or_from_an_empty_one_is_refused(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     read = read_specification("uegr-table-4")
-    with pytest.raises(CheckpointError, match="must lie apart"):
+    with pytest.raises(CheckpointError, match="must be outside"):
         keep(read, folder, folder / "kept")
     with pytest.raises(CheckpointError, match="holds no finished case of uegr-table-4"):
         keep(read, tmp_path_factory.mktemp("empty"), folder.parent / "kept-elsewhere")
@@ -330,5 +332,5 @@ def test_settings_of_a_method_that_are_not_the_tables_are_said(tmp_path: Path) -
     }
     write_study(tmp_path / "text_cnn-imdb", scores, methods={"uegr": method})
     table = reproduction_table(read_specification("uegr-table-4"), tmp_path)
-    said = [note for note in table.notes if note.startswith("Of ")]
-    assert said == ["Of uegr, adaptive.low 0.1 (table: 0.3): text_cnn-imdb."]
+    said = [note for note in table.notes if note.startswith("Settings ")]
+    assert said == ["Settings of uegr: adaptive.low 0.1 (table: 0.3) (text_cnn-imdb)."]

@@ -90,7 +90,7 @@ def compare(
     tree = nested(COMPARE, config, {"data": data, "model": model, "cluster": cluster, **settings})
     machines_table = tree.pop("cluster", {})
     target = default_folder(tree, "compare") if out is None else out
-    wanted = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
+    wanted = split_list(recipes, "--recipes")
     if methods is None:
         methods = () if wanted else DEFAULT
     names = split_list(methods, "--methods") if isinstance(methods, str) else list(methods)

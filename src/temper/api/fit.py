@@ -104,7 +104,7 @@ def fit(
     """
     progress = progress or Bars()
     tree = nested(TRAIN, config, {"data": data, **settings})
-    names = split_list(models, "--models") if isinstance(models, str) else list(models)
+    names = split_list(models, "--models")
     folder = Path(default_folder(tree, "fit", budget, names) if out is None else out)
     checks = [partial(_check, tree, name) for name in names]
     time_limit, *_ = refuse(

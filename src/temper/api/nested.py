@@ -97,13 +97,15 @@ def nested(
     return tree
 
 
-def split_list(text: str, option: str) -> list[str]:
-    """Split ``a,b,c``; an empty name raises a `SettingError`.
+def split_list(text: str | Iterable[str], option: str) -> list[str]:
+    """Split ``a,b,c``; an empty name raises a `SettingError`. A list is returned as it is.
 
     Example:
         >>> split_list("plain,uegr", "--methods")
         ['plain', 'uegr']
     """
+    if not isinstance(text, str):
+        return list(text)
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise SettingError(f"{option} takes names with commas between them, got {text!r}.")
@@ -154,8 +156,6 @@ def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str,
 
 def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
     """Return the folder of a call without ``out``, the same for the same settings.
-
-    ``name`` is the method, recipe or command; ``apart`` are settings outside of the tree.
 
     Example:
         >>> default_folder({"data": {"source": "data/reviews.csv"}}, "uegr").as_posix()
@@ -316,10 +316,7 @@ def refuse(checks: Iterable[Check]) -> list[Any]:
 
 
 def of_tables(tree: Mapping[str, Any]) -> list[Check]:
-    """Return the checks of the tables of nested settings, each by its own class.
-
-    A table ``data`` without a source is skipped.
-    """
+    """Return the checks of the tables of nested settings, each by its own class."""
     checks: list[Check] = []
     for table, settings in TABLES.items():
         # Several tasks have their own data; an evaluation without data takes the run's.
@@ -339,10 +336,7 @@ def of_tables(tree: Mapping[str, Any]) -> list[Check]:
 
 
 def of_paths(tree: Mapping[str, Any]) -> list[Check]:
-    """Return the checks of the model and the data in nested settings.
-
-    Values of another type are skipped.
-    """
+    """Return the checks of the model and the data in nested settings."""
     from temper.models.names import check_model
 
     model = tree.get("model")
@@ -352,6 +346,7 @@ def of_paths(tree: Mapping[str, Any]) -> list[Check]:
     # Several tasks have their own data, and no text without labels.
     names = () if "tasks" in tree else ("source", "unlabeled")
     sources = [_setting(tree, "data", name) for name in names]
+    # Values of another type are reported by the check of their table.
     return checks + of_sources(source for source in sources if isinstance(source, str) and source)
 
 
@@ -362,10 +357,7 @@ def of_sources(sources: Iterable[str]) -> list[Check]:
 
 
 def of_room(out: Path, what: str, record: str) -> Check:
-    """Return the check that a folder has room for a result, or holds one already.
-
-    ``record`` is the file by which such a folder is known.
-    """
+    """Return the check that a folder has room for a result, or holds one already."""
     from temper.checkpoints.folder import check_room
 
     return partial(check_room, out, what=what, held=partial(os.path.exists, out / record))

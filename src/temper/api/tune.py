@@ -115,7 +115,7 @@ def tune(
     default = default_folder(tree, "tune", budget, goal, recipes, candidates)
     target = default if out is None else out
     sets = section(SetSources, "sets", tree.pop("sets", {}))
-    chosen = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
+    chosen = split_list(recipes, "--recipes")
 
     def planned(name: str) -> StudyConfig:
         columns = columns_of((), (), recipes=dict.fromkeys((PLAIN, *chosen)))
@@ -169,7 +169,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _models(model: object, models: Many) -> tuple[str, ...]:
-    chosen = split_list(models, "--models") if isinstance(models, str) else list(models)
+    chosen = split_list(models, "--models")
     if not chosen:
         return ()
     if model is not None:

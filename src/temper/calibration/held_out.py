@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from temper.checkpoints.checkpoint import Checkpoint
@@ -33,13 +34,28 @@ def held_out_rows(
         load_evaluated(request.model, request.data, predictor=predictor), name="held_out"
     )
     rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
-    aligned = align(rows, predictor.label_names)
+    aligned = align_all(rows, predictor.label_names, source=request.data.source)
+    return aligned, left_out, [*rows.notices, *notices]
+
+
+def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: str) -> Examples:
+    """Renumber a set's labels by name, without merging the model's classes.
+
+    Args:
+        examples: See `temper.evaluation.measurement.align`.
+        label_names: See there.
+        source: Source of the set, for the error.
+
+    Raises:
+        DataError: As there, or if the set has two of the model's three classes of entailment.
+    """
+    aligned = align(examples, label_names)
     if aligned.entailment is not None:
         raise DataError(
-            f"The rows of {request.data.source} tell entailment from all else, but the model has "
-            "three classes. Give rows with three labels."
+            f"The rows of {source} tell entailment from all else, but the model has three classes. "
+            "Give rows with three labels."
         )
-    return aligned.examples, left_out, [*rows.notices, *notices]
+    return aligned.examples
 
 
 def _unseen(

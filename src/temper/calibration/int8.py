@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +62,11 @@ def make_int8(
     progress.notice("The 8-bit copy is made; that takes a minute or two.")
     encoded = predictor.encoded(rows.select(range(min(len(rows), CHOSEN_ON))))
     collate = Collator(predictor.tokenizer)
-    inputs = [_single(collate([item])) for item in encoded.items if len(item["input_ids"]) > 1]
+    inputs = [collate([item]) for item in encoded.items if len(item["input_ids"]) > 1]
     if not inputs:
         raise ModelError(f"All texts of set {rows.name!r} have one token. Give longer ones.")
+    for batch in inputs:
+        del batch["attention_mask"]
     write_int8(
         predictor.model,
         predictor.tokenizer,
@@ -84,10 +85,6 @@ def make_int8(
             "it."
         )
     return made, differences, notices
-
-
-def _single(batch: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in batch.items() if name != "attention_mask"}
 
 
 def _compared(one: Predictor, other: Predictor, rows: Examples) -> dict[str, Any]:

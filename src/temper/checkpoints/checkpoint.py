@@ -60,10 +60,7 @@ class Checkpoint:
 
     @cached_property
     def skops(self) -> Path | None:
-        """The skops file of this name: the file itself, or the one in a folder without weights.
-
-        A pickle, or a folder with several skops files, raises a `ModelError`.
-        """
+        """The skops file of this name: the file itself, or the one in a folder without weights."""
         path = self.folder
         if path.is_dir():
             files = sorted(path.glob("*.skops"))
@@ -192,12 +189,10 @@ class Checkpoint:
             return None, str(error).splitlines()[0]
 
     def hashes(self, split: str, rows: Examples | None = None) -> Sequence[str] | None:
-        """Return hashes of the run's ``train`` or ``dev`` rows; None if they are gone or changed.
-
-        ``rows`` may be those of the split, if the data cannot be read again.
-        """
+        """Return hashes of the run's ``train`` or ``dev`` rows; None if gone or changed."""
         recorded = (self.run or {}).get("data", {}).get(split, {}).get("hash")
         splits, _ = self._splits
+        # `rows` may be those of the split, if the data cannot be read again.
         candidates: list[Examples | None] = [getattr(splits, split, None), rows]
         for candidate in candidates:
             if candidate is not None and candidate.hash == recorded:

@@ -134,8 +134,6 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
 def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
     """Return why a plug-in's name is invalid, None if it is valid.
 
-    ``alone``: its file is a separate module, outside Temper's package.
-
     Example:
         >>> name_fault(METHOD, "MyMethod", alone=True)
         "A method's name is lower case with '_' between words, got 'MyMethod'. Try 'my_method'."

@@ -63,11 +63,9 @@ class Store:
             )
 
     def fetch(self, part: Path | None = None, *, weights: bool = False) -> None:
-        """Replace the copy, or a folder of it, by the files of the store; skip incomplete runs.
-
-        The copy is not changed if the store fails. Weights and checkpoints are fetched on request.
-        """
+        """Replace the copy, or a folder of it, by the files of the store; skip incomplete runs."""
         target = part or self.folder
+        # Fetched next to the copy, which is not changed if the store fails.
         prefix, staged = self._prefix(target), target.with_name(f".{target.name}.fetched")
         shutil.rmtree(staged, ignore_errors=True)
         with self._opened() as (remote, root):
@@ -91,15 +89,12 @@ class Store:
         self.known.update(self._states(target))
 
     def put(self, folder: Path, mark: str) -> None:
-        """Replace a folder in the store by that of the copy.
-
-        ``mark`` is the file that makes it complete: removed first, written last. Without it nothing
-        happens.
-        """
+        """Replace a folder in the store by that of the copy."""
         files = self._states(folder)
         if (last := self._prefix(folder) + mark) not in files:
             return
         with self._opened() as (remote, root):
+            # The mark makes the folder complete: it is removed first and written last.
             for name in (last, self._prefix(folder).rstrip("/")):
                 if remote.exists(f"{root}/{name}"):
                     remote.rm(f"{root}/{name}", recursive=True)

@@ -85,7 +85,8 @@ class EvenBatches:
 
     Accelerate fills up the last batches of an epoch with rows from its beginning, so that each
     process has equally many. Here the remaining rows are split about evenly, at least one each.
-    ``batches`` has the rows of each process's part, in order, each full except for the last.
+    In ``batches``, as many successive entries as processes are one batch; each is full except for
+    the last.
 
     Example:
         >>> list(EvenBatches([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]], processes=2))

@@ -40,31 +40,22 @@ def choice_columns(table: Table) -> tuple[str, ...] | None:
 def choice_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
-    """Read questions with their choices; all rows must have equally many.
-
-    ``skip`` leaves out rows that cannot be read, with a notice; otherwise they raise a `DataError`.
-    """
+    """Read questions with their choices; all rows must have equally many."""
     question, choices, *answers = columns
-    answer = answers[0] if answers else None
-    if answer is not None and all(value in (None, "", -1) for value in table.column(answer)):
-        answer = None
-    if not labeled:
-        answer = None
+    if not labeled or all(v in (None, "", -1) for each in answers for v in table.column(each)):
+        answers = []
     sizes = Counter(map(_size, table.column(choices)))
     read = partial(_row, size=sizes.most_common(1)[0][0])
-    names = (question, choices) if answer is None else (question, choices, answer)
-    rows, table = read_rows(table, names, read, skip=skip)
-    roles = {"text": question, "text_pair": choices, "label": answer}
+    columns = (question, choices, *answers)
+    rows, table = read_rows(table, columns, read, skip=skip)
+    roles = zip(("text", "text_pair", "label"), columns, strict=False)
     return Examples(
         name=name,
         text=StoredTexts.of(asked for asked, _, _ in rows),
         text_pair=StoredTexts.of(as_text(given) for _, given, _ in rows),
-        labels=None if answer is None else [index for _, _, index in rows],
-        kind="unlabeled" if answer is None else "choices",
-        source={
-            **table.source,
-            "columns": {role: column for role, column in roles.items() if column is not None},
-        },
+        labels=[index for _, _, index in rows] if answers else None,
+        kind="choices" if answers else "unlabeled",
+        source={**table.source, "columns": dict(roles)},
         notices=table.notices,
         numbers=table.numbers,
     )

@@ -109,7 +109,7 @@ def encoded_completions(
     chat: bool,
     max_length: int,
 ) -> Iterator[tuple[list[int], list[int] | None, bool]]:
-    """Encode prompts followed by completions; None encodes only the prompts, for generation.
+    """Encode prompts followed by completions; without these, the prompts for generation.
 
     A completion ends with the tokenizer's end token; in a conversation (``chat``: prompts are JSON
     lists of messages), with the ending of the chat template. If a row has more than ``max_length``

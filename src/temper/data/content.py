@@ -34,7 +34,7 @@ _AROUND = 12
 
 
 def known_encoding(name: str) -> str:
-    """Return Python's name of an encoding of text; a `ValueError` if there is no such.
+    """Return Python's name of an encoding of text; a `ValueError` if there is none.
 
     Example:
         >>> known_encoding("Windows-1252")
@@ -52,7 +52,7 @@ def known_encoding(name: str) -> str:
 
 
 def check_encoding(name: str | None) -> str | None:
-    """Return Python's name of the encoding ``data.encoding``, or None; raise a `SettingError`."""
+    """Return Python's name of ``data.encoding``; a `SettingError` if it is not of text."""
     try:
         return None if name is None else known_encoding(name)
     except ValueError as error:
@@ -102,7 +102,7 @@ class TextFile:
         return {"path": str(self.path), "sha256": sha256}
 
     def lines(self, *, newline: str = "") -> Iterator[str]:
-        """Yield lines with their line ends; empty for a line feed, a carriage return or both."""
+        """Yield lines with their line ends: ``newline``, or by default any common one."""
         try:
             raw = self._opened()
             with io.TextIOWrapper(raw, encoding=self.encoding, newline=newline) as file:

@@ -43,11 +43,7 @@ def read_delimited(
     usual: str,
     options: TableOptions,
 ) -> Table:
-    """Read a table of delimited text, whose content is not blank.
-
-    ``usual`` is the delimiter that the file name suggests. Blank lines are skipped. Notices report
-    unusual findings and skipped rows.
-    """
+    """Read a table of delimited text, whose content is not blank."""
     result = _Delimited.of(content, usual=usual)
     (first, names), path = result.names(), str(content.path)
     lines, blank, bad = array("q"), array("q"), dict[int, str]()

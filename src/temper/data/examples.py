@@ -303,10 +303,7 @@ class Examples:
 
 
 def check_one_label(examples: Examples, *, what: str) -> None:
-    """Raise a `DataError` unless each text has one label at most.
-
-    ``what`` is the feature that needs one label per text, as the subject of a sentence.
-    """
+    """Raise a `DataError` unless each text has one label at most."""
     if examples.kind not in ("classification", "regression", "unlabeled"):
         raise DataError(
             f"{examples.origin}: the labels are {LABELS_OF[examples.kind]}. {what} needs one label "
@@ -316,8 +313,6 @@ def check_one_label(examples: Examples, *, what: str) -> None:
 
 def with_codes(examples: Examples) -> Examples:
     """Name classes that are bare whole numbers by these numbers, in ascending order.
-
-    Rows whose classes have names are returned unchanged.
 
     Example:
         >>> toy = Examples("toy", ["bad", "good"], labels=[1, 5], kind="classification")
@@ -334,10 +329,7 @@ def with_codes(examples: Examples) -> Examples:
 
 
 def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> Examples:
-    """Leave out the rows whose class another set or a model does not have, with a notice.
-
-    ``match`` raises a `DataError` for such rows. Rows without classes are returned unchanged.
-    """
+    """Leave out the rows whose class another set or a model does not have, with a notice."""
     if examples.kind != "classification" or examples.labels is None:
         return examples
     first: dict[float, int] = {}
@@ -365,10 +357,7 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
 
 
 def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
-    """Concatenate sets of one kind, all with one text or all with two, and change further fields.
-
-    Each notice is kept once.
-    """
+    """Concatenate sets of one kind, all with one text or all with two; change further fields."""
 
     def column(key: str) -> list[Any] | None:
         lists = [getattr(part, key) for part in parts]

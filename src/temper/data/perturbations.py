@@ -237,8 +237,6 @@ def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) ->
 def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
     """Perturb every text of a set, both of a pair; the labels stay.
 
-    A row's hash is that of its changed text.
-
     Example:
         >>> perturbed(Examples("toy", ["Good!"]), "lowercase").text
         ['good!']
@@ -297,8 +295,6 @@ def contract(text: str) -> str:
 
 def expand(text: str) -> str:
     """Write out English contractions that abbreviate a single word.
-
-    They may stand apart, as in the Treebank's tokens.
 
     Example:
         >>> expand("I'm sure they 're here, it does n't matter and we can't leave.")

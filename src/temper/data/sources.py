@@ -72,10 +72,7 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
 
 
 def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Examples:
-    """Load all rows of the evaluation set of a task; its train rows may be missing.
-
-    ``SOURCE@SPLIT`` names a split, as ``eval_split`` does; for ``known`` see `load_splits`.
-    """
+    """Load all rows of the evaluation set of a task; its train rows may be missing."""
     assert settings.task is not None
     task = TASKS[settings.task]
     base, config, split = _parse(settings.source, settings.config)
@@ -218,7 +215,9 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
         if config is not None:
             raise DataError(f"{base} is not a Hub id and has no configurations; drop {config!r}.")
         if path.is_dir():
-            return _open_folder(path, options)
+            if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
+                return replace(_open_saved(path), options=options)
+            return open_folder(path, options)
         splits = {"train": partial(read_table, path, options)}
         names = named_labels(path.parent)
         return Opened(base, stem_of(path), splits, names, single=True, options=options)
@@ -299,12 +298,6 @@ def _open_saved(folder: Path) -> Opened:
         source = {"path": str(folder), "fingerprint": rows._fingerprint}
         splits[str(split)] = partial(dataset_table, rows, title, source)
     return Opened(str(folder), folder.resolve().name, splits, single=single)
-
-
-def _open_folder(folder: Path, options: TableOptions) -> Opened:
-    if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
-        return replace(_open_saved(folder), options=options)
-    return open_folder(folder, options)
 
 
 def is_taken_whole(settings: DataSettings) -> bool:

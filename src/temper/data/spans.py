@@ -92,10 +92,7 @@ def _answers(value: Any, context: str) -> tuple[Answer, ...]:
 
 
 def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, int]:
-    """Return the characters of the context between two tokens, -1 and -1 outside it.
-
-    ``item`` is the encoded row; the positions of both tokens do not count padding.
-    """
+    """Return the characters of the context between two unpadded tokens, -1 and -1 outside it."""
     start, end = item["starts"][first], item["ends"][last]
     return (start, end) if min(start, end) >= 0 else (-1, -1)
 

@@ -49,10 +49,7 @@ def tagged_rows(
     *,
     name: str,
 ) -> Examples:
-    """Read rows of words, with their tags if there is a column of these.
-
-    ``names`` are those of the tags by index, if known.
-    """
+    """Read rows of words, with their tags if there is a column of these."""
     words = read_words(table, column)
     read = None if tags is None else read_tags(table, tags, words, names)
     return Examples(
@@ -93,10 +90,7 @@ class Tags:
 def read_tags(
     table: Table, column: str, words: Sequence[Sequence[str]], names: Sequence[str] | None
 ) -> Tags:
-    """Read a column of tags, and convert other schemes of entities to IOB2.
-
-    A row has a list of names, or of indices of ``names``.
-    """
+    """Read a column of tags, and convert other schemes of entities to IOB2."""
     rows = []
     for index, (value, own) in enumerate(zip(table.column(column), words, strict=True)):
         if fault := _tags_fault(value, len(own), names):

@@ -39,10 +39,7 @@ def check_spans(tokenizer: Any) -> None:
 
 
 def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
-    """Locate the tokens of each row, as `temper.data.encode.encode` cuts and orders them.
-
-    Tokens that the tokenizer adds have None.
-    """
+    """Locate the tokens of each row, as `encode` cuts and orders them; None for added ones."""
     check_spans(tokenizer)
     if not len(examples):
         return []

@@ -36,10 +36,7 @@ def check_windows(kind: Kind, *, setting: str) -> None:
 
 
 def check_stride(tokenizer: Any, windows: Windows, *, max_length: int, added: int) -> None:
-    """Raise if a tokenizer cannot split texts into windows of ``max_length`` tokens.
-
-    Of these, ``added`` are special tokens.
-    """
+    """Raise if a tokenizer cannot split texts into windows of ``max_length`` tokens."""
     if lacks_spans(tokenizer):
         raise DataError(
             f"The tokenizer ({type(tokenizer).__name__}) cannot split texts into windows. Use a "

@@ -262,7 +262,7 @@ def _pgd(
                 logits = _logits(target, delta, rows)
             if start == 0 and ascent is None:
                 fgm = logits
-            worst = _kept(target, worst, logits, rows)
+            worst = _worse(target, worst, worst.index_copy(0, rows, logits))
             if not left:
                 break
             if ascent is None:
@@ -328,12 +328,6 @@ def _not_wrong(target: Target, worst: Tensor, rows: Tensor) -> Tensor:
     if (classes := target.classes) is None:
         return rows
     return rows[worst[rows].argmax(dim=-1) == classes[rows]]
-
-
-def _kept(target: Target, worst: Tensor, logits: Tensor, rows: Tensor) -> Tensor:
-    full = worst.clone()
-    full[rows] = logits
-    return _worse(target, worst, full)
 
 
 def _worse(target: Target, old: Tensor, new: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.nn import Module
 
@@ -48,6 +48,7 @@ from temper.settings import known_device
 
 WRITING = (Completions.name, Seq2Seq.name)
 """Heads of models that generate texts, which `load_generator` loads."""
+NamedPredictor = TypeVar("NamedPredictor", Int8Predictor, PipelinePredictor)
 FOR_CHECKPOINTS = "a checkpoint defines its output and needs no trusted types"
 """Why ``gives`` and ``trust`` have no effect on a checkpoint."""
 
@@ -118,18 +119,13 @@ def load_predictor(
         if predictor.gives == "values":
             _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
         return predictor
-    if max_length is not None:
-        raise SettingError(
-            f"`max_length` applies to checkpoints, and {model} is not one. Leave it out."
-        )
-    if device is not None:
-        raise SettingError(
-            f"`device` applies to checkpoints, and {model} is not one. Leave it out."
-        )
-    if precision != "fp32":
-        raise SettingError(
-            f"`evaluate.precision` applies to checkpoints, and {model} is not one. Leave it out."
-        )
+    given = {"max_length": max_length, "device": device}
+    given["evaluate.precision"] = None if precision == "fp32" else precision
+    for name, value in given.items():
+        if value is not None:
+            raise SettingError(
+                f"`{name}` applies to checkpoints, and {model} is not one. Leave it out."
+            )
     if model.kind == "skops":
         assert model.skops is not None
         _refuse(model, "a scikit-learn pipeline defines its output", settings, "gives")
@@ -182,12 +178,7 @@ def load_int8_predictor(
         refuse_windows("an 8-bit copy reads each text as one sequence")
     check_length(max_length)
     predictor = Int8Predictor.load(folder, max_length=length_of(model, max_length))
-    if settings.given_names:
-        if predictor.gives == "values":
-            _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
-        names = predictor.label_names or placeholders(predictor.config.num_labels)
-        predictor.label_names = settings.given_names.applied(names)
-    return predictor
+    return _renamed(predictor, predictor.config, model, settings)
 
 
 def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
@@ -344,14 +335,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
         return thing
     if is_text_pipeline(thing):
         _refuse(model, "its model's config defines the output", settings, "gives")
-        pipeline = PipelinePredictor(thing)
-        if pipeline.gives == "values":
-            _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
-        elif settings.given_names:
-            config = thing.model.config
-            names = pipeline.label_names or placeholders(config.num_labels)
-            pipeline.label_names = settings.given_names.applied(names)
-        return pipeline
+        return _renamed(PipelinePredictor(thing), thing.model.config, model, settings)
     if hasattr(thing, "predict_proba") or (hasattr(thing, "predict") and hasattr(thing, "fit")):
         _refuse(model, "a scikit-learn estimator defines its output", settings, "gives")
         return _mapped(EstimatorPredictor(thing, label_names=settings.label_names), settings)
@@ -381,6 +365,18 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
     )
     made = CallablePredictor(thing, gives=known_gives(gives), label_names=names)
     return _mapped(made, settings)
+
+
+def _renamed(
+    predictor: NamedPredictor, config: Any, model: Checkpoint, settings: PredictorSettings
+) -> NamedPredictor:
+    """Give the classes of a model of Transformers the names that settings contain."""
+    if predictor.gives == "values":
+        _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
+    elif settings.given_names:
+        names = predictor.label_names or placeholders(config.num_labels)
+        predictor.label_names = settings.given_names.applied(names)
+    return predictor
 
 
 def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> CallablePredictor:

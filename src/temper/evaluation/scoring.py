@@ -233,7 +233,8 @@ def statistic_of(name: str, block: Block) -> Statistic:
         losses, tokens = (block.measured[part] for part in TARGETS[:2])
         return lambda counts: divide(counts @ losses, counts @ tokens)
     if name in RATIOS:
-        return _ratio_of(name, block)
+        above, below = (sum(block.measured[part] for part in side) for side in RATIOS[name])
+        return lambda counts: divide(counts @ above, counts @ below)
     if name in SEVERAL_METRICS:
         measure, applies = scores.measure_of(name), block.applies
         given = block.probabilities if name == "map" else block.predicted
@@ -283,12 +284,6 @@ def statistic_of(name: str, block: Block) -> Statistic:
     if name == "nll":
         return mean_of(block.loss)
     raise ValueError(f"{name!r} is not a score of one labeled block.")
-
-
-def _ratio_of(name: str, block: Block) -> Statistic:
-    """Return a score of tags, a ratio of two sums over texts."""
-    above, below = (sum(block.measured[part] for part in side) for side in RATIOS[name])
-    return lambda counts: divide(counts @ above, counts @ below)
 
 
 def mean_of(values: FloatArray) -> Statistic:

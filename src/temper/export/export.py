@@ -21,17 +21,17 @@ from torch import Tensor
 
 from temper.calibration.classifier import Classifier
 from temper.calibration.files import copy_calibration
+from temper.calibration.held_out import align_all
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import check_room, read_json
 from temper.checkpoints.identity import CALIBRATION, digest, versions
 from temper.data.collator import Collator
 from temper.data.examples import Examples
 from temper.display.wording import plural
-from temper.errors import CheckpointError, DataError, ModelError
+from temper.errors import CheckpointError, ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
 from temper.evaluation.loading import check_kind, predictor_identity
-from temper.evaluation.measurement import align
 from temper.evaluation.perspectives.registry import ONE_LABEL
 from temper.evaluation.settings import PredictorSettings
 from temper.files import checksums, put_back, staged_folder, write_json, write_text
@@ -86,7 +86,7 @@ class Likeness:
         others: Sequence[Mapping[str, Any]],
         labels: Sequence[object] | None = None,
     ) -> Self:
-        """Compare answers field by field; a field that only one has is an endless difference."""
+        """Compare answers field by field; a field that only one has is an infinite difference."""
         parts = [list(_parts(*pair)) for pair in zip(answers, others, strict=True)]
         numbers = [part for row in parts for part in row if isinstance(part, float)]
         right = None
@@ -178,7 +178,7 @@ def export(
     known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
     asked = [answer.record() for answer in classifier.answers(rows)]
-    half = _is_half(predictor)
+    half = any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)
         copy_calibration(model, staged)
@@ -250,13 +250,8 @@ def _rows(model: Checkpoint, classifier: Classifier, request: EvaluationRequest 
     predictor = classifier.predictor
     if request is None:
         return Examples("samples", list(SAMPLES))
-    aligned = align(load_evaluated(model, request.data, predictor=predictor), predictor.label_names)
-    if aligned.entailment is not None:
-        raise DataError(
-            f"The rows of {request.data.source} tell entailment from all else, but the model has "
-            "three classes. Give rows with three labels."
-        )
-    return aligned.examples
+    rows = load_evaluated(model, request.data, predictor=predictor)
+    return align_all(rows, predictor.label_names, source=request.data.source)
 
 
 def _labels(predictor: ClassifierPredictor) -> list[str]:
@@ -268,10 +263,6 @@ def _labels(predictor: ClassifierPredictor) -> list[str]:
 
 def _config(predictor: ClassifierPredictor) -> Any:
     return getattr(predictor.model, "config", None)
-
-
-def _is_half(predictor: ClassifierPredictor) -> bool:
-    return any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
 
 
 def _compared(

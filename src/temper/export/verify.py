@@ -53,17 +53,17 @@ def verify(folder: Path | str) -> list[Verified]:
     root = Path(folder)
     names = {*RECORDS, CHECKSUMS}
     files = sorted(file for file in root.rglob("*.json") if file.name in names)
-    result = [_verified(file) for file in files if file.name != "settings.json" or _is_scored(file)]
+    result = [
+        _verified(file)
+        for file in files
+        if file.name != "settings.json" or file.with_name("scores.json").exists()
+    ]
     if not result:
         raise CheckpointError(
             f"{root} holds no {', '.join(sorted(names))}.{near_folder(root)} Give a folder that "
             "Temper wrote."
         )
     return result
-
-
-def _is_scored(settings: Path) -> bool:
-    return settings.with_name("scores.json").exists()
 
 
 def _verified(file: Path) -> Verified:

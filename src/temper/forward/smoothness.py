@@ -111,10 +111,6 @@ class Smoothness:
         measured = self.layers == "all" or self.gradient_ratio is not None
         return frozenset({RULE}) if measured else frozenset()
 
-    @property
-    def _of_differences(self) -> bool:
-        return self.layers == "logits" and self.law == "zero_sum"
-
     @contextmanager
     def watch(self, step: StepContext) -> Iterator[Trace | None]:
         """Trace the clean pass in the steps that need it, unless it runs in half precision."""
@@ -334,7 +330,7 @@ class Estimate:
             return trace.at_head()
         assert trace.logits is not None
         logits = trace.logits  # [B, U, C]
-        if self.penalty._of_differences:
+        if self.penalty.layers == "logits" and self.penalty.law == "zero_sum":
             if logits.shape[-1] < 2:
                 raise ModelError(DIFFERENCES_NEED_CLASSES)
             # Schemes without probes see differences alone too.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
-from torch import nn
 
 from temper.errors import ModelError, unknown
 from temper.heads import Choices, Completions, Seq2Seq, Spans, Tokens
@@ -56,7 +55,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
             "would treat as part of the text. Use one that changes layers, such as LORA."
         )
     body = model.base_model_prefix
-    heads = {child for child, m in model.named_children() if child != body and _has_weights(m)}
+    heads = {child for child, m in model.named_children() if child != body and [*m.parameters()]}
     below = {name.rpartition(".")[0] for name in drawn if name.startswith(f"{body}.")}
     saved = heads | below | set(settings.get("modules_to_save") or ())
     # The class says the type; the others describe the model and the use of a saved adapter.
@@ -113,10 +112,7 @@ def is_adapted(model: Any) -> bool:
 
 
 def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
-    """Write an adapter, and next to it the config with the head's labels.
-
-    ``base`` is the name of the base model to store; None keeps the name in the adapter.
-    """
+    """Write an adapter, and next to it the config with the head's labels."""
     for config in model.peft_config.values():
         config.base_model_name_or_path = base or config.base_model_name_or_path
     # The embeddings do not change, so PEFT does not have to ask the Hub for the base.
@@ -124,7 +120,3 @@ def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
     model.config.save_pretrained(folder)
     # PEFT writes its own model card, which would look like a user's.
     (folder / "README.md").unlink(missing_ok=True)
-
-
-def _has_weights(module: nn.Module) -> bool:
-    return next(module.parameters(), None) is not None

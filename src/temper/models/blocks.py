@@ -105,7 +105,7 @@ class Parameters:
         return reduced(values, self.shards.group) if self.shards else values
 
     def largest(self, values: Tensor) -> Tensor:
-        """Return the largest value over the processes; some may have none."""
+        """Return the largest value over the processes, some of which may have none."""
         low = values.new_full((1,), -math.inf)
         result = torch.cat([values, low]).max()
         return reduced(result, self.shards.group, largest=True) if self.shards else result
@@ -128,11 +128,7 @@ class Parameters:
         return sum(result[:rank]), sum(result)
 
     def as_shard(self, name: str, part: Tensor) -> Tensor:
-        """Return this process's rows as a tensor that is sharded like a parameter.
-
-        If nothing is sharded, or the shape is not that of ``tensors[name]``, it is returned
-        unchanged.
-        """
+        """Return this process's rows, sharded like a parameter; any other tensor is unchanged."""
         same = bool(self.shards) and part.shape == self.tensors[name].shape
         return self.shards.as_shard(name, part) if same else part
 
@@ -264,10 +260,7 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
 
 
 def head_settings(labels: Sequence[str] | None, *, kind: str = "classification") -> dict[str, Any]:
-    """Return a head's part of a config; without labels that of a regression.
-
-    ``kind`` is the name of the head: ``classification``, ``multi_label`` or ``tokens``.
-    """
+    """Return a head's part of a config; without labels that of a regression."""
     if labels is None:
         return {"num_labels": 1, "problem_type": "regression"}
     problems = {

@@ -96,7 +96,7 @@ class BlockCuts:
 
     @contextmanager
     def cutting(self, cuts: Sequence[Tensor]) -> Iterator[None]:
-        """Zero the tokens [B, T] of ``cuts``, one for each call of a block, in the forward."""
+        """Zero tokens in the forward inside, by a mask [B, T] for each call of a block."""
         self._cuts = tuple(cuts)
         try:
             yield

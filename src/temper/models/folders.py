@@ -43,10 +43,7 @@ def check_folder(folder: Path) -> None:
 def check_config(
     settings: Mapping[str, Any], attention: object, source: str, *, weights: str
 ) -> None:
-    """Raise if a model's config would download code, never finish or use all memory.
-
-    ``weights`` is the folder of the weights of the whole model; for an adapter those of its base.
-    """
+    """Raise if a model's config would download code, never finish or use all memory."""
     names = attention.values() if isinstance(attention, Mapping) else [attention]
     for name in names:
         if isinstance(name, str) and "/" in name:
@@ -120,24 +117,18 @@ def adapter_classes(folder: Path) -> int | None:
 def misfits(
     missing: Iterable[str], mismatched: Iterable[str], *, backbone: str, new_head: bool
 ) -> list[str]:
-    """Return the weights that are missing in a checkpoint and would be random.
-
-    ``mismatched`` weights have another shape; those of the backbone begin with its prefix. A head
-    that is new on purpose may be missing, and then a pooler, which checkpoints of language models
-    lack.
-    """
+    """Return the weights that are missing in a checkpoint and would be random."""
 
     def above(name: str) -> bool:
         return new_head and not name.startswith(f"{backbone}.")
 
+    # Checkpoints of language models have no pooler.
     unexpected = [name for name in missing if not (above(name) or (new_head and "pooler" in name))]
     return sorted({*unexpected, *(name for name in mismatched if not above(name))})
 
 
 def further_blocks(unexpected: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return the weights of a checkpoint that belong to blocks which the model does not have.
-
-    Other unused weights, such as those of the pre-training head, are not an error.
 
     Example:
         >>> further_blocks(["layer.2.bias", "lm_head.bias"], ["bert.layer.0.bias"])
@@ -146,6 +137,7 @@ def further_blocks(unexpected: Iterable[str], known: Iterable[str]) -> list[str]
     # A checkpoint of only the encoder has no prefix.
     shapes_of_names = {NUMBER.sub("#", name) for name in known}
     endings = {shape.partition(".")[2] for shape in shapes_of_names} | shapes_of_names
+    # Other unused weights, such as those of the pre-training head, are not an error.
     numbered = [name for name in unexpected if NUMBER.search(name)]
     return sorted(name for name in numbered if NUMBER.sub("#", name) in endings)
 

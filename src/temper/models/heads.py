@@ -25,7 +25,7 @@ _COPIES = re.compile(r"\.(modules_to_save\.\w+|original_module)(?=\.|$)")
 
 
 def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> list[int] | None:
-    """Return a checkpoint's output for each of as many wanted classes; None if in this order.
+    """Return a checkpoint's output for each wanted class; None if the order is the same.
 
     Example:
         >>> order_of_head(["pos", "neg"], ["neg", "pos"], "a model")
@@ -47,10 +47,7 @@ def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> lis
 
 
 def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) -> None:
-    """Reorder the outputs of a classifier and its trained head, also inside a PEFT wrapper.
-
-    ``order`` has the current index of each new output.
-    """
+    """Reorder the outputs of a classifier and its trained head, also inside a PEFT wrapper."""
     before = _answers(model, tokenizer)
     with torch.no_grad():
         for parameter in _output_layer(model, len(order)):

@@ -93,10 +93,7 @@ class MaskedModel(PretrainedReader):
         return whole_words(self.tokenizer, size=size)
 
     def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[Proposal]]:
-        """Propose at most ``count`` words for each blank, the most likely first.
-
-        Equal blanks are computed once. Of equally likely words the lower id comes first.
-        """
+        """Propose at most ``count`` words for each blank, the most likely first."""
         if count < 1:
             raise ModelError(f"`count` must be >= 1, got {count}.")
         distinct = list(dict.fromkeys(blanks))

@@ -23,10 +23,7 @@ from temper.models.windows import set_windows
 def mean_pooled(
     classifier: Any, labels: Sequence[str] | None
 ) -> MeanPooledForSequenceClassification:
-    """Return a linear classifier on the encoder of a sequence classifier, which it shares.
-
-    The head of the classifier is not used. Without labels the new one is for a regression.
-    """
+    """Return a linear classifier on the encoder of a sequence classifier, which it shares."""
     config = classifier.config
     if isinstance(classifier, MeanPooledForSequenceClassification):
         settings = config.encoder

@@ -36,8 +36,8 @@ def check_task(name: str, labels: Sequence[str] = ()) -> None:
     """Raise an error for a task that cannot have a head.
 
     Raises:
-        ModelError: The name has another form, or the labels (none for a regression) are one or not
-            distinct.
+        ModelError: The name has another form, there is only one label (a regression has none), or
+            labels are not distinct.
     """
     # A head is an entry of a ModuleDict, and names of its attributes cannot be keys; some of them
     # (`training`) exist only on an instance.
@@ -162,10 +162,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         return result
 
     def for_task(self, name: str) -> Any:
-        """Return the plain classifier of one task, which shares all weights with this model.
-
-        It is of the encoder's architecture and can be saved as an ordinary checkpoint.
-        """
+        """Return the plain classifier of one task, a usual checkpoint that shares all weights."""
         head: Any = self.heads[self.task_of(name)]
         prefix = head.base_model_prefix
         plain = copy.copy(head)
@@ -176,10 +173,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         return plain
 
     def task_of(self, task: Tensor | str | None) -> str:
-        """Return the name of the task of a batch, given it or its number for every row [B].
-
-        None is allowed if the model has only one.
-        """
+        """Return a task's name, given it, its number for every row [B], or None if only one."""
         names: tuple[str, ...] = self.config.task_names
         if isinstance(task, Tensor):
             numbers = set(task.tolist())

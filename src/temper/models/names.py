@@ -26,7 +26,7 @@ CONFIGS = ("config.json", "adapter_config.json")
 
 
 def resolve(name: str) -> str:
-    """Turn a short name into a folder or Hub id for Transformers; these are returned unchanged."""
+    """Turn a short name into a folder or Hub id for Transformers; others are unchanged."""
     if name in ARCHITECTURES:
         raise ModelError(
             f"{name!r} is built from the training text and has no pre-trained weights. Train it "

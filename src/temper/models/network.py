@@ -306,8 +306,6 @@ class Network:
     ) -> Tensor:
         """Return which tokens a perturbation may move, [B, T], boolean; never padding.
 
-        ``targets`` are the tokens that a language model is to predict.
-
         Raises:
             ModelError: If special tokens are to be spared and none are known.
         """

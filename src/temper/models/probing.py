@@ -160,11 +160,7 @@ def implementation(model: nn.Module) -> str | None:
 
 
 def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | None:
-    """Switch a model to attention by elementary operations.
-
-    The former implementation is returned for ``switch_back``, None if nothing had to change. For
-    the error, ``purpose`` is the subject of a sentence and ``instead`` is advice.
-    """
+    """Switch a model to attention by elementary operations; return the former for `switch_back`."""
     current, inner = implementation(model), innermost(model)
     if current in PLAIN:
         return None

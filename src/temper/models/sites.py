@@ -126,11 +126,10 @@ class SiteControl:
         return hook
 
     def begin(self, context: SiteContext) -> None:
-        """Set the context of the sites until the next ``begin``.
-
-        It is a new one for a forward, and the forward's for blocks that its backward recomputes.
-        """
-        self._restore_rates()
+        """Set the context of the sites until the next ``begin``."""
+        for module, rate in self._attention_rates.items():
+            module.p = rate
+        self._attention_rates = {}
         self.context, self._calls = context, {}
         plan = context.plan
         if plan is None or plan.fixed is None or plan.only is not None:
@@ -146,11 +145,6 @@ class SiteControl:
 
     def reset(self) -> None:
         self.begin(SiteContext())
-
-    def _restore_rates(self) -> None:
-        for module, rate in self._attention_rates.items():
-            module.p = rate
-        self._attention_rates = {}
 
     def remove_hooks(self) -> None:
         """Restore the class and rate of every dropout layer, and remove all hooks."""

@@ -309,7 +309,9 @@ def add_mean_rank(scores: Scores) -> None:
                 and views().of(key.perspective).is_lead(key, scores.metric)
                 and len(known) == len(indices)
             ):
-                sign = -1.0 if _higher(key, scores.metric) else 1.0
+                # The area under a curve has the direction of the metric.
+                name = scores.metric if key.name == "area" else key.name
+                sign = -1.0 if facts(name).higher_is_better is True else 1.0
                 ranks = rankdata([sign * value for value in known])
                 votes.setdefault(key.perspective, []).append([float(rank) for rank in ranks])
         if not votes:
@@ -321,9 +323,3 @@ def add_mean_rank(scores: Scores) -> None:
         for run, mean in zip(indices, means, strict=True):
             key = ScoreKey(RANK.name, "", "clean", RANK.leads)
             scores.put(key, run, mean, higher_is_better=False)
-
-
-def _higher(key: ScoreKey, metric: str) -> bool:
-    """Return the direction of a primary score; the area under a curve has that of the metric."""
-    name = metric if key.name == "area" else key.name
-    return facts(name).higher_is_better is True

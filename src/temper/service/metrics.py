@@ -105,10 +105,7 @@ class ShiftWindow:
         self._parts: list[Answers] = []
 
     def add(self, answers: Answers) -> tuple[Shift, UnlabeledScores | None] | None:
-        """Add answers; return shift and estimated scores of the last texts if they fill a window.
-
-        Then a new window begins.
-        """
+        """Add answers; return shift and estimated scores of the last ones if a window is full."""
         self._parts.append(answers)
         count = sum(map(len, self._parts))
         if count < self._rows:

@@ -38,8 +38,6 @@ def token_of_environment() -> str | None:
 def bind(settings: ServiceSettings, *, token: str | None) -> socket.socket:
     """Take the address, so that a wrong one is an error before the model is loaded.
 
-    The socket does not listen yet.
-
     Raises:
         SettingError: It cannot be taken, or others could reach it and there is no token.
     """

@@ -41,7 +41,7 @@ GIVEN = "plain_given"
 
 
 def carry_out(request: Request, splits: Splits, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Search, train the winner on all rows, and evaluate it; return what ``tune.json`` has."""
+    """Search, train the winner on all rows and evaluate it; return the content of ``tune.json``."""
     plan = request.comparison([Column(PLAIN, request.recipes[PLAIN].method)], request.seeds)
     recipes = _fitting(request, progress)
     checked_sets(plan, splits, progress)

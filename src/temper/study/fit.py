@@ -301,7 +301,8 @@ class Search:
         return self.choice
 
     def _compare(self) -> None:
-        has_setfit = self._has_setfit()
+        config = self.config(self.models[0], DEFAULT, 1)
+        has_setfit = SETFIT in alternatives(config, self.choice.rows)
         ways = [each for each in CANDIDATES if each.start is not SETFIT or has_setfit]
         alive = [Trial(model, each) for each in ways for model in self.models]
         for number, fold in enumerate(self.choice.folds, start=1):
@@ -338,10 +339,7 @@ class Search:
         self.choice.trials.sort(key=lambda trial: (-len(trial.logs), self._score(trial)))
 
     def train_best(self, start: Path, out: Path, splits: Splits) -> None:
-        """Train the best candidate on all training rows.
-
-        ``start`` is the folder for the classifier that training starts from, if there is one.
-        """
+        """Train the best candidate on all training rows."""
         best, rows = self.choice.trials[0], splits.train
         self.progress.notice(
             f"Training {best.candidate.name} of {best.model} on all {len(rows):,} training rows."
@@ -410,10 +408,7 @@ class Search:
     def _write_start(
         self, trial: Trial, rows: Examples, folder: Path, index: IntegerArray | None = None
     ) -> None:
-        """Write the classifier that training starts from.
-
-        ``index`` has the indices of the rows in the sample; None if they are all training rows.
-        """
+        """Write the classifier that training starts from."""
         if trial.candidate.start is FROZEN:
             linear = self.choice.linear[trial.model]
             if index is None and len(rows) > len(self.choice.rows):
@@ -429,9 +424,6 @@ class Search:
         )
         predictor.model.save_pretrained(folder)
         predictor.tokenizer.save_pretrained(folder)
-
-    def _has_setfit(self) -> bool:
-        return SETFIT in alternatives(self.config(self.models[0], DEFAULT, 1), self.choice.rows)
 
     def _learning_curve(self) -> None:
         """Train the best candidate on half of the rows of each fold that it was trained on."""

@@ -124,13 +124,7 @@ class StudyConfig:
         seeds: Sequence[int],
         sets: SetSources | None = None,
     ) -> StudyConfig:
-        """Check a study's settings before anything is trained.
-
-        Columns and seeds are distinct. Without ``sets``, only the validation set is evaluated.
-
-        Raises:
-            SettingError: If anything is wrong; lists all faults.
-        """
+        """Check a study's settings before anything is trained."""
         sets = sets or SetSources()
         tree = sets.completed(tree)
         faults = Faults(_unknown_place(name) for name in tree if name not in PLACES)

@@ -184,7 +184,7 @@ def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
 
 
 def checked_sets(config: StudyConfig, splits: Splits, progress: Progress) -> EvaluationSets:
-    """Load the evaluation sets of a plan, and check that they, data, model and methods fit."""
+    """Load a plan's evaluation sets, and check that sets, data, model and methods fit."""
     for (column, _), run in config.runs.items():
         method = methods.build(run.method_config())
         check_head(method, {f"Column {column!r}": splits.train.kind})

@@ -265,11 +265,9 @@ class Search:
             work.do(job.cell, progress=self.progress)
 
     def allowed(self, trial: float | None = None) -> Allowed:
-        """Return the parts of the search that fit into the budget.
-
-        ``trial`` is the measured seconds of a plain fine-tuning's trial; None for a budget in runs.
-        """
+        """Return the parts of the search that fit into the budget."""
         budget, left, run = self.request.budget, self.request.left, 1.0
+        # A budget in runs counts rows; for one in seconds, a trial was timed.
         if trial is None:
             trial = self.fold_rows
         else:

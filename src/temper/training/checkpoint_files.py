@@ -132,10 +132,7 @@ def newest_checkpoint(folder: Path | str) -> Path:
 
 
 def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
-    """Check that a checkpoint is complete before any of it is loaded.
-
-    ``states`` are the names of the files that ``write_state`` wrote.
-    """
+    """Check that a checkpoint is complete before any of it is loaded."""
     folder = Path(folder)
     if not folder.is_dir():
         raise CheckpointError(f"The checkpoint {folder} is not a folder. {ADVICE}")
@@ -187,11 +184,8 @@ def put_in_place(partial: Path, final: Path) -> None:
 
 
 def make_newest(checkpoint: Path) -> None:
-    """Let a checkpoint be the newest of its folder by its time, too.
-
-    Transformers removes the oldest by their times. If the clock was set back, that would be the one
-    that was just written.
-    """
+    """Let a checkpoint be the newest of its folder by its time, too."""
+    # Transformers removes the oldest by time: after a clock was set back, that would be this one.
     others = checkpoint.parent.glob("checkpoint-*")
     times = [other.stat().st_mtime_ns for other in others if other != checkpoint]
     latest = max(times, default=0)
@@ -220,10 +214,7 @@ def set_generator_states(states: dict[str, Any]) -> None:
 
 @contextmanager
 def of_same_sizes(checkpoint: str | None) -> Iterator[None]:
-    """Turn the error that torch raises for weights of other sizes into a `CheckpointError`.
-
-    ``checkpoint`` is the folder that the weights are loaded from inside; None if there is none.
-    """
+    """Turn the error that torch raises for weights of other sizes into a `CheckpointError`."""
     try:
         yield
     except RuntimeError as error:

@@ -202,10 +202,7 @@ def _check_labels(model: Any, rows: Any) -> None:
 
 
 def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
-    """Raise a `DataError` if rows have no tokens, or more tokens than the model has positions for.
-
-    ``lengths`` is None if they are unknown before training.
-    """
+    """Raise a `DataError` if rows have no tokens, or more than the model has positions for."""
     # Rows of Temper's own are tokenized pool by pool; their batches are checked instead.
     if not isinstance(lengths, list) or not lengths:
         return

@@ -168,7 +168,7 @@ class RunConfig(BaseModel):
         unlabeled_hash: str | None = None,
         teachers: Sequence[str] = (),
     ) -> str:
-        """Return the fingerprint: a hash of everything that the result depends on, 12 digits.
+        """Return a hash of everything that the result depends on, 12 hexadecimal digits.
 
         Paths and the device are left out. The rows' hashes replace the data's source, so a run is
         recognized after its data or its folder was moved. ``model`` and ``teachers`` identify
@@ -195,10 +195,7 @@ class RunConfig(BaseModel):
 
 
 def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
-    """Return the key of a run on its loaded data; see `RunConfig.key`.
-
-    ``identity`` is the `model_identity`, if the caller has it.
-    """
+    """Return the key of a run on its loaded data; see `RunConfig.key`."""
     # A comparison loads the rows for all its columns, of which some have no use for these.
     unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
     return config.key(
@@ -285,7 +282,7 @@ def is_scratch(model: object) -> bool:
 
 
 def completed(tree: Mapping[str, Any]) -> Tree:
-    """Return nested settings with the defaults of their model; wrong ones stay for `RunConfig.of`.
+    """Return nested settings with their model's defaults; `RunConfig.of` raises on wrong ones.
 
     A pre-trained model gets the learning rate of its short name. For a network from scratch, the
     training loop has the network's defaults, methods have theirs (selective updates cover all
@@ -396,10 +393,7 @@ def check_unlabeled(method: Method, *, given: bool) -> None:
 
 
 def check_kept(method: Method, best: str) -> None:
-    """Raise if the best epoch is to be kept but the method replaces the final weights.
-
-    ``best`` is the setting that chooses an epoch, for errors; empty if none does.
-    """
+    """Raise if the best epoch is to be kept but the method replaces the final weights."""
     averages = [rule for rule in rules_of(method.rule) if isinstance(rule, WeightAverageRule)]
     if best and any(isinstance(rule, OnTrainEnd) for rule in averages):
         raise SettingError(

@@ -65,11 +65,7 @@ def ask_teachers(
     *,
     labels: Sequence[str] | None,
 ) -> str:
-    """Add the teachers' answers to encoded rows as ``teacher_logits``; return a note about it.
-
-    ``examples`` are the same rows as texts; ``labels`` are the student's classes, None for a
-    regression.
-    """
+    """Add the teachers' answers to encoded rows as ``teacher_logits``; return a note about it."""
     answers = teacher_logits(
         folders,
         examples,

@@ -275,10 +275,7 @@ def join(
 
 
 def split_evenly(loader: Any) -> None:
-    """Split the short last batch of an epoch between processes, instead of filling it up.
-
-    The loader was prepared by Accelerate and not iterated yet.
-    """
+    """Split the short last batch of an epoch between processes, instead of filling it up."""
     shard: Any = getattr(loader, "batch_sampler", None)
     inner = getattr(shard, "batch_sampler", None)
     # With one process, and for other batches of Accelerate, nothing changes.
@@ -294,11 +291,7 @@ def split_evenly(loader: Any) -> None:
 def training_loader(
     trainer: Any, rows: Any, numbered: Callable[[Any], tuple[Any, Any]]
 ) -> tuple[Any, Any]:
-    """Make the loader of a `RobustTrainer`'s rows.
-
-    With it comes the sampler that needs every ``set_epoch``, or None. ``numbered`` does the same
-    for one dataset.
-    """
+    """Return the loader of a `RobustTrainer`'s rows, and a sampler with ``set_epoch`` or None."""
     seed, parts = None, [rows, trainer.unlabeled_dataset]
     if isinstance(rows, TaskRows):
         seed = trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed

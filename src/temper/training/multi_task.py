@@ -255,13 +255,11 @@ def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
 
 
 def notices_of(splits: Mapping[str, Splits]) -> list[str]:
-    """Return the notices about the data, each with its task's name.
-
-    There is one if a task trains on rows that another task evaluates.
-    """
+    """Return the notices about the data, each with its task's name."""
     messages = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
     for name, each in splits.items():
         for other, its in splits.items():
+            # The encoder is the same, so rows that another task trains on are not unseen.
             shared = [] if name == other else each.train.overlap(its.dev)
             if shared:
                 messages.append(f"{name}: {len(shared)} train rows are also in dev of {other}")

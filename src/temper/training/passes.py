@@ -56,10 +56,7 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
 
 
 def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
-    """Return the cost of a method relative to plain fine-tuning; empty if it costs the same.
-
-    ``passes`` is the result of `passes_of`.
-    """
+    """Return the cost of a method relative to plain fine-tuning; empty if it costs the same."""
     masks, trainings = "mask" in method.rule.conflicts, trainings_of(method.rule)
     if abs(passes - PLAIN) < 0.05 and not masks and trainings == 1:
         return []

@@ -58,10 +58,7 @@ def prepare(
     *,
     selection: Examples | None = None,
 ) -> Prepared:
-    """Load and build everything that a run needs, so that errors come before any writing.
-
-    The ``selection`` rows choose the epoch whose weights are kept.
-    """
+    """Load and build everything that a run needs, so that errors come before any writing."""
     method = methods.build(config.method_config())
     # The caller's own splits may lack what the settings name.
     check_unlabeled(method, given=splits.unlabeled is not None)
@@ -205,11 +202,7 @@ def scored_sets(
     *,
     task: str | None = None,
 ) -> tuple[ScoredSet, ...]:
-    """Encode the rows that are scored after each epoch, by name.
-
-    Rows without labels are left out, and the validation rows if the settings exclude them.
-    ``task`` is the name of one of several tasks.
-    """
+    """Encode the rows that are scored after each epoch, by name."""
     return tuple(
         ScoredSet(
             name,

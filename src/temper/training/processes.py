@@ -53,9 +53,7 @@ class Processes:
         return RunFolder(path, writes=self.is_first)
 
     def gather(self, content: Any) -> list[Any]:
-        """Exchange plain JSON values; return the value of each process, by rank.
-
-        All processes call this.
+        """Exchange plain JSON values with all processes; return each one's by rank.
 
         Raises:
             ProcessLostError: Another process has ended.
@@ -102,8 +100,6 @@ class Processes:
 
     def check_same(self, facts: Mapping[str, Any]) -> None:
         """Raise if the processes would not train the same run; all processes call this.
-
-        ``facts`` are nested settings, and further JSON values that must be the same.
 
         Raises:
             SettingError: In the first process, naming another one and what it has otherwise.

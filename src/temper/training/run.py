@@ -236,7 +236,7 @@ class ActiveRun:
 
     def record(self, status: str) -> dict[str, Any]:
         """Return the record as docs/formats.md describes it."""
-        train_rows = self.splits.train
+        train_rows, epochs = self.splits.train, self.scores.record(self.task)
         return {
             "status": status,
             "key": self.key,
@@ -255,16 +255,12 @@ class ActiveRun:
             "unknown_tokens": self.prepared.rows.unknown,
             "parameters": self.parameters,
             "versions": versions(),
-            **self._epochs(),
+            **({} if epochs is None else {"epochs": epochs}),
             "passes": None if self.passes is None else round(self.passes, 2),
             "times": self.recorder.times(),
             "device": self.device,
             **({"processes": self.processes.count} if self.processes.count > 1 else {}),
         }
-
-    def _epochs(self) -> dict[str, Any]:
-        result = self.scores.record(self.task)
-        return {} if result is None else {"epochs": result}
 
     def _sets(self) -> dict[str, Any]:
         splits, unlabeled = self.splits, self.prepared.unlabeled
@@ -424,11 +420,7 @@ def make_trainer(
 
 
 def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict[str, Any]:
-    """Translate the settings of a run to keywords of ``TrainingArguments`` of Transformers 5.23.
-
-    ``out`` is the folder of the checkpoints; the seed is that of weights, data order and every
-    draw.
-    """
+    """Translate the settings of a run to keywords of ``TrainingArguments`` of Transformers 5.23."""
     device = settings.device
     if device.startswith("cuda:") and device != "cuda:0":
         raise SettingError(

@@ -120,8 +120,6 @@ ALIASES: dict[str, str] = {
 def without_alias(path: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], Any]:
     """Return a setting of ``train`` under its own name, if it has its `TrainingArguments` name.
 
-    ``bf16=True`` and ``fp16=True`` become a ``precision``.
-
     Example:
         >>> without_alias(("train", "num_train_epochs"), 2)
         (('train', 'epochs'), 2)

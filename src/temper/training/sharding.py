@@ -29,10 +29,7 @@ CONFIG = {
 
 
 def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
-    """Raise if settings are not supported with FSDP2, with all faults at once.
-
-    ``settings`` are the other arguments of ``Trainer``.
-    """
+    """Raise if settings are not supported with FSDP2, with all faults at once."""
     if not args.fsdp:
         return
     faults = [
@@ -132,7 +129,7 @@ def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
 
 
 class OptimizerState:
-    """The state of an optimizer of plain or sharded parameters, loaded from whole weights'."""
+    """The state of an optimizer, of sharded parameters too; the whole one is loaded."""
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer

@@ -245,18 +245,12 @@ class Stepper:
         self.rule.after_backward(self.params, self.state)
 
     def discard(self) -> None:
-        """Leave the step out that ``backward`` prepared, for example if its gradient is not finite.
-
-        The gradient is cleared and nothing moves.
-        """
+        """Clear the gradient that ``backward`` prepared, so that the step is left out."""
         self.params.clear_gradients()
         self._waiting, self._micro_batches = False, []
 
     def recompute_gradient(self, step: Step, repeat: Callable[[], None]) -> None:
-        """Let the rule compute the step's gradient again, for example at other weights.
-
-        ``repeat`` runs the passes of all micro-batches again, with the same draws.
-        """
+        """Let the rule compute the step's gradient again, for example at other weights."""
         if not self.recomputes:
             return
         # Before the rule recomputes: other processes would wait for one that has raised.
@@ -269,6 +263,7 @@ class Stepper:
             self.params.clear_gradients()
             self.log.replaying = True
             try:
+                # The passes of all micro-batches, with the same draws.
                 repeat()
             finally:
                 self.log.replaying = False
@@ -277,9 +272,7 @@ class Stepper:
         self.params.set_gradients(self.rule.gradient(self.params, self.state, compute))
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Apply the update rule around the step of an optimizer over the model's parameters.
-
-        Clip the gradient before this call.
+        """Apply the update rule around the optimizer's step; clip the gradient before this call.
 
         Raises:
             SettingError: If Accelerate prepared the optimizer and the stepper has no accelerator.
@@ -469,10 +462,7 @@ class Stepper:
         self._rates = _rates(self.params, optimizer) if acts else {}
 
     def after_optimizer(self, *, skipped: bool = False) -> None:
-        """Put the learning rates back, run the rule's hook, and count the step.
-
-        ``skipped``: a loss scaler skipped the optimizer's step.
-        """
+        """Put the learning rates back, run the rule's hook, and count the step."""
         self._restore_rates()
         with torch.no_grad():
             step = replace(self._now(), skipped=skipped)
@@ -503,11 +493,9 @@ class Stepper:
         return {name: float(value) for name, value in self.rule.diagnostics(self.state).items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the step number and the rule's state: tensors and plain values.
-
-        The entries for the parameters of a sharded model are sharded like them.
-        """
+        """Return the step number and the rule's state: tensors and plain values."""
         state = {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
+        # The entries for a sharded parameter are sharded like it.
         sharded: dict[str, Any] = self.params.by_parameter(state, self.params.as_shard)
         return sharded
 

@@ -73,10 +73,7 @@ def check_arguments(args: Any) -> None:
 
 
 def check_hooks(trainer: Any, own: type) -> None:
-    """Raise a `SettingError` if a subclass overrides hooks that training would not call.
-
-    ``own`` is the class `RobustTrainer`.
-    """
+    """Raise a `SettingError` if a subclass overrides hooks that training would not call."""
     find = inspect.getattr_static
     Faults(
         f"{type(trainer).__name__}.{name} is overridden, and training would not call it. "

@@ -159,10 +159,7 @@ class OpenTrackers:
 def tracked(
     run: TrackedRun, report_to: Sequence[str], notice: Callable[[str], None] = LOG.warning
 ) -> Iterator[OpenTrackers]:
-    """Open a run in its trackers of ``train.report_to`` inside this context, or continue it there.
-
-    ``notice`` receives a tracker that fails once it is open.
-    """
+    """Open a run in its trackers of ``train.report_to``, or continue it there."""
     file = run.folder / TRACKED
     known: dict[str, str] = read_json(file) if file.exists() else {}
     opened: dict[str, Tracker] = {}

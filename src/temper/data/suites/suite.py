@@ -244,11 +244,7 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
 def load_set(
     found: FoundSet, labels: Sequence[str] | None, reading: TableOptions | None = None
 ) -> Examples:
-    """Load a set of a suite, without the rows that the suite leaves out.
-
-    ``labels`` are the task's by index, for a set that does not name its own; None for anomalies,
-    whose labels are not read.
-    """
+    """Load a set of a suite, without the rows that the suite leaves out."""
     entry = found.entry
     parts = {
         part: _load_part(path, split, entry, labels, reading)
@@ -270,6 +266,7 @@ def load_set(
     sources = [part.source for part in parts.values()]
     source = sources[0] if len(sources) == 1 else {"parts": sources}
     examples = joined(list(parts.values()), name=found.name, source=source)
+    # Labels of anomalies are not read.
     if labels is None:
         return examples
     if entry.without:

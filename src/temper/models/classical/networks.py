@@ -229,7 +229,7 @@ class AttentionPooling(nn.Module):
         self.context = nn.Linear(size, 1, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Pool states [R, L, H] under a boolean mask [R, L] with a state in each row to [R, H]."""
+        """Pool states [R, L, H] to [R, H] under a boolean mask [R, L], true in every row."""
         scores = self.context(torch.tanh(self.projection(states))).squeeze(-1)
         weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=1)
         pooled: Tensor = (weights.unsqueeze(-1) * states).sum(dim=1)
@@ -300,10 +300,7 @@ def rows_of(mask: Tensor) -> Sequences:
 
 
 def padded(values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Split values [N, H] into sequences of lengths [R], [R, L, H], and a mask of real ones.
-
-    They are padded on the right with 0.
-    """
+    """Split values [N, H] by lengths [R] into right-padded sequences [R, L, H], with a mask."""
     real = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
     return values.new_zeros(*real.shape, values.shape[-1]).index_put((real,), values), real
 

@@ -12,7 +12,7 @@ from temper.files import sha256
 
 
 def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int, list[float]]:
-    """Read the vectors of width ``size`` of some words, which are matched exactly, by their ids.
+    """Read the vectors, of width ``size``, of words that match exactly; return them by word id.
 
     A line is a word and its numbers with spaces between (GloVe). A first line of two whole numbers,
     the number of words and the width, is skipped (word2vec, fastText). If a word occurs twice, the
