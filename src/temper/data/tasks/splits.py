@@ -14,9 +14,9 @@ from temper.data.reading import (
     Opened,
     check_texts,
     choose_split,
+    evaluated_as_dev,
     first_split,
     read_split,
-    evaluated_as_dev,
 )
 from temper.data.settings import DataSettings
 from temper.data.tasks.registry import Task
