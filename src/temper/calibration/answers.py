@@ -121,7 +121,6 @@ class Shift:
     rows: int
 
     def __str__(self) -> str:
-        """Return the result in a line."""
         has = "has shifted" if self.shifted else "shows no shift"
         return f"The batch {has} from the held-out rows (p = {self.p:.3g}, {self.rows} texts)."
 
@@ -143,7 +142,6 @@ class UnlabeledScores:
     reason: str | None = None
 
     def __str__(self) -> str:
-        """Return one sentence."""
         if self.accuracy is None or self.macro_f1 is None:
             return f"Accuracy without labels: cannot tell, because {self.reason}."
         named = {"accuracy": self.accuracy, "macro-F1": self.macro_f1}
@@ -177,7 +175,6 @@ class Answers(Sequence[Answer]):
     abstained: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def summary(self) -> dict[str, Any]:
-        """Return the lines of the summary."""
         asked = [row.abstain for row in self.rows if row.abstain is not None]
         flags = [row.anomalous for row in self.rows if row.anomalous is not None]
         return {
@@ -190,11 +187,9 @@ class Answers(Sequence[Answer]):
         }
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Answer]:
-        """Iterate over the answers."""
         return iter(self.rows)
 
     @overload
@@ -204,5 +199,4 @@ class Answers(Sequence[Answer]):
     def __getitem__(self, index: slice) -> tuple[Answer, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Answer | tuple[Answer, ...]:
-        """Return the answer at a place."""
         return self.rows[index]

@@ -91,9 +91,6 @@ def calibrate(
             on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.
         progress: Receives notices.
 
-    Returns:
-        The content of the file.
-
     Raises:
         TemperError: The folder has no checkpoint, the model has seen all of the rows, they are
             too few for a coverage, or no temperature is best for them.
@@ -137,8 +134,6 @@ def calibrate(
 
 @dataclass
 class _Fit:
-    """One calibration: its inputs and the values derived from them."""
-
     request: EvaluationRequest
     settings: CalibrationSettings
     predictor: Predictor
@@ -153,11 +148,7 @@ class _Fit:
         self.notices += texts
 
     def run(self, *, keeps_sets: bool) -> tuple[Calibration, dict[str, Any]]:
-        """Fit everything.
-
-        Args:
-            keeps_sets: Whether the replaced calibration has more than a temperature.
-        """
+        """``keeps_sets``: the replaced calibration has more than a temperature."""
         self._check_kind()
         first, second = self._parts()
         repeats = self._repeats(second)
@@ -230,14 +221,11 @@ class _Fit:
         return made, record
 
     def _parts(self) -> tuple[IntegerArray, IntegerArray]:
-        """Draw the rows that are fitted on and those that set thresholds.
-
-        The draw is by row, not by label or text, because rows that set thresholds must be
-        exchangeable with new ones. Drawn by text, a text that is a tenth of all rows would be none
-        of those that set thresholds, or a fifth of them.
-        """
+        """Draw the rows that are fitted on and those that set thresholds."""
         count, settings = len(self.rows), self.settings
         asked = self._asked or bool(self.request.sets.anomaly)
+        # By row, not by label or text: rows that set thresholds must be exchangeable with new ones.
+        # Drawn by text, a text that is a tenth of all rows would be none of them, or a fifth.
         seen: Counter[str] = Counter()
         keys = []
         for row in self.rows.rows:
@@ -283,7 +271,6 @@ class _Fit:
         return bool(self.settings.model_fields_set - {"threshold"})
 
     def _check_kind(self) -> None:
-        """Raise on settings for other kinds of models."""
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
                 f"calibrate.by=class needs classes, and {self.request.model} is a regression."
@@ -339,7 +326,6 @@ class _Fit:
             )
 
     def _read(self, rows: Examples) -> tuple[Prediction, States]:
-        """Predict rows and read their states, if the model returns states."""
         size = self.request.evaluate.batch_size
         try:
             if isinstance(self.predictor, StateReader):
@@ -452,7 +438,6 @@ class _Fit:
         return best
 
     def _teacher(self) -> States | None:
-        """Read states of training rows, None if they cannot be read."""
         train, _ = trained_rows(self.request.model)
         if train is None:
             return None
@@ -484,13 +469,7 @@ def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
 
 
 def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    """Return why a temperature may do no good on other rows.
-
-    Args:
-        rows: How many it was fitted on.
-        before: NLL and ECE of these without it.
-        after: The same with it.
-    """
+    """Return why a temperature may do no good on other rows than those it was fitted on."""
     reasons = []
     if rows < LEAST_ROWS:
         reasons.append(
