@@ -63,9 +63,7 @@ class Predictor(Protocol):
     gives: Gives
     label_names: tuple[str, ...] | None
 
-    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Predict examples, in their order."""
-        ...
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction: ...
 
 
 @dataclass(frozen=True)
@@ -97,11 +95,6 @@ class RowBatch:
         return self.batch.mask if self.prompt is None else self.prompt
 
     def take(self, indices: Tensor) -> RowBatch:
-        """Return some of the rows as a separate batch, padded as this one.
-
-        Args:
-            indices: Their positions in this batch, [b].
-        """
         if len(indices) == len(self.rows):
             return self
         chosen = indices.tolist()
@@ -126,14 +119,10 @@ def answers_of(
 ) -> Prediction:
     """Make the predictions of a batch from its logits.
 
-    Args:
-        logits: [B, C], [B, 1] of a regression, [B, L] or [B, L, 2] of several labels, [B, T, C] of
-            tags, or [B, 2, T] of the starts and ends of answers. Of completions, whose logits are
-            too large to keep, the `Prediction.targets`.
-        gives: Kind of the predictor's output.
-        batch: The inputs.
-        items: The encoded rows, which have the words of tags and the characters of answers.
-        truncated: Fraction of the rows that were cut.
+    They are [B, C], [B, 1] of a regression, [B, L] or [B, L, 2] of several labels, [B, T, C] of
+    tags, or [B, 2, T] of the starts and ends of answers. Of completions, whose logits are too large
+    to keep, they are the `Prediction.targets`. The encoded ``items`` have the words of tags and the
+    characters of answers.
     """
     if gives == "spans":
         ends, chances = best_spans(logits.detach())
@@ -154,13 +143,7 @@ def answers_of(
 def answers_of_texts(
     values: FloatArray, *, gives: Gives, truncated: float | None = None
 ) -> Prediction:
-    """Make predictions from one output per text.
-
-    Args:
-        values: Logits [n, C], values [n, 1] of a regression, or logits [n, L] of several labels.
-        gives: Kind of the predictor's output.
-        truncated: Fraction of the rows that were cut.
-    """
+    """Make predictions from logits [n, C] or [n, L] of several labels, or values [n, 1]."""
     if gives == "labels":
         return Prediction.of_labels(values, truncated=truncated)
     if gives == "values":
@@ -169,15 +152,7 @@ def answers_of_texts(
 
 
 def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
-    """Join the outputs of batches, in the rows' order.
-
-    Args:
-        indices: Position of each row, batch by batch; all of 0..n-1.
-        parts: Outputs of each batch, [b, ...].
-
-    Returns:
-        [n, ...] fp64.
-    """
+    """Join the outputs [b, ...] of batches in fp64; ``indices`` are all of 0..n-1."""
     joined = torch.cat([part.detach().double().cpu() for part in parts]).numpy()
     ordered = np.empty_like(joined)
     ordered[list(indices)] = joined
@@ -187,17 +162,10 @@ def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
 class Session(Protocol):
     """A predictor opened for perturbation: in eval mode, without gradients of the weights."""
 
-    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of similar length."""
-        ...
+    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]: ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
-        """Return logits in fp32, in the shapes of `answers_of`.
-
-        Args:
-            part: The batch.
-            delta: Added to the word embeddings, [B, T, D].
-        """
+        """Return logits in fp32, as for `answers_of`; ``delta`` is added to the embeddings."""
         ...
 
     def embeddings(self, part: RowBatch) -> Tensor:
@@ -205,12 +173,7 @@ class Session(Protocol):
         ...
 
     def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
-        """Return the word embeddings [N, D] of token ids [N], detached.
-
-        Args:
-            part: Any batch of this predictor; it is used to locate the embeddings.
-            ids: Token ids.
-        """
+        """Return the word embeddings [N, D] of token ids [N], detached; any batch locates them."""
         ...
 
     def traced(self, part: RowBatch) -> Trace:
@@ -234,9 +197,7 @@ class PerturbablePredictor(Predictor, Protocol):
         """Return why the model cannot be differentiated twice and what to do; empty if it can."""
         ...
 
-    def truncated(self, examples: Examples) -> float:
-        """Return the fraction of the examples that are cut to the model's length."""
-        ...
+    def truncated(self, examples: Examples) -> float: ...
 
 
 @runtime_checkable
@@ -247,9 +208,7 @@ class TokenPredictor(Predictor, Protocol):
         """Return the tokenizer's ids, grouped by how a corruption may use them."""
         ...
 
-    def encoded(self, examples: Examples) -> EncodedExamples:
-        """Return the examples' token ids, unpadded and without labels."""
-        ...
+    def encoded(self, examples: Examples) -> EncodedExamples: ...
 
     def predict_encoded(
         self,
@@ -257,9 +216,7 @@ class TokenPredictor(Predictor, Protocol):
         *,
         batch_size: int | None = None,
         tell: Callable[[int, int], None] | None = None,
-    ) -> Prediction:
-        """Predict rows of token ids, in their order, and report the progress."""
-        ...
+    ) -> Prediction: ...
 
 
 @runtime_checkable
@@ -267,16 +224,10 @@ class WordPredictor(PerturbablePredictor, TokenPredictor, Protocol):
     """A predictor whose tokens have known positions in the text, for gradient-based word swaps."""
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
-        """Return the position of each token of `encoded` in its texts, None for added ones.
-
-        Raises:
-            DataError: The tokenizer does not return the positions.
-        """
+        """Return the position of each token of `encoded` in its texts, None for added ones."""
         ...
 
-    def whole_words(self) -> WholeWords:
-        """Return the ids of the vocabulary that are whole words."""
-        ...
+    def whole_words(self) -> WholeWords: ...
 
     def lacks_words(self) -> str:
         """Return why words cannot be matched to tokens; empty if they can."""
