@@ -232,6 +232,7 @@ class Calibration:
 
     @cached_property
     def held_out_answers(self) -> Prediction:
+        """The calibrated answers to the held-out rows."""
         assert self.held_out is not None
         return self.applied(self.held_out.prediction)
 

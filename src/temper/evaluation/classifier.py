@@ -93,6 +93,7 @@ class TextPredictor:
         )
 
     def truncated(self, examples: Examples) -> float:
+        """Return the fraction of the examples that are cut to ``max_length``."""
         chunks = self._chunks(examples)
         cut = sum(self.encoded(chunk).truncated * len(chunk) for chunk in chunks)
         return cut / len(examples)
@@ -334,6 +335,7 @@ class ClassifierPredictor(TextPredictor):
 
     @property
     def _vocabulary_size(self) -> int | None:
+        """Rows of the model's embedding table, None if its config does not have them."""
         size: int | None = getattr(getattr(self.model, "config", None), "vocab_size", None)
         return size
 

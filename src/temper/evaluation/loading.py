@@ -347,6 +347,7 @@ def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> Callab
 
 
 def _named(model: Checkpoint) -> Any:
+    """Import ``file.py:name`` or ``module:name``."""
     source, name = model.code
     try:
         target: Any = import_named(source, purpose="predictors")
@@ -380,6 +381,7 @@ def _refuse(model: object, why: str, settings: PredictorSettings, *names: str) -
 
 
 def named_models(settings: EvaluationSettings) -> dict[str, str]:
+    """Return the further models that settings name, by the setting."""
     attack = settings.section("text_attack", TextAttackSettings)
     reference = settings.section("representation", RepresentationSettings).reference
     named = {

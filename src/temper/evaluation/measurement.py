@@ -288,6 +288,7 @@ class Measurement:
 
     @property
     def regression(self) -> bool:
+        """Whether the predictor returns values instead of classes."""
         return self.predictor.gives == "values"
 
     @property

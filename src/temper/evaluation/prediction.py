@@ -132,6 +132,7 @@ class Prediction:
         return len(self.prediction if self.words is None else self.words)
 
     def by_example(self, values: FloatArray) -> list[FloatArray]:
+        """Split values of words, [W, ...], by example."""
         assert self.words is not None
         return np.split(values, np.cumsum(self.words)[:-1])
 

@@ -63,7 +63,9 @@ class Predictor(Protocol):
     gives: Gives
     label_names: tuple[str, ...] | None
 
-    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction: ...
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
+        """Predict examples, in their order."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class RowBatch:
         return self.batch.mask if self.prompt is None else self.prompt
 
     def take(self, indices: Tensor) -> RowBatch:
+        """Return some of the rows as a separate batch, padded as this one."""
         if len(indices) == len(self.rows):
             return self
         chosen = indices.tolist()
@@ -162,7 +165,9 @@ def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
 class Session(Protocol):
     """A predictor opened for perturbation: in eval mode, without gradients of the weights."""
 
-    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]: ...
+    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
+        """Cut examples into batches of similar length."""
+        ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
         """Return logits in fp32, as for `answers_of`; ``delta`` is added to the embeddings."""
@@ -197,7 +202,9 @@ class PerturbablePredictor(Predictor, Protocol):
         """Return why the model cannot be differentiated twice and what to do; empty if it can."""
         ...
 
-    def truncated(self, examples: Examples) -> float: ...
+    def truncated(self, examples: Examples) -> float:
+        """Return the fraction of the examples that are cut to the model's length."""
+        ...
 
 
 @runtime_checkable
@@ -208,7 +215,9 @@ class TokenPredictor(Predictor, Protocol):
         """Return the tokenizer's ids, grouped by how a corruption may use them."""
         ...
 
-    def encoded(self, examples: Examples) -> EncodedExamples: ...
+    def encoded(self, examples: Examples) -> EncodedExamples:
+        """Return the examples' token ids, unpadded and without labels."""
+        ...
 
     def predict_encoded(
         self,
@@ -216,7 +225,9 @@ class TokenPredictor(Predictor, Protocol):
         *,
         batch_size: int | None = None,
         tell: Callable[[int, int], None] | None = None,
-    ) -> Prediction: ...
+    ) -> Prediction:
+        """Predict rows of token ids, in their order, and report the progress."""
+        ...
 
 
 @runtime_checkable

@@ -33,6 +33,7 @@ _KEYS = ("perspective", "set", "condition", "parameters")
 
 @cache
 def schema() -> pa.Schema:
+    """Return the columns of every table of rows; columns of `Block.measured` follow them."""
     return pa.schema(
         [
             pa.field("perspective", pa.string(), nullable=False),

@@ -150,6 +150,7 @@ class Scoring:
         rows: int,
         higher: bool | None = None,
     ) -> ScoreEntry:
+        """Return the entry of a score that has no value."""
         direction = scores.facts(name).higher_is_better if higher is None else higher
         return {
             "perspective": condition.perspective,

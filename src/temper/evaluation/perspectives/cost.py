@@ -86,6 +86,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
+    """Compute the median over passes; n is their number."""
     entries = []
     for block in scoring.of("cost"):
         values = np.asarray(block.value, dtype=np.float64)

@@ -129,6 +129,7 @@ def misfits(settings: TextAttackSettings) -> list[str]:
 
 
 def _said(setting: str, name: str, check: Callable[[str], None]) -> list[str]:
+    """Return the errors of a check of a model, with the name of the setting."""
     try:
         check(name)
     except ModelError as error:

@@ -49,6 +49,7 @@ class Words:
 
     @cached_property
     def directions(self) -> Tensor:
+        """The embeddings, each of length 1."""
         return torch.nn.functional.normalize(self.vectors, dim=1)
 
 
@@ -129,6 +130,7 @@ class Gradients:
         return [kept[draft] for draft in drafts]
 
     def read_again(self, drafts: Sequence[Draft]) -> list[list[int]]:
+        """Return the token ids of each draft."""
         if not drafts:
             return []
         encoded = self.predictor.encoded(examples_of(drafts))
