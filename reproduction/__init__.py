@@ -1,1 +1,1 @@
-"""The papers' tables and figures as studies, and their numbers beside the printed ones."""
+"""The papers' tables and figures as studies, with our numbers next to the printed ones."""

@@ -42,16 +42,16 @@ class Cell(Entry):
 
 
 class Statement(Entry):
-    """What the prose says of an entry: its level, its gain, that it is the best, or a twin of it.
+    """A statement of the paper's text about a number in a table.
 
     Args:
         where: Section and table.
         says: The statement in our words.
-        of: The entry.
-        level: The number that it is said to be.
-        gain, over: What it is said to exceed the entry of another column by.
-        best: Whether it is said to be the highest of all columns of its models and tasks.
-        same_as: An entry that prints the same run.
+        of: The number in the table.
+        level: Its value according to the text.
+        gain, over: Its gain over another column according to the text.
+        best: Whether the text calls it the highest of all columns of its models and tasks.
+        same_as: A number of another table for the same run.
     """
 
     where: str
@@ -80,13 +80,13 @@ class Statements(Entry):
 
 @dataclass(frozen=True)
 class Checked:
-    """One thing that the paper says of its numbers, beside the numbers.
+    """A statement of a paper about its numbers, and the numbers.
 
     Args:
         where: Paper and table, or section.
-        says: What it says.
-        numbers: What the numbers say.
-        right: Whether they agree, rounding allowed for.
+        says: The statement.
+        numbers: The printed numbers.
+        right: Whether they agree within rounding.
     """
 
     where: str
@@ -98,8 +98,8 @@ class Checked:
 def check_averages(specification: Specification) -> Iterator[Checked]:
     """Compare every printed average with the mean of the printed numbers that it is over.
 
-    A number that is printed with d digits after the point stands for anything within half a unit
-    of the last one, so mean and average may differ by ``0.5 * 10^-d`` each before it is an error.
+    A number printed with d decimals is within half a unit of its last digit, so mean and average
+    may differ by ``0.5 * 10^-d`` each before it is an error.
 
     Args:
         specification: A table with printed numbers.
@@ -129,7 +129,7 @@ def check_averages(specification: Specification) -> Iterator[Checked]:
 
 
 def check_prose(specifications: Mapping[str, Specification]) -> Iterator[Checked]:
-    """Compare what the prose says of the tables with the tables.
+    """Compare the statements of a paper's text with its tables.
 
     Args:
         specifications: The tables by name.
@@ -167,7 +167,7 @@ def _check(statement: Statement, specifications: Mapping[str, Specification]) ->
         )
     base = table.number(number.score, number.model, statement.over, number.task)
     if base is None:
-        raise ValueError(f"{table.name} prints no {statement.over} beside {_named(number)}")
+        raise ValueError(f"{table.name} has no {statement.over} to compare with {_named(number)}")
     gain = value - Decimal(base.value)
     shown = f"{gain:+} over {statement.over} ({base.value} to {number.value})"
     reach = _half(number) + _half(base)

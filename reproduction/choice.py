@@ -1,4 +1,4 @@
-"""What each case chooses on its dev rows, and what the choice is worth on rows it did not see."""
+"""The method that each case chooses on dev rows, and its gain on test rows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from reproduction.specification import Specification
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a case chose.
+    """The choice of a case.
 
     Args:
         case: Its name.
         column: The chosen method.
-        row: The choice and what it is worth, texts by heading.
+        row: The choice and its gain, as texts by heading.
     """
 
     case: str
@@ -26,19 +26,18 @@ class Chosen:
 
 
 def choose_columns(specification: Specification, lines: Sequence[Line]) -> list[Chosen]:
-    """Let every case choose a method, and what it is compared with.
+    """Let every case choose a method and its baseline.
 
-    Both are the best of their columns by the mean of the deciding score, so that neither side has
-    looked at the score that is reported.
+    Both are the best of their columns by the mean of the deciding score, so the choice of neither
+    side depends on the reported score.
 
     Args:
         specification: The table, whose ``choice`` says among which columns and by which score.
         lines: Its lines.
 
     Returns:
-        A choice a case. None where a case lacks a column, a score or a seed of
-        one: the best of some would be no choice among all. The verdict is that of one difference,
-        chosen beforehand, so that nothing is corrected.
+        One choice per case, without cases that lack a column, a score or a seed. The verdict is
+        that of one difference, chosen beforehand, so it is not corrected.
     """
     choice = specification.choice
     if choice is None:
@@ -73,6 +72,6 @@ def choose_columns(specification: Specification, lines: Sequence[Line]) -> list[
 
 
 def _best(lines: Mapping[tuple[str, str], Line], score: str, columns: Sequence[str]) -> str:
-    """Return the column with the best mean, of equal ones the first."""
+    """Return the column with the best mean; the first if several are equal."""
     sign = -1 if lines[score, columns[0]].higher_is_better is False else 1
     return max(columns, key=lambda name: sign * fmean(lines[score, name].seeds.values()))

@@ -37,18 +37,17 @@ class Trial(Entry):
 
     Args:
         reproduction: The table whose kept scores are read.
-        score: The score; of several cases the mean, and of several conditions, such as radii.
-        models, tasks: Names of those that the claim is about; empty is all of the table.
+        score: The score; several cases or conditions, such as radii, are averaged.
+        models, tasks: Names of the models and tasks of the claim; empty for all of the table.
         column: A method.
-        against: The method that it is set against; left out the table's reference.
-        within: In place of a column: the mean of the pairs whose values both lie within these
-            bounds.
-        beside: What that is set against: the mean of the pairs that have a ``lower`` value and no
-            higher one than the bounds, or a ``higher`` and no lower one. All others together would
-            let rates that teach nothing decide.
-        claimed: Of the method or the pairs; ``higher`` or ``lower`` of a score that has no better
-            side of its own; ``same`` of what differs by less than the bound.
-        bound: Of ``same``: the difference that would matter, in the unit that the table prints.
+        against: Its baseline; default: the table's reference.
+        within: Instead of a column: the mean of the pairs whose values are both in these bounds.
+        beside: Their baseline: the mean of the pairs that have a ``lower`` value and no higher one
+            than the bounds, or a ``higher`` and no lower one. A mean of all other pairs would be
+            decided by rates at which nothing is learned.
+        claimed: The claim about the method or the pairs; ``higher`` or ``lower`` for a score
+            without a direction; ``same`` for a difference within the bound.
+        bound: The smallest relevant difference for ``same``, in the unit of the table.
     """
 
     reproduction: str
@@ -76,10 +75,10 @@ class Claim(Entry):
 
     Args:
         paper: Key of `PAPERS`.
-        text: What is claimed.
-        test: How it is tested by scores.
-        theorem: Which statement of `check_theorem` it is.
-        why: Why it is not tested here, where no command tests it.
+        text: The claim.
+        test: How scores test it.
+        theorem: Its statement in `check_theorem`.
+        why: Why no command tests it.
     """
 
     paper: Literal["uegr", "roast", "jachess"]
@@ -103,10 +102,10 @@ class JudgedClaim:
         claim: The claim.
         verdict: ``holds``, ``does not hold``, ``not shown`` or ``not tested here``.
         number: Our number with its interval, or why there is none.
-        least: The smallest true effect that our runs would see four times in five; empty where
-            there is no number.
-        paper_number: The paper's own, the mean of what it prints; empty where it prints none.
-        command: What prints it, or what would run it.
+        least: The smallest true effect that our runs detect with 80% power; empty without a
+            number.
+        paper_number: The mean of the paper's printed numbers; empty if it prints none.
+        command: The command that prints our number, or that would run it.
     """
 
     claim: Claim
@@ -124,14 +123,14 @@ class JudgedClaim:
 
 @dataclass(frozen=True)
 class Measured:
-    """What kept scores say of a claim.
+    """The stored difference that tests a claim.
 
     Args:
-        line: The difference; None where there is none.
+        line: The difference; None if it does not exist.
         where: Cases and conditions that it is a mean of.
-        why: Why there is none.
-        paper: What the paper prints of the same difference.
-        command: As of `JudgedClaim`.
+        why: Why it does not exist.
+        paper: The same difference in the paper.
+        command: As in `JudgedClaim`.
     """
 
     line: Line | None
@@ -147,20 +146,21 @@ def read_claims() -> tuple[Claim, ...]:
 
 
 def judge_claims(claims: Iterable[Claim], root: Path) -> list[JudgedClaim]:
-    """Say of each claim what the kept scores under a clone's root say.
+    """Return the verdict of the stored scores of a clone on each claim.
 
-    A claim that something is better holds where the 95% interval of its difference lies wholly on
-    the better side, and does not where it lies on the other; p must outlast Holm's correction over
-    the claims that are tested on the same scores of one table. Else it is not shown. That two
-    things are the same holds where the interval lies within the bound, and does not where it lies
-    without. Where nothing is kept, or no case is learned, the claim is not tested here.
+    A claim that something is better holds if the 95% interval of the difference is entirely on the
+    better side, and does not hold if it is entirely on the other. In both cases p must be small
+    enough after Holm's correction over the claims that are tested on the same scores of one table.
+    Otherwise the claim is not shown. A claim that two things are the same holds if the interval is
+    within the bound, and does not hold if it is outside of it. Without stored scores, or if no case
+    is learned, the claim is not tested here.
 
     Args:
         claims: The claims.
-        root: Folder that holds ``results``.
+        root: Root of the clone.
 
     Raises:
-        TemperError: Where kept scores are damaged, or a claim names what there is not.
+        TemperError: Stored scores are damaged, or a claim names something that does not exist.
     """
     claims = list(claims)
     tables: dict[str, ReproductionTable] = {}
@@ -204,11 +204,11 @@ def _judge(claim: Claim, test: Trial, found: Measured, *, outlasts: bool) -> Jud
 
 
 def verdict_of(line: Line, test: Trial) -> str:
-    """Say what a difference by itself says of a claim.
+    """Return the verdict of a difference on a claim, before correction.
 
     Args:
         line: The difference.
-        test: What is claimed of it.
+        test: The test of the claim.
     """
     difference = line.to_reference
     if difference is None or difference.low is None or difference.high is None:
@@ -227,7 +227,7 @@ def verdict_of(line: Line, test: Trial) -> str:
 
 
 def _outlasting(claims: Sequence[Claim], measured: Sequence[Measured | None]) -> set[int]:
-    """Return the places of the claims whose p outlasts the correction."""
+    """Return the indices of the claims that are significant after the correction."""
     families: dict[tuple[str, str], dict[int, float]] = {}
     for place, (claim, found) in enumerate(zip(claims, measured, strict=True)):
         difference = found.line.to_reference if found and found.line else None
@@ -295,7 +295,7 @@ def _is_meant(test: Trial, case: Case) -> bool:
 
 
 def _sides(specification: Specification, test: Trial) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the columns of a claim and those that they are set against."""
+    """Return the columns of a claim and their baselines."""
     if test.within is None:
         return frozenset({test.column}), frozenset({test.against or specification.reference})
     if specification.pairs is None:
@@ -307,7 +307,7 @@ def _sides(specification: Specification, test: Trial) -> tuple[frozenset[str], f
 
 
 def _printed_difference(specification: Specification, test: Trial) -> str:
-    """Return the mean of what the paper prints of a claim's difference; nothing without."""
+    """Return the mean of a claim's differences in the paper; empty if it prints none."""
     if test.within is not None:
         return ""
     against = test.against or specification.reference

@@ -17,22 +17,22 @@ from temper.files import write_text
 Run = Callable[[list[str]], object]
 
 ROOT = Path(__file__).resolve().parent.parent
-"""Root of the clone, where the commands are given."""
+"""Root of the clone, the working directory of the commands."""
 _BLOCK = re.compile(r"^<!-- (temper [^\n]+) -->\n.*?^<!-- /temper -->$", re.MULTILINE | re.DOTALL)
 
 
 def documents() -> list[Path]:
-    """Return the documents of the clone that hold such parts."""
+    """Return the documents of the clone with such parts."""
     pages = sorted((ROOT / "docs").rglob("*.md"))
     return [page for page in pages if _BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
 def filled(text: str, run: Run) -> str:
-    """Return a document with every such part made anew.
+    """Return a document with updated output of its commands.
 
     Args:
         text: The document.
-        run: Runs a command line of ``temper``; what it returns is true where the command failed.
+        run: Runs a command line of ``temper`` and returns a true value if it failed.
 
     Raises:
         DataError: A command fails.
@@ -48,10 +48,10 @@ def filled(text: str, run: Run) -> str:
 
 
 def write_documents(run: Run) -> list[Path]:
-    """Make the parts of all documents anew.
+    """Update the output of commands in all documents.
 
     Args:
-        run: As `filled` takes it.
+        run: As in `filled`.
 
     Returns:
         The documents that changed.
@@ -94,7 +94,7 @@ def run_or_print(
 
     Args:
         description: Help text.
-        run: Runs what has no result yet, given the folders.
+        run: Runs the missing cells; it is called with the folders.
         table: Returns the table of all results.
         folders: Names of the folders.
     """
@@ -115,5 +115,5 @@ def _output(command: str, run: Run) -> str:
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(io.StringIO()) as printed:
         failed = run(shlex.split(command)[1:])
     if failed:
-        raise DataError(f"`{command}` fails, and a document holds what it prints.")
+        raise DataError(f"`{command}` failed; a document shows its output.")
     return printed.getvalue()

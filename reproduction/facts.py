@@ -122,9 +122,10 @@ def changes(specification: Specification, scale: Scale | None, cases: Cases) -> 
     )
     settings = _gathered(_changed_settings(specification, cases))
     of_methods = _gathered(_changed_methods(specification, cases))
-    for sentence, names in {**split, **settings, **of_methods}.items():
+    for sentence, names in {**split, **settings}.items():
         everyone = sentence in settings and len(names) == len(cases)
         notes.append(f"{sentence}." if everyone else f"{sentence}: {', '.join(names)}.")
+    notes += [f"{sentence} ({', '.join(names)})." for sentence, names in of_methods.items()]
     notes += _left_out(specification, cases, scale)
     seeds, papers = {len(source.seeds) for _, source in cases}, specification.scales["full"].seeds
     if seeds - {papers}:
@@ -209,7 +210,7 @@ def _changed_methods(specification: Specification, cases: Cases) -> Iterator[tup
                 if key in ran and ran[key] != value
             ]
             if changed:
-                yield f"Method {column.name} with {', '.join(changed)}", case
+                yield f"Settings of {column.name}: {', '.join(changed)}", case
 
 
 def _paper(specification: Specification, case: Case) -> Tree:
@@ -232,7 +233,7 @@ def _gathered(sentences: Iterable[tuple[str, Case]]) -> dict[str, list[str]]:
 
 
 def _record(source: Source, column: str | None = None) -> RunRecord | None:
-    """Return a study's first record, or the first of a column; None where there is none."""
+    """Return a study's first record, or the first of a column; None if it has none."""
     runs = [run for run in source.runs if column in (None, run.column)]
     return next((run.record for run in runs if run.record is not None), None)
 

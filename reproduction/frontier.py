@@ -1,4 +1,4 @@
-"""What each method costs, and what it gains: one picture of a table."""
+"""One figure of a table: gain and cost of each method."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from temper.errors import SettingError
 
 
 def frontier(table: ReproductionTable) -> Figure:
-    """Draw the difference from the reference of each method, the cheapest on top.
+    """Draw the difference of each method from the reference, the least expensive on top.
 
     Args:
-        table: A table whose specification names what is gained (``frontier``).
+        table: A table whose specification names the score of the gain (``frontier``).
 
     Returns:
-        Lying bars, of the mean over the cases where there are several.
+        Horizontal bars, of the mean over the cases if there are several.
 
     Raises:
         SettingError: No method but the reference has the score and a cost.
     """
     lines = [line for line in table.lines if line.score == table.frontier]
-    # The mean over the cases stands last.
+    # The mean over the cases is last.
     lines = [line for line in lines if line.case == lines[-1].case and line.seeds]
     held = [line for line in lines if line.to_reference is not None and line.column in table.costs]
     if not held:
-        raise SettingError(f"No method of {table.name} has runs beside {table.reference}'s.")
+        raise SettingError(f"{table.name} has no runs of a method except {table.reference}.")
     marks = {}
     for line in sorted(held, key=lambda line: table.costs[line.column]):
         gain, unit = line.to_reference, line.unit

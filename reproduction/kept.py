@@ -68,7 +68,7 @@ def own_part(record: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, 
 
 
 def _text(value: Any) -> str:
-    """Return a text that differs where values do, and where 1 stands for 1.0 or true."""
+    """Return a text that differs if values differ, also between 1, 1.0 and true."""
     return json.dumps(value, sort_keys=True)
 
 

@@ -15,7 +15,7 @@ Rows = Sequence[Mapping[str, str]]
 """Lines of texts by heading, all of the same headings."""
 
 WIDE = 10
-"""Methods beyond which each of them is a line of its own."""
+"""Number of methods above which each method is a row."""
 LEGEND = (
     "Mean over seeds \u00b1 standard deviation. **Bold**: significantly better than the baseline "
     "({baseline}). *Italic*: significantly worse. *Significant*: the 95% t interval of the "

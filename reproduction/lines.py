@@ -43,9 +43,9 @@ class Interval:
 
     @classmethod
     def of(cls, values: Sequence[float], others: Sequence[float] | None = None) -> Interval | None:
-        """Return the interval of some values, one a seed, or of their difference from others.
+        """Return the interval of some values, one per seed, or of their difference from others.
 
-        None of none.
+        None if there are no values.
 
         Example:
             >>> Interval.of([1.0, 3.0])
@@ -67,7 +67,7 @@ class Interval:
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
     def less(self, amount: float) -> Interval:
-        """Return the interval of what is less by an amount that is known; its p is not kept."""
+        """Return the interval shifted down by a known amount, without its p."""
         if self.low is None or self.high is None:
             return Interval(self.mean - amount)
         return replace(
@@ -95,12 +95,12 @@ class Line:
         higher_is_better: Direction of the score.
         unit: How it is shown.
         printed: The paper's digits, None if they are not available.
-        printed_gain: What the paper prints less what it prints of the reference, in our unit.
+        printed_gain: The printed gain over the reference, in our unit.
         to_paper: Ours less the paper's.
         to_reference: Ours less the reference's, seed by seed; None for the reference.
         to_printed_gain: Our gain over the reference less the paper's.
         corrected: Its p after Holm's correction over the methods of the same case and score; None
-            where there is no p.
+            without a p.
         learned: Whether plain training learns the case; otherwise differences mean nothing.
     """
 
@@ -130,10 +130,10 @@ class Line:
 
     @property
     def side(self) -> int | None:
-        """1 or -1 where the difference is significant, 0 where it is not; None if unknown.
+        """1 or -1 if the difference is significant, 0 if it is not; None if unknown.
 
-        Outside is what lies wholly above or below 0 and outlasts the correction. Of a case that
-        is not learned it is unknown.
+        A difference is significant if its interval is entirely above or below 0 and p is small
+        enough after the correction. It is unknown if the case is not learned.
         """
         alone = self._side_alone
         if alone is None or self.corrected is None or self.corrected <= LEVEL:
@@ -142,7 +142,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """What the difference against the reference says."""
+        """The verdict of the difference from the reference."""
         if not self.learned:
             return NOT_LEARNED
         alone = self._side_alone
@@ -155,7 +155,7 @@ class Line:
 
     @property
     def _side_alone(self) -> int | None:
-        """The same of the interval, before the correction."""
+        """The same before the correction, from the interval."""
         if self.to_reference is None or not self.learned:
             return None
         return self.to_reference.side
@@ -167,7 +167,7 @@ class Line:
 
 
 def difference(values: Mapping[int, float], others: Mapping[int, float]) -> Interval | None:
-    """Return the difference of two methods over the seeds that both have; None where none is."""
+    """Return the difference of two methods over the seeds that both have; None without such."""
     common = [seed for seed in values if seed in others]
     return Interval.of([values[seed] for seed in common], [others[seed] for seed in common])
 
@@ -184,14 +184,14 @@ def mean_lines(
     """Return the mean over some cases of every method that has each of them once.
 
     Args:
-        lines: Those of one score; cases that the mean is not over are left out.
-        cases: What the mean is over.
+        lines: The lines of one score; other cases are ignored.
+        cases: The cases to average.
         reference: The method that the others are compared with.
         label: The score of the mean, in words.
-        name: What stands for the case.
+        name: Text for the column ``case``.
 
     Returns:
-        A line a method. Its difference is that of the means, seed by seed, and None where the
+        One line per method. Its difference is that of the means, seed by seed, and None if the
         reference lacks a case.
     """
     by_method: dict[str, list[Line]] = {}
@@ -211,14 +211,14 @@ def mean_lines(
 
 
 def group_difference(lines: Sequence[Line], others: Sequence[Line]) -> Line | None:
-    """Return the mean of some methods, set against the mean of others, over their common seeds.
+    """Return the mean of some methods, compared with the mean of others, over their common seeds.
 
     Args:
-        lines: Those of the methods, of one case and score.
-        others: Those of the others.
+        lines: Lines of the methods, of one case and score.
+        others: Lines of the others.
 
     Returns:
-        A line whose method is the number of those it is of; None where either are none.
+        A line whose method is the number of methods; None if either side is empty.
     """
     if not lines or not others:
         return None
@@ -231,7 +231,7 @@ def group_difference(lines: Sequence[Line], others: Sequence[Line]) -> Line | No
 
 
 def _mean(lines: Sequence[Line]) -> Line:
-    """Return the first line with the mean at every seed that all have, set against nothing."""
+    """Return the first line with the mean at every common seed, without differences."""
     return replace(
         lines[0],
         seeds=mean_over([line.seeds for line in lines]),
@@ -251,8 +251,8 @@ def corrected(lines: Iterable[Line]) -> list[Line]:
         lines: All lines of a table.
 
     Returns:
-        The lines in their order, those with a difference over three seeds or more with its
-        corrected p.
+        The lines in their order, with the corrected p if the difference is over three or more
+        seeds.
 
     References:
         Holm, "A simple sequentially rejective multiple test procedure", 1979.

@@ -53,10 +53,10 @@ class MultiTaskStudyConfig:
                 task's table may have too.
             columns: One or more columns with distinct names.
             seeds: One or more distinct seeds.
-            sets: Where the sets of a task come from that its runs are judged on beside dev.
+            sets: Sources of the evaluation sets of each task in addition to dev.
 
         Raises:
-            SettingError: Where anything is wrong; it lists every fault.
+            SettingError: Settings are wrong; the error lists all of them.
         """
         tables = {
             name: {key: value for key, value in table.items() if key != "evaluate"}
@@ -98,7 +98,7 @@ class MultiTaskStudyConfig:
 
 @dataclass(frozen=True)
 class TaskStudyFolder(StudyFolder):
-    """The folder of one task's study, whose runs lie beside it.
+    """The folder of one task's study; its runs are in a sibling folder.
 
     Args:
         task: Its name.
@@ -121,12 +121,12 @@ def run_multi_task_study(
 ) -> dict[str, Study]:
     """Train every run on all tasks, evaluate it on each, and write a report a task.
 
-    What is finished is left, and a stopped run goes on from its last checkpoint.
+    Finished runs are kept, and a stopped run resumes from its last checkpoint.
 
     Args:
         config: The checked plan.
         out: The folder of the tasks' studies.
-        progress: Hears of runs, steps and evaluations.
+        progress: Receives runs, steps and evaluations.
 
     Returns:
         The study of each task by name.

@@ -25,19 +25,19 @@ from temper.settings import Tree, override
 from temper.study.plan import Column, StudyConfig
 
 SAME = "same"
-"""Value of ``data.unlabeled`` that stands for the task's own training texts."""
+"""Value of ``data.unlabeled`` that selects the task's training texts."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What of a specification is to be run, and with what.
+    """Which part of a specification is run, and with which model and data.
 
     Args:
         specification: The table or figure.
-        scale: How much of it.
-        seeds: Number of seeds; None takes the scale's.
-        cases: Names of cases in place of the scale's.
-        model: Model in place of every other.
+        scale: The scale.
+        seeds: Number of seeds; None uses the scale's.
+        cases: Names of cases; None uses the scale's.
+        model: Model that replaces every other.
         data_root: Folder with a folder for each task.
         device: Where to train.
     """
@@ -70,9 +70,9 @@ class CasePlan:
 
     Args:
         cases: The cases.
-        plan: Their study; None where it cannot be run.
-        reason: Why not.
-        search: The study that settings are chosen by; None where nothing is chosen.
+        plan: Their study; None if it cannot be run.
+        reason: Why it cannot be run.
+        search: The study that chooses the settings; None if nothing is chosen.
     """
 
     cases: tuple[Case, ...]
@@ -82,13 +82,13 @@ class CasePlan:
 
     @property
     def name(self) -> str:
-        """What to call it: the case, or the model of several."""
+        """The name of the case, or of the model of several cases."""
         return self.cases[0].name if len(self.cases) == 1 else self.cases[0].model.name
 
 
 @dataclass(frozen=True)
 class _Sources:
-    """What a case is run with: its nested settings, and its further sets."""
+    """The nested settings of a case, and its additional evaluation sets."""
 
     case: Case
     tree: Tree
@@ -96,17 +96,17 @@ class _Sources:
 
 
 def plan_cases(request: Request) -> list[CasePlan]:
-    """Plan every case that is asked for, before anything is trained.
+    """Plan every requested case before anything is trained.
 
     Args:
-        request: What is asked for.
+        request: The requested cases.
 
     Returns:
-        The cases in order, those of a multi-task model together and last; those whose data are not
-        at hand without a plan.
+        The cases in order, those of a multi-task model together and last. Cases whose data are
+        not available have no plan.
 
     Raises:
-        SettingError: Where settings are wrong; it lists every fault.
+        SettingError: Settings are wrong; the error lists all of them.
     """
     plans: list[CasePlan] = []
     together: dict[str, list[_Sources]] = {}
@@ -114,7 +114,7 @@ def plan_cases(request: Request) -> list[CasePlan]:
         try:
             found = _sources(case, request)
         except SettingError as error:
-            # The data root is there (`Request`), so the task's folder or the suite's sets are not.
+            # `Request` checked the data root: the task's folder or the suite's sets are missing.
             plans.append(CasePlan((case,), None, str(error).splitlines()[0]))
             continue
         if case.model.multi_task:
@@ -131,12 +131,12 @@ def settings_of(
     """Return the nested settings of a case at a scale, without its columns.
 
     Args:
-        case: The case; what the scale sets stands before what it sets itself, and
-            what the scale sets for it alone before both.
+        case: The case. The scale's settings override the case's, and the scale's settings of this
+            case override both.
         entry: The scale.
-        model: The model it is run with.
-        source: Where its data come from.
-        task: The task that they are a copy of; None where other data stand in.
+        model: The model that is trained.
+        source: Source of the data.
+        task: Task of the data; None if other data replace the task's.
     """
     at_scale = entry.case.get(case.name, CaseAtScale())
     tables: dict[str, Tree] = {
@@ -145,7 +145,7 @@ def settings_of(
         "evaluate": {},
     }
     for layer in (case.task, case.model, entry, at_scale):
-        # A stand-in is not trained as the model that it stands for.
+        # A replacement is not trained with the settings of the model that it replaces.
         if layer is not case.model or model == case.model.model:
             for name, table in tables.items():
                 table.update(getattr(layer, name))
@@ -183,7 +183,7 @@ def _sources(case: Case, request: Request) -> _Sources:
 
 
 def _source(case: Case, root: Path | None) -> str:
-    """Say where a case's data are; a case that names its file needs no task, a folder does."""
+    """Return the source of a case's data. A folder needs a known task, a named file does not."""
     if case.task.file is None or _is_known(case.source):
         return task_source(case.source, root)
     folder = Path(root or "", case.source)
@@ -193,7 +193,7 @@ def _source(case: Case, root: Path | None) -> str:
 
 
 def _is_known(source: str) -> bool:
-    """Whether a task can be asked for by name: of some only the metric is known."""
+    """Whether a task can be loaded by name; of some tasks only the metric is known."""
     return source in TASKS and bool(TASKS[source].rows)
 
 
@@ -210,7 +210,7 @@ def _column(entry: ColumnEntry) -> Column:
 
 
 def _search(found: _Sources, request: Request) -> StudyConfig | None:
-    """Plan what a case's settings are chosen by: the task's own score on rows carved from train."""
+    """Plan the search of a case's settings, by the task's metric on rows held out of train."""
     entry = request.entry
     columns = [
         _column(candidate)
@@ -230,8 +230,8 @@ def chosen_plan(each: CasePlan, scores: Comparison, request: Request) -> StudyCo
 
     Args:
         each: The case.
-        scores: What the search found.
-        request: What is asked for.
+        scores: The scores of the search.
+        request: The requested cases.
 
     Raises:
         CheckpointError: A candidate has no score.
@@ -251,7 +251,7 @@ def chosen_plan(each: CasePlan, scores: Comparison, request: Request) -> StudyCo
         if lacking:
             raise CheckpointError(f"{', '.join(lacking)} of the search has no {scores.metric}.")
         if means:
-            # Of equal ones the first.
+            # If several are equal, the first.
             best = max(means, key=lambda name: means[name][0] or 0.0)
             settings = _column(means[best][1]).settings
             columns[column.name] = replace(columns[column.name], settings=settings)
@@ -264,7 +264,7 @@ def chosen_plan(each: CasePlan, scores: Comparison, request: Request) -> StudyCo
 
 
 def _plan_together(found: Sequence[_Sources], request: Request) -> CasePlan:
-    """Plan one study of all tasks of a model; its loop is that of the first of them."""
+    """Plan one study of all tasks of a model, with the training loop of the first task."""
     cases = tuple(each.case for each in found)
     if len(cases) < 2:
         return CasePlan(cases, None, "a network on several tasks needs two or more of them")

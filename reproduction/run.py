@@ -1,4 +1,4 @@
-"""Run the cases of a reproduction one after the other; keep the scores of what is finished."""
+"""Run the cases of a reproduction one after the other; store the scores of finished cases."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from temper.study.workers import check_workers
 
 FILE = "reproduction.json"
 CHOICES = "choices"
-"""Folder of the studies that settings were chosen by, one a case."""
+"""Folder of the studies that chose the settings, one per case."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What ``reproduction.json`` says of a folder.
+    """Content of ``reproduction.json`` of a folder.
 
     Args:
-        family: Which models lie there.
-        scale: Scale that they were run at; empty where the folder does not say it.
+        family: Family of the models in the folder.
+        scale: Scale of the runs; empty if it is not recorded.
         not_run: Why cases were not run, by name.
     """
 
@@ -43,13 +43,13 @@ class Record:
 
 
 def read_record(folder: Path) -> Record | None:
-    """Read what a folder says of itself.
+    """Read the record of a folder.
 
     Args:
         folder: Folder of a reproduction.
 
     Returns:
-        The record; None where there is none, as in a folder of studies that others have made.
+        The record; None if the folder has none, for example a folder of other studies.
 
     Raises:
         CheckpointError: The file is damaged.
@@ -71,18 +71,18 @@ def run_reproduction(
 ) -> None:
     """Train and evaluate what a table needs, case by case.
 
-    Every case is a study of its own in a folder of its name, which resumes as ``temper compare``
-    does: what is finished is recognized and left. A case whose model or data are not at hand, or
-    that a method's loss ends in, is left with its reason, and the others are run.
+    Every case is a study in a folder with its name. It resumes like ``temper compare``: finished
+    runs are kept. If the model or the data of a case are not available, or a loss is not finite,
+    the case is skipped with its reason and the others are run.
 
     Args:
         request: What to run.
         out: The folder; it may hold an unfinished reproduction of the same family and scale.
-        workers: Processes that do the runs of a case.
-        progress: Hears of cases, runs and steps.
+        workers: Number of processes that run the runs of a case.
+        progress: Receives cases, runs and steps.
 
     Raises:
-        TemperError: Where settings are wrong or the folder holds something else.
+        TemperError: Settings are wrong, or the folder has other content.
     """
     check_workers(workers)
     progress = progress or Progress()
@@ -92,7 +92,7 @@ def run_reproduction(
     check_room(out, what=FILE, held=lambda: held is not None)
     make_folder(out)
     # Written before any work, so that a stopped reproduction is recognized. A case that is not
-    # asked for now keeps its reason.
+    # requested now keeps its reason.
     record = held or empty
     record.write(out)
     for number, each in enumerate(cases, start=1):
@@ -113,7 +113,7 @@ def finished_cases(
     """Read the studies of a folder.
 
     Args:
-        specification: Whose cases.
+        specification: The table or figure.
         folder: Folder with a study's folder for each case.
 
     Returns:
@@ -130,18 +130,18 @@ def finished_cases(
 
 
 def check_keep(to: Path, folder: Path, record: Record) -> Record | None:
-    """Refuse a place to keep scores that holds others; asked before any training.
+    """Refuse a folder for scores that has other content; called before any training.
 
     Args:
-        to: Where to keep them.
-        folder: Where the cases are run.
-        record: Of which family and scale they are.
+        to: Folder for the scores.
+        folder: Folder of the runs.
+        record: Family and scale of the runs.
 
     Returns:
-        What is kept there already; None where nothing is.
+        The record of the scores that are stored there; None if there are none.
 
     Raises:
-        CheckpointError: It is a file, lies in or above the folder, or holds another family or
+        CheckpointError: ``to`` is a file, is in or above ``folder``, or has another family or
             scale.
     """
     if to.exists() and not to.is_dir():
@@ -158,16 +158,16 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
     """Keep plans, records and scores (`temper.display.folders`), and neither weights nor rows.
 
     Args:
-        specification: Whose cases.
-        folder: Where they were run; runs that are not finished yet have no scores to keep.
-        to: Where to keep them; a case that is there already is replaced.
+        specification: The table or figure.
+        folder: Folder of the runs; unfinished runs have no scores.
+        to: Folder for the scores; a case that is stored there is replaced.
 
     Returns:
         Names of the cases that were kept.
 
     Raises:
-        CheckpointError: As `check_keep`, or the folder holds no finished case, or ``to`` has scores
-            of a case that the folder lacks.
+        CheckpointError: As in `check_keep`; the folder has no finished case; ``to`` has scores
+            that the folder lacks.
     """
     record = read_record(folder) or Record(specification.family)
     held = check_keep(to, folder, record)
@@ -209,7 +209,7 @@ def _check_nothing_is_lost(source: Source, to: Path) -> None:
 
 
 def _run(each: CasePlan, request: Request, out: Path, workers: int, progress: Progress) -> str:
-    """Run a case; return why it could not be, or nothing."""
+    """Run a case and return why it was not run; empty if it was."""
     if each.plan is None:
         return each.reason
     try:
@@ -238,7 +238,7 @@ def _run(each: CasePlan, request: Request, out: Path, workers: int, progress: Pr
 
 
 def _record_of_same(folder: Path, wanted: Record, *, option: str) -> Record | None:
-    """Read a folder's record, and refuse it where it is of another family or scale."""
+    """Read a folder's record; raise an error if its family or scale differs."""
     held = read_record(folder)
     if held is not None and (held.family, held.scale) != (wanted.family, wanted.scale):
         raise CheckpointError(

@@ -1,9 +1,9 @@
-"""What a paper's table is as a study: one TOML file each under ``tables``.
+"""Tables and figures of the papers as studies: one TOML file each in ``tables``.
 
-A file says which place of which paper it stands for, the grid of models, tasks and columns
-(methods), which scores the table prints, what the paper printed there, and three scales at which
-the grid is run. A model on a task is a case, which is one study. ``like`` takes grid and scales of
-another file, so that tables that read the same models train them once.
+A file names the paper and its table, the grid of models, tasks and columns (methods), the scores
+and the numbers that the paper prints, and three scales at which the grid is run. A model on a task
+is a case, and a case is one study. ``like`` copies grid and scales of another file, so that tables
+that read the same models train them once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from temper.settings import Tree, override, read_toml
 Scale = Literal["smoke", "small", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
 AVERAGE = "average"
-"""What a printed mean is called, in place of a task or, over models, of a model."""
+"""Name of a printed mean over tasks, or over models."""
 METRIC, MEAN = "metric", "mean"
 """In ``score.select``: the task's own score for a name, the mean over sets for a set."""
 PAPERS = {
@@ -32,7 +32,7 @@ PAPERS = {
     "jachess": "JacHess, TACL 2025, arXiv 2404.00758",
     "temper": "Temper",
 }
-"""Whose table it is; one of Temper's own has no printed numbers to stand beside."""
+"""Paper of a table; Temper's tables have no printed numbers."""
 _FOLDER = Path(__file__).parent / "tables"
 _SUITES = Path(__file__).parent / "suites"
 _NAMED = ("score", "model", "column", "task")
@@ -40,19 +40,19 @@ _GRID = ("column", "pairs", "model", "task", "scales", "kept", "grid_from", "unk
 
 
 class Entry(BaseModel):
-    """One entry of a file: nothing that is not known passes."""
+    """One entry of a file; unknown keys raise an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Printed(Entry):
-    """One number as the paper prints it: ``printed.SCORE.MODEL.COLUMN.TASK = "81.20"`` in the file.
+    """A number as the paper prints it: ``printed.SCORE.MODEL.COLUMN.TASK = "81.20"`` in the file.
 
     Args:
         score, column: Their names.
         model: Name of a model, or ``average``: the mean over the models.
         task: Name of a task, or ``average``: the mean over the tasks.
-        value: The digits, a text, so that a last zero counts.
+        value: The digits as text, so that a trailing zero counts.
     """
 
     score: str
@@ -70,7 +70,7 @@ class Printed(Entry):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Which number it is."""
+        """Score, model, column and task of the number."""
         return self.score, self.model, self.column, self.task
 
 
@@ -78,11 +78,11 @@ class ColumnEntry(Entry):
     """One method of the table.
 
     Args:
-        name: What the table calls it.
-        method: A method of ``temper list methods``; left out it is the name.
+        name: Name in the table.
+        method: A method of ``temper list methods``; default: the name.
         settings: ``method.KEY`` values.
         train: ``train.KEY`` values.
-        removed: Why it is no longer run: its method is gone, and its kept scores stay in the table.
+        removed: Why it is no longer run: its method was removed, its stored scores are still shown.
     """
 
     name: str
@@ -102,8 +102,8 @@ class Pairs(Entry):
 
     Args:
         method: The method.
-        setting: Its setting, a list of two; of a table its dotted name.
-        values: What either place may be.
+        setting: Its setting, a list of two values; a nested setting by its dotted name.
+        values: Possible values of both.
         settings: Further settings of each of them.
     """
 
@@ -150,11 +150,11 @@ class ModelEntry(Settings):
     """One model of the table.
 
     Args:
-        name: What cases are named after.
-        label: What the paper calls it.
+        name: Name used in the names of cases.
+        label: Name in the paper.
         model: The model.
-        columns: Names of the columns that the paper has of it; empty has all.
-        tasks: Names of the tasks that it is run on; empty runs all.
+        columns: Names of the columns that the paper has for it; empty for all.
+        tasks: Names of the tasks that it is run on; empty for all.
         architecture: Settings of a network from scratch.
         multi_task: Whether one network is trained on all tasks at once, as MT-DNN is.
     """
@@ -172,13 +172,13 @@ class TaskEntry(Settings):
     """One task of the table.
 
     Args:
-        name: What cases are named after.
-        task: The task: its folder under the data root, or a task of ``temper list tasks``; left
-            out it is the name.
-        suite: Suite of sets beside the task's own rows: one that comes with Temper, or a file of
-            the folder ``suites``.
-        file: File of the task's folder that the rows come from, so that dev rows are carved from
-            the training rows; None reads the folder.
+        name: Name used in the names of cases.
+        task: The task: its folder under the data root, or a task of ``temper list tasks``;
+            default: the name.
+        suite: Suite of additional evaluation sets: one of Temper's, or a file of the folder
+            ``suites``.
+        file: File of the task's folder with the rows; dev rows are held out of them. None reads
+            the folder.
         shift: Further sets by name: files of the task's folder.
     """
 
@@ -196,7 +196,7 @@ class TaskEntry(Settings):
 
 
 class Case(Entry):
-    """One model on one task: what is one study.
+    """One model on one task, which is one study.
 
     Args:
         model: The model.
@@ -213,7 +213,7 @@ class Case(Entry):
 
     @property
     def source(self) -> str:
-        """The task, as ``temper list tasks`` calls it."""
+        """The task's name in ``temper list tasks``."""
         return self.task.task or self.task.name
 
 
@@ -221,30 +221,29 @@ class CaseAtScale(Settings):
     """Settings of one case at one scale.
 
     Args:
-        seeds: Number of seeds in place of the scale's.
+        seeds: Number of seeds; None uses the scale's.
     """
 
     seeds: Annotated[int, Field(ge=1)] | None = None
 
 
 class ScaleEntry(Settings):
-    """How the grid is run; its settings are those of every case.
+    """How the grid is run; its settings apply to every case.
 
     Args:
         seeds: Number of seeds.
-        model: Model that stands in for that of every case; None runs the case's own.
-        source: Data that stand in for every task's; None takes the task's.
-        suites: Whether the tasks' suites are read.
-        cases: Names of the cases that are run; empty runs all.
-        columns: Names of the columns; empty runs all. The first of the file is always run.
-        values: Of ``pairs``: the values that are run; empty runs all.
-        pairs: Of ``pairs``: settings in place of theirs.
-        case: Further settings of single cases, by name: networks and texts differ in what they
-            cost.
-        method: ``method.KEY`` values of columns at this scale, by the column's name, in place of
-            those that the column has.
-        search: Settings that each case chooses for itself, by the column's name: what each setting
-            may be. Every combination is tried at seed 0 on rows carved from train.
+        model: Model that replaces the model of every case; None uses the case's.
+        source: Data that replace every task's data; None uses the task's.
+        suites: Whether the evaluation suites of the tasks are used.
+        cases: Names of the cases that are run; empty for all.
+        columns: Names of the columns; empty for all. The first column of the file is always run.
+        values: Values of ``pairs`` that are run; empty for all.
+        pairs: Settings that replace those of ``pairs``.
+        case: Additional settings of single cases, by name, because their costs differ.
+        method: ``method.KEY`` values that replace those of a column at this scale, by the column's
+            name.
+        search: Settings that each case searches, by the column's name, with their possible values.
+            Every combination is tried at seed 0 on rows held out of train.
     """
 
     seeds: Annotated[int, Field(ge=1)]
@@ -260,7 +259,7 @@ class ScaleEntry(Settings):
     search: dict[str, dict[str, tuple[float, ...]]] = Field(default_factory=dict)
 
     def candidates(self, column: ColumnEntry) -> list[ColumnEntry]:
-        """Return the combinations that a column chooses from; none where it chooses nothing."""
+        """Return the combinations that a column searches; empty if it searches nothing."""
         searched = self.search.get(column.name, {})
         return [
             column.model_copy(
@@ -285,15 +284,15 @@ class Score(Entry):
     """One score that the table prints.
 
     Args:
-        name: What it is called here.
-        label: What people call it.
-        select: Fields of a score's key that it must have (docs/formats.md, ``scores.json``). The
-            name `METRIC` stands for the task's own, the set `MEAN` for the mean over sets where
-            there are several. What several scores have is one line each.
-        times: What the paper prints is so many times ours: 100 for per cent.
-        average: Whether the mean over a model's tasks says something.
-        over_conditions: Whether the paper has the mean over the conditions, such as layers; else
-            each is a line.
+        name: Key of the score in the file.
+        label: Name of the score in the printed table.
+        select: Required fields of the score's key (docs/formats.md, ``scores.json``). The name
+            `METRIC` selects the task's metric, the set `MEAN` the mean over several sets. If
+            several scores match, each is a line.
+        times: Factor from our scores to the printed ones: 100 for percent.
+        average: Whether a mean over a model's tasks is meaningful.
+        over_conditions: Whether the paper has the mean over the conditions, such as layers;
+            otherwise each condition is a line.
     """
 
     name: str
@@ -305,14 +304,14 @@ class Score(Entry):
 
 
 class Choice(Entry):
-    """A column that each case chooses by one score, to be reported by another.
+    """A column that each case chooses by one score and reports by another.
 
     Args:
         by: The score that decides, by its mean over the seeds.
         reported: The score that is reported of the chosen column.
         among: Columns to choose from.
-        against: Columns of which the best by the same score is what the chosen one is compared
-            with; one alone gives no choice.
+        against: Baselines; the chosen column is compared with the best of them by the same
+            score.
     """
 
     by: str
@@ -322,12 +321,12 @@ class Choice(Entry):
 
 
 class RelativeTo(Entry):
-    """What a relative improvement is over, where that is one model for all, as in UEGR's Table III.
+    """The common baseline of relative improvements, as in UEGR's Table III.
 
     Args:
-        model: The model whose reference it is over.
-        score: Which score it is.
-        parts: The scores whose improvements it is the mean of; 1 is perfect, or 0 where lower is
+        model: The model whose reference is the baseline.
+        score: The score that is a relative improvement.
+        parts: The scores whose improvements are averaged; the perfect value is 1, or 0 if lower is
             better.
     """
 
@@ -340,26 +339,27 @@ class Specification(Entry):
     """A table or figure of a paper as a study.
 
     Args:
-        name: That of its file.
-        title: What it shows.
+        name: Name of the file.
+        title: Content of the table.
         paper: Key of `PAPERS`.
         place: Table or figure of the paper.
-        grid_from: Where the grid was read; a grid that was not read in the paper says so.
+        grid_from: Source of the grid, and how it differs from the paper.
         family: Name of the folder that tables of the same models share.
-        like: File whose grid and scales it takes.
+        like: File whose grid and scales are used.
         column: Methods; the first is the reference of every study.
-        against: The method that the table's differences are against; left out it is the first.
-        relative_to: What the relative improvement is over; left out each model's own reference.
+        against: The baseline of the table's differences; default: the first method.
+        relative_to: Baseline of the relative improvement; default: the reference of each model.
         pairs: Columns made of pairs of values.
-        model, task: The grid's two sides; every model is run on every task, or on those it names.
-        score: What is printed.
-        frontier: The score that is set beside the cost of its methods; left out none is.
+        model, task: The two axes of the grid; a model is run on every task, or on those it names.
+        score: The scores that are printed.
+        frontier: The score of the figure of gains and costs; empty for no figure.
         choice: Settings that each case chooses for itself.
         scales: How the grid is run, by name.
-        kept: Folder of the kept scores, from the clone's root; left out it is
+        kept: Folder of the stored scores, relative to the clone; default:
             ``reproduction/results/FAMILY``.
-        unknown: Settings of the paper that could not be read, so ``full`` has Temper's defaults.
-        printed: The paper's numbers; what could not be read is absent.
+        unknown: Settings missing in the available text of the paper; ``full`` has Temper's
+            defaults.
+        printed: The paper's numbers, as far as they are available.
     """
 
     name: str
@@ -395,17 +395,17 @@ class Specification(Entry):
 
     @property
     def published(self) -> bool:
-        """Whether it stands for something that a paper prints."""
+        """Whether it is a table or figure of a paper."""
         return self.paper != "temper"
 
     @property
     def reference(self) -> str:
-        """The method that the differences are against."""
+        """The baseline of the differences."""
         return self.against or self.column[0].name
 
     @property
     def folder(self) -> str:
-        """Where its scores are kept, from the clone's root."""
+        """Folder of the stored scores, relative to the clone."""
         return self.kept or f"reproduction/results/{self.family}"
 
     @field_validator("printed", mode="before")
@@ -464,8 +464,8 @@ class Specification(Entry):
         """Return the methods of a scale; the first and the reference are in any.
 
         Args:
-            scale: Which; None returns all.
-            model: Those that the table has of this model; None returns those of all.
+            scale: The scale; None returns all methods.
+            model: Return only the methods that the table has for this model; None: for all.
         """
         pairs = self.pairs
         always = {self.column[0].name, self.reference}
@@ -492,11 +492,11 @@ class Specification(Entry):
         """Return the cases that a scale runs.
 
         Args:
-            scale: Which.
-            named: Names of cases in place of the scale's choice.
+            scale: The scale.
+            named: Names of cases; None uses the scale's.
 
         Raises:
-            SettingError: Where a named case is not in the grid.
+            SettingError: A named case is not in the grid.
         """
         chosen = self.scales[scale].cases if named is None else tuple(named)
         known = [each.name for each in self.case]
@@ -515,7 +515,7 @@ class Specification(Entry):
 
 
 THEOREM = "uegr-theorem-1"
-"""Name of what is reproduced by a computation and no study."""
+"""Name of the reproduction that is a computation without a study."""
 
 
 def specification_names() -> tuple[str, ...]:

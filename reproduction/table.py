@@ -48,16 +48,15 @@ class ReproductionTable:
 
     Args:
         name: Name of the specification.
-        title: What it shows, and which place of which paper it stands for.
+        title: Paper, table and content.
         reference: Method that the others are compared with.
         lines: Every score of every method in every finished case.
         not_run: Why cases have no lines, by name.
-        differs: What differs from the paper, a sentence each.
-        facts: What was run, a line a case: a heading each.
-        chosen: What each case chose, a line a case: a heading each.
-        frontier: The score that is set beside the methods' cost; empty where none is.
-        costs: Forward passes of each method's training, the reference's being 1, where a score is
-            set beside them.
+        differs: Differences from the paper, one sentence each.
+        facts: Runs of each case, as texts by heading.
+        chosen: Choice of each case, as texts by heading.
+        frontier: The score of the figure of gains and costs; empty for no figure.
+        costs: Forward passes of each method's training relative to the reference, for that figure.
     """
 
     name: str
@@ -73,12 +72,12 @@ class ReproductionTable:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader has to know, a sentence each."""
+        """Notes for the reader, one sentence each."""
         return (*self.differs, *self.not_run_notes)
 
     @property
     def not_run_notes(self) -> tuple[str, ...]:
-        """Why cases have no lines, a sentence each."""
+        """Why cases have no lines, one sentence each."""
         return tuple(f"Not run: {case}: {reason}" for case, reason in self.not_run.items())
 
     def to_json(self) -> dict[str, Any]:
@@ -100,17 +99,17 @@ class ReproductionTable:
 
 
 def reproduction_table(specification: Specification, folder: Path) -> ReproductionTable:
-    """Set the paper's numbers beside those of the studies in a folder.
+    """Compare the paper's numbers with those of the studies in a folder.
 
     Args:
         specification: The table or figure.
         folder: Folder with a study's folder for each case, weights or not.
 
     Returns:
-        The table of what is finished; the rest is named.
+        The table of the finished cases, with the names of the others.
 
     Raises:
-        CheckpointError: The folder holds no case, or a file in it is damaged.
+        CheckpointError: The folder has no case, or a file in it is damaged.
     """
     record = read_record(folder) if folder.is_dir() else None
     if record is not None and record.family != specification.family:
@@ -142,7 +141,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
     }
     finished = {case.name: case for case, _ in cases}
     lines = _relative_to_one(specification, lines, list(finished.values()))
-    # The paper prints one number a place, which none of a score's several conditions is.
+    # The paper prints one number per cell, so a score with several conditions has none.
     conditions = Counter((line.case, line.score, line.column) for line in lines)
     lines = [
         _beside(specification, line, finished[line.case].model.name, finished[line.case].task.name)
@@ -219,7 +218,7 @@ def _lines(
 
 
 def _select(comparison: Comparison, score: Score) -> list[Row]:
-    """Return the rows that a score stands for."""
+    """Return the rows that a score selects."""
     wanted = dict(score.select)
     over_sets = wanted.get("set") == MEAN
     if over_sets:
@@ -239,9 +238,9 @@ def _select(comparison: Comparison, score: Score) -> list[Row]:
 def _relative_to_one(
     specification: Specification, lines: Sequence[Line], cases: Sequence[Case]
 ) -> list[Line]:
-    """Work out the relative improvements over one model's reference, where the table is over that.
+    """Compute relative improvements over one model's reference, if the table has a common baseline.
 
-    Without a finished case of that model they stay what each study says: over its own reference.
+    Without a finished case of that model they stay relative to the reference of each study.
     """
     over, reference = specification.relative_to, specification.reference
     if over is None:
@@ -251,7 +250,7 @@ def _relative_to_one(
     tasks = {case.name: case.task.name for case in cases}
 
     def improvement(case: str, column: str) -> dict[int, float] | None:
-        """Return the mean over the parts, seed by seed; None where a part is missing."""
+        """Return the mean over the parts, seed by seed; None if a part is missing."""
         of_column = [seeds.get((case, part, column)) for part in over.parts]
         of_base = [seeds.get((f"{over.model}-{tasks[case]}", p, reference)) for p in over.parts]
         if not all(of_column) or not all(of_base):
@@ -282,8 +281,8 @@ def _averages(
 ) -> list[Line]:
     """Return the means over the learned cases.
 
-    They are those of each model, of each task where the paper has its mean over the models, and of
-    all. The paper's number stands beside a mean over all of its cases.
+    There is a mean for each model, for each task if the paper has its mean over the models, and
+    over all cases. A mean over all of the paper's cases is compared with the paper's number.
     """
     groups: list[tuple[str, str, str]] = [
         (f"{model.name}, ", model.name, AVERAGE) for model in specification.model
@@ -319,7 +318,7 @@ def _averages(
 
 
 def _beside(specification: Specification, line: Line, model: str, task: str) -> Line:
-    """Set the printed number and the printed gain beside a line, where there are such."""
+    """Add the printed number and the printed gain to a line, if they exist."""
     number = specification.number(line.score, model, line.column, task)
     if number is None:
         return line

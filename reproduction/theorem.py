@@ -2,7 +2,7 @@
 
 The theorem is about the selective update: an entry g moves with probability p and is divided by it.
 ``E[m g / p] = g`` and ``Var[m g / p] = g^2 (1 - p) / p``, so the mask adds variance wherever p < 1.
-The prose beside the theorem says that the update has less. Each statement becomes one number with
+The text next to the theorem claims that the update has less. Each statement is one number with
 the interval of its mean over draws. The draws are those of training (`temper.functional.masks`).
 """
 
@@ -48,12 +48,12 @@ def exact_ranks(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Finding:
-    """One statement and the number that speaks for or against it.
+    """One statement and the number that tests it.
 
     Args:
         statement: ``mean``: E[m g / p] = g. ``variance``: the formula. ``less``: the prose.
-        text: What is stated, with its settings.
-        expected: What the number is if the statement holds.
+        text: The statement, with its settings.
+        expected: The number if the statement holds.
         mean: The number, over draws.
         low, high: Its 95% interval.
         holds: Whether the interval allows the statement.
@@ -122,7 +122,7 @@ def _findings(gradient: Tensor, q: Tensor, *, draws: int, seed: int, named: str)
     p = q.double() / levels_of(q)
     size = gradient.square().sum()
     formula = (gradient.square() * (1 - p) / p).sum()
-    # A noise as large as the entry it disturbs: what one batch says of a weight is that unsure.
+    # Noise as large as the entry: one batch is that uncertain about a weight.
     deviation = gradient.abs()
     means, variances, added = [], [], []
     for draw in range(draws):

@@ -71,6 +71,6 @@ def test_a_part_is_made_anew_and_the_rest_is_left() -> None:
 
 
 def test_a_command_that_fails_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(DataError, match="`temper reproduce nope` fails"):
+    with pytest.raises(DataError, match="`temper reproduce nope` failed"):
         filled(BLOCK.format("nope"))
     assert "Unknown reproduction" in capsys.readouterr().err

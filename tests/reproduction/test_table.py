@@ -332,5 +332,5 @@ def test_settings_of_a_method_that_are_not_the_tables_are_said(tmp_path: Path) -
     }
     write_study(tmp_path / "text_cnn-imdb", scores, methods={"uegr": method})
     table = reproduction_table(read_specification("uegr-table-4"), tmp_path)
-    said = [note for note in table.notes if note.startswith("Method ")]
-    assert said == ["Method uegr with adaptive.low 0.1 (table: 0.3): text_cnn-imdb."]
+    said = [note for note in table.notes if note.startswith("Settings ")]
+    assert said == ["Settings of uegr: adaptive.low 0.1 (table: 0.3) (text_cnn-imdb)."]

@@ -138,9 +138,9 @@ class _Fit:
     int8: Path | None = None
     """Empty folder for an 8-bit copy, on whose answers all is fitted."""
 
-    def notice(self, text: str) -> None:
-        self.progress.notice(text)
-        self.notices.append(text)
+    def notice(self, *texts: str) -> None:
+        self.progress.notice_all(texts)
+        self.notices += texts
 
     def run(self, *, keeps_sets: bool) -> tuple[Calibration, dict[str, Any]]:
         """Fit all; ``keeps_sets``: the replaced calibration has more than a temperature."""
@@ -161,13 +161,12 @@ class _Fit:
             self.predictor, record["int8"], notices = make_int8(
                 self.request.model, self.predictor, chosen_on, self.int8, progress=self.progress
             )
-            for notice in notices:
-                self.notice(notice)
+            self.notice(*notices)
         answers, states = self._read(self.rows)
-        for notice in cut_in(self.predictor, answers.truncated, rows="held-out rows"):
-            self.notice(notice)
-        for notice in unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}):
-            self.notice(notice)
+        self.notice(
+            *cut_in(self.predictor, answers.truncated, rows="held-out rows"),
+            *unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}),
+        )
         if not answers.regression:
             fit = self._temperature if answers.applies is None else self._temperatures
             record["temperature"] = fit(self._labels(first, answers), answers.take(first))
@@ -367,8 +366,7 @@ class _Fit:
     def _temperatures(self, labels: FloatArray, answers: Prediction) -> tuple[float, ...]:
         assert answers.logits is not None
         result, notices = label_temperatures(labels, answers.logits, self._names)
-        for notice in notices:
-            self.notice(notice)
+        self.notice(*notices)
         return result
 
     def _thresholds(self, labels: FloatArray, scaled: Prediction) -> tuple[float, ...]:
@@ -376,8 +374,7 @@ class _Fit:
         chances = label_probabilities(scaled)
         names, rule = self._names[-chances.shape[1] :], self.settings.threshold
         result, notices = choose_thresholds(label_matrix(labels), chances, names, rule=rule)
-        for notice in notices:
-            self.notice(notice)
+        self.notice(*notices)
         return result
 
     @property
@@ -405,8 +402,7 @@ class _Fit:
                     for each in (replace(made, thresholds=None), made)
                 )
             )
-        for message in doubts(record["held_out"]["fit"], before, after):
-            self.notice(message)
+        self.notice(*doubts(record["held_out"]["fit"], before, after))
 
     def _detector(
         self,

@@ -79,10 +79,7 @@ def encode(
         SettingError: If ``max_length`` is above the limit of the tokenizer's model.
         DataError: If a text has no token.
     """
-    _check_length(tokenizer, max_length)
-    added = _added_tokens(examples, tokenizer)
-    if windows is not None:
-        check_stride(tokenizer, windows, max_length=max_length, added=added)
+    added = _checked(examples, tokenizer, max_length, windows)
     kind = kind or examples.kind
     items: list[dict[str, Any]] = []
     cut = 0
@@ -119,10 +116,7 @@ class LazilyEncoded:
         max_length: int,
         windows: Windows | None = None,
     ) -> None:
-        _check_length(tokenizer, max_length)
-        self._added = _added_tokens(examples, tokenizer)
-        if windows is not None:
-            check_stride(tokenizer, windows, max_length=max_length, added=self._added)
+        self._added = _checked(examples, tokenizer, max_length, windows)
         self.examples, self.tokenizer, self.max_length = examples, tokenizer, max_length
         self.windows = windows
         self.columns: dict[str, Sequence[Any]] = {}
@@ -367,7 +361,8 @@ def _fraction(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def _check_length(tokenizer: Any, max_length: int) -> None:
+def _checked(examples: Examples, tokenizer: Any, max_length: int, windows: Windows | None) -> int:
+    """Return how many special tokens a row gets; raise if rows of that length cannot be read."""
     limit = tokenizer.model_max_length
     if not 1 <= max_length <= limit:
         raise SettingError(
@@ -375,6 +370,10 @@ def _check_length(tokenizer: Any, max_length: int) -> None:
             f"{max_length}. Use --max-length {limit} or less, and a stride for longer texts "
             "(--stride, --set predictor.stride)."
         )
+    added = _added_tokens(examples, tokenizer)
+    if windows is not None:
+        check_stride(tokenizer, windows, max_length=max_length, added=added)
+    return added
 
 
 def _encode_rows(
@@ -415,7 +414,17 @@ def _encode_rows(
                 f"(text {brief(examples.text[row])}). Remove it."
             )
     if windows is not None:
-        return _in_windows(examples, rows, whole, tokenizer, windows, max_length)
+        pairs = examples.text_pair
+        split, cut = windows_of_rows(
+            [examples.text[rows[index]] for index in long],
+            None if pairs is None else [pairs[rows[index]] for index in long],
+            tokenizer,
+            windows=windows,
+            max_length=max_length,
+            added=_added_tokens(examples, tokenizer),
+        )
+        of_long = dict(zip(long, split, strict=True))
+        return [of_long.get(index) or joined([item]) for index, item in enumerate(whole)], cut
     if kind == "seq2seq" and examples.labels is not None:
         targets = [examples.labels[row] for row in rows]
         written = tokenizer(text_target=targets, verbose=False)["input_ids"]
@@ -427,31 +436,6 @@ def _encode_rows(
             item["labels"] = list(ids)
         return whole, len(either)
     return whole, len(long)
-
-
-def _in_windows(
-    examples: Examples,
-    rows: list[int],
-    whole: list[dict[str, Any]],
-    tokenizer: Any,
-    windows: Windows,
-    max_length: int,
-) -> tuple[list[dict[str, Any]], int]:
-    """Split encoded rows that are too long, and count those that are still cut."""
-    long = [index for index, item in enumerate(whole) if len(item["input_ids"]) > max_length]
-    pairs = examples.text_pair
-    split, cut = windows_of_rows(
-        [examples.text[rows[index]] for index in long],
-        None if pairs is None else [pairs[rows[index]] for index in long],
-        tokenizer,
-        windows=windows,
-        max_length=max_length,
-        added=_added_tokens(examples, tokenizer),
-    )
-    items = [joined([item]) for item in whole]
-    for index, item in zip(long, split, strict=True):
-        items[index] = item
-    return items, cut
 
 
 def _call(

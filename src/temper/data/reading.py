@@ -82,8 +82,7 @@ def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
     """Return the source's name of a split, for example ``validation`` for ``dev``."""
     if name in splits:
         return name
-    same = next((group for group in SAME_SPLIT if name in group), (name,))
-    result = [other for other in same if other in splits]
+    result = _alike(name, splits)
     if len(result) > 1:
         raise DataError(
             f"{title}: split {name!r} could be {' or '.join(result)}. Name one of them."
@@ -95,12 +94,12 @@ def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
 
 def first_split(splits: Mapping[str, Value], names: Iterable[str]) -> str | None:
     """Return the first of some splits that exists under any of its names; None if none does."""
-    for name in names:
-        same = next((group for group in SAME_SPLIT if name in group), (name,))
-        result = next((other for other in same if other in splits), None)
-        if result is not None:
-            return result
-    return None
+    return next((result for name in names for result in _alike(name, splits)), None)
+
+
+def _alike(name: str, splits: Mapping[str, Value]) -> list[str]:
+    same = next((group for group in SAME_SPLIT if name in group), (name,))
+    return [other for other in same if other in splits]
 
 
 def named_labels(folder: Path) -> tuple[str, ...] | None:
@@ -321,10 +320,10 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
             _like(opened, train), "test", name="test", columns=settings.columns, labeled=False
         )
     at_test = settings.eval_split is None and dev_split == "test"
-    return Splits(train, dev, test, (test_as_dev(opened),) if at_test else ())
+    return Splits(train, dev, test, (evaluated_as_dev(opened),) if at_test else ())
 
 
-def test_as_dev(opened: Opened) -> str:
+def evaluated_as_dev(opened: Opened) -> str:
     """Return a notice that the test split is evaluated, with the alternative."""
     return (
         f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'. "

@@ -101,6 +101,7 @@ def pieces_with_draws(
     most ``chunk`` entries, few enough to stay in the processor's cache; on a GPU groups are larger.
     """
     flat, device = [tensor.view(-1) for tensor in tensors], tensors[0].device
+    # On a CPU, keys for each word cost more time than the calls that a group saves.
     for group in _groups(flat, chunk, join=wants_few_kernels(device)):
         pieces = [flat[index][first : first + count] for index, first, count in group]
         spans = [(count, keys[index], starts[index] + first) for index, first, count in group]

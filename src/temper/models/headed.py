@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from transformers import (
@@ -76,8 +75,7 @@ def load_headed(
                 "completions train a language model, such as SmolLM2, or an encoder with a "
                 "decoder, such as T5; other rows train other models."
             )
-        has_tokenizer = adapter is None or Path(source, "tokenizer_config.json").is_file()
-        tokenizer = load_tokenizer(source if has_tokenizer else base, name)
+        tokenizer = load_tokenizer(source, name, base=base)
         set_padding(tokenizer, config, name)
         if head == Spans.name:
             config.num_labels = 2

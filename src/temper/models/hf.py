@@ -95,9 +95,7 @@ def load_classifier(
             raise ModelError(
                 f"{source} has a head for each of several tasks. Give the folder of one: {folders}."
             )
-        # PEFT saves no tokenizer with an adapter.
-        has_tokenizer = adapter is None or Path(source, "tokenizer_config.json").is_file()
-        tokenizer = load_tokenizer(source if has_tokenizer else base, name)
+        tokenizer = load_tokenizer(source, name, base=base)
         auto = _auto_class(config, adapter, kind)
         classes = _own_classes(source, config, adapter, auto)
         wanted = labels is not None or regression
@@ -318,8 +316,13 @@ def _load_config(source: str, *, weights: str) -> Any:
     return config
 
 
-def load_tokenizer(source: str, name: str) -> Any:
-    """Load a tokenizer; ``name`` is the user's name of it, for errors."""
+def load_tokenizer(source: str, name: str, *, base: str | None = None) -> Any:
+    """Load a tokenizer; ``name`` is the user's name of it, for errors.
+
+    PEFT saves none with an adapter, so ``base`` is the base model if ``source`` may be one.
+    """
+    if base not in (None, source) and not Path(source, "tokenizer_config.json").is_file():
+        source = base
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         # Transformers creates an empty tokenizer if the files are missing.

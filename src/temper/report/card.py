@@ -274,7 +274,7 @@ def card(sources: CardSources) -> str:
     front = _front_matter(sources, record, comparison)
     body = [
         f"# {escaped(sources.title)}",
-        _summary(sources, record),
+        _summary(record),
         "## How to load it",
         sources.usage or _loading(sources, scratch=_from_scratch(record)),
         "## How it was trained",
@@ -309,13 +309,12 @@ def _is_adapter(model: Path) -> bool:
     return (model / "adapter_config.json").exists()
 
 
-def _summary(sources: CardSources, record: RunRecord | None) -> str:
+def _summary(record: RunRecord | None) -> str:
     if record is None:
         return "A text classifier, judged with Temper; how it was trained was not recorded."
     labels = [] if record.task is None else record.task.labels
-    kind = (
-        "A regression model" if record.task and record.task.kind == "regression" else "A classifier"
-    )
+    is_regression = record.task is not None and record.task.kind == "regression"
+    kind = "A regression model" if is_regression else "A classifier"
     of = f" with the labels {', '.join(escaped(label) for label in labels)}" if labels else ""
     return (
         f"{kind} of texts{of}: {escaped(record.model)} "
@@ -333,11 +332,7 @@ def _from_scratch(record: RunRecord | None) -> bool:
 def _loading(sources: CardSources, *, scratch: bool) -> str:
     model, name = sources.model, json.dumps(sources.name or sources.model.resolve().name)
     auto = "AutoModelForSequenceClassification"
-    first = (
-        "import temper.models.registration  # registers the network with AutoModel\n"
-        if scratch
-        else ""
-    )
+    first = "import temper.models.registration  # registers the network with AutoModel\n"
     if _is_adapter(model) and (model / "config.json").exists():
         load = _adapter_loading(model, name)
     elif _is_adapter(model):
@@ -347,7 +342,7 @@ def _loading(sources: CardSources, *, scratch: bool) -> str:
         )
     else:
         load = (
-            f"{first}from transformers import {auto}, AutoTokenizer\n\n"
+            f"{first if scratch else ''}from transformers import {auto}, AutoTokenizer\n\n"
             f"model = {auto}.from_pretrained({name})\n"
             f"tokenizer = AutoTokenizer.from_pretrained({name})"
         )
@@ -403,8 +398,8 @@ def _training(record: RunRecord | None) -> str:
 def _scores(comparison: Comparison | None) -> str:
     if comparison is None:
         return "Not evaluated yet."
-    parts = ["Each score with its 95% interval over examples, and n."]
-    return "\n\n".join([*parts, *score_tables(comparison)])
+    first = "Each score with its 95% interval over examples, and n."
+    return "\n\n".join([first, *score_tables(comparison)])
 
 
 def _kept(record: RunRecord) -> str:
@@ -435,9 +430,7 @@ def _limits(record: RunRecord | None, source: Source | None, comparison: Compari
         messages += comparison.notices
     for run in source.runs if source is not None else ():
         extra = {} if run.scores is None else run.scores.model_dump()
-        for key in ("skipped", "missing"):
-            result = extra.get(key)
-            messages += (
-                [str(reason) for reason in result.values()] if isinstance(result, dict) else []
-            )
+        for result in (extra.get("skipped"), extra.get("missing")):
+            if isinstance(result, dict):
+                messages += map(str, result.values())
     return bullets(folded(messages))

@@ -6,7 +6,7 @@ import math
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -159,31 +159,23 @@ class ScoredSet:
         """Score a model without changing it or drawing random numbers; None if it is undefined."""
         if self.kind in ("completions", "seq2seq"):
             return self._loss_per_token(model, collate, batch_size)
-        # A DataLoader would draw from the global generator, which training may use.
-        order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
-        result: list[Any] = [0.0] * len(order)
+        result: list[Any] = [0.0] * len(self.rows)
         further = {} if self.task is None else {"task": self.task}
-        device = next(model.parameters()).device
         with torch.no_grad(), in_mode(model, training=False):
-            for start in range(0, len(order), batch_size):
-                indices = order[start : start + batch_size]
-                collated = collate([self.rows[index] for index in indices])
-                batch = Batch.of({name: tensor.to(device) for name, tensor in collated.items()})
+            for indices, inputs in self._batches(model, collate, batch_size):
+                batch = Batch.of(inputs)
                 output = model(**batch.inputs, **further)
+                answers: list[Any]
                 if self.kind == "spans":
-                    spans = self._spans(batch, indices, Spans().logits(output, batch))
-                    for index, answer in zip(indices, spans, strict=True):
-                        result[index] = answer
-                    continue
-                logits = output.logits.float()
-                answers = _answers(logits, self.kind).cpu()
-                if self.kind == "tokens":
+                    answers = self._spans(batch, indices, Spans().logits(output, batch))
+                elif self.kind == "tokens":
                     words = [self.rows[index]["words"] for index in indices]
-                    tags = of_words(answers.numpy(), batch.begins, words, missing=-1)
-                    for index, row in zip(indices, tags, strict=True):
-                        result[index] = row.tolist()
-                    continue
-                for index, answer in zip(indices, answers.tolist(), strict=True):
+                    tags = _answers(output.logits.float(), self.kind).cpu().numpy()
+                    each = of_words(tags, batch.begins, words, missing=-1)
+                    answers = [row.tolist() for row in each]
+                else:
+                    answers = _answers(output.logits.float(), self.kind).tolist()
+                for index, answer in zip(indices, answers, strict=True):
                     result[index] = answer
         labels = self.rows.columns["labels"]
         if self.kind == "spans":
@@ -196,6 +188,18 @@ class ScoredSet:
         else:
             value = float(scores.measure_of(self.metric)(labels, result))
         return value if math.isfinite(value) else None
+
+    def _batches(
+        self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
+    ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+        """Yield the indices and the inputs of rows of similar length."""
+        # A DataLoader would draw from the global generator, which training may use.
+        order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
+        device = next(model.parameters()).device
+        for start in range(0, len(order), batch_size):
+            indices = order[start : start + batch_size]
+            batch = collate([self.rows[index] for index in indices])
+            yield indices, {name: tensor.to(device) for name, tensor in batch.items()}
 
     def _spans(self, batch: Batch, indices: Sequence[int], logits: Tensor) -> list[str]:
         contexts = self.rows.examples.text_pair
@@ -211,12 +215,8 @@ class ScoredSet:
     ) -> float | None:
         """Return the mean negative log-likelihood of the completions' tokens."""
         total, tokens = 0.0, 0
-        device = next(model.parameters()).device
-        order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
         with torch.no_grad(), in_mode(model, training=False):
-            for start in range(0, len(order), batch_size):
-                rows = [self.rows[index] for index in order[start : start + batch_size]]
-                batch = {name: tensor.to(device) for name, tensor in collate(rows).items()}
+            for _, batch in self._batches(model, collate, batch_size):
                 # The first token of a row has no prediction, unless an encoder read the prompt.
                 first = 0 if self.kind == "seq2seq" else 1
                 targets = int((batch["labels"][:, first:] != UNLABELED).sum())

@@ -14,9 +14,9 @@ from temper.data.reading import (
     Opened,
     check_texts,
     choose_split,
+    evaluated_as_dev,
     first_split,
     read_split,
-    test_as_dev,
 )
 from temper.data.settings import DataSettings
 from temper.data.tasks.registry import Task
@@ -64,7 +64,7 @@ class TaskCopy:
         if "test" in self.opened.splits and "test" not in (*dev_splits, train_split):
             # Only its texts are used, to find overlap with the training rows.
             test = self.read("test", "test", sized=False, labeled=False)
-        return Splits(train, dev, test, (test_as_dev(self.opened),) if at_test else ())
+        return Splits(train, dev, test, (evaluated_as_dev(self.opened),) if at_test else ())
 
     def dev(self) -> Examples:
         """Read the evaluation set, ``dev``; the copy needs no train rows."""
@@ -78,7 +78,7 @@ class TaskCopy:
         dev = self.joined(splits)
         self.check_labels(dev, splits)
         if splits == ["test"] and self.settings.eval_split is None:
-            dev = replace(dev, notices=(*dev.notices, test_as_dev(self.opened)))
+            dev = replace(dev, notices=(*dev.notices, evaluated_as_dev(self.opened)))
         return dev
 
     def train_split(self) -> str:
