@@ -86,7 +86,7 @@ class Scoring:
         """Compute a score with its interval.
 
         ``rows`` are scored; a resample draws ``drawn`` rows, which include those that set
-        thresholds.
+        thresholds; None draws only the scored ones.
         """
         (made,) = self.entries_of(
             condition,
