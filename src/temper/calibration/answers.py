@@ -15,12 +15,8 @@ from temper.functional.resampling import FloatArray
 class TaggedSpan:
     """A part of a text with a tag: an entity, or a word if tags mark no entities.
 
-    Args:
-        label: Type of the entity, or tag of the word.
-        text: The part of the text.
-        start: Its first character.
-        end: The character after its last.
-        probability: Product of the probabilities of the predicted tags of its words.
+    ``start`` and ``end`` (exclusive) are characters; ``probability`` is the product of those of the
+    predicted tags of its words.
     """
 
     label: str
@@ -34,11 +30,8 @@ class TaggedSpan:
 class Span:
     """The part of a context that answers a question.
 
-    Args:
-        text: The part.
-        start: Its first character.
-        end: The character after its last.
-        probability: Product of the probabilities of its first and its last token.
+    ``start`` and ``end`` (exclusive) are characters; ``probability`` is the product of those of its
+    first and its last token.
     """
 
     text: str
@@ -129,11 +122,7 @@ class Shift:
 class UnlabeledScores:
     """Scores of texts without labels, estimated, or the reason why they cannot be.
 
-    Args:
-        rows: Number of texts.
-        accuracy: Estimated accuracy with its 90% interval; None if it cannot be estimated.
-        macro_f1: The same for macro-F1.
-        reason: Why there is no estimate; None if there is one.
+    Accuracy and macro-F1 have 90% intervals; both are None if there is a ``reason``.
     """
 
     rows: int

@@ -82,14 +82,9 @@ def calibrate(
     validation rows, on which scores are reported. With fewer than 100 rows, and nothing asked for
     by name, only a temperature is fitted.
 
-    Args:
-        request: The model's folder, the held-out rows, and sets of anomalies to choose a detector
-            by; an earlier calibration is replaced.
-        settings: The settings that are kept.
-        with_dev: Whether validation rows are taken all the same.
-        backend: ``int8`` makes an 8-bit copy of the model (`temper.models.int8`) and fits all of it
-            on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.
-        progress: Receives notices.
+    An earlier calibration is replaced. ``with_dev`` keeps the validation rows. The backend ``int8``
+    makes an 8-bit copy of the model (`temper.models.int8`), fits all of it on the copy's answers,
+    and stores both in the folder ``int8`` of the model's folder.
 
     Raises:
         TemperError: The folder has no checkpoint, the model has seen all of the rows, they are
@@ -148,7 +143,7 @@ class _Fit:
         self.notices += texts
 
     def run(self, *, keeps_sets: bool) -> tuple[Calibration, dict[str, Any]]:
-        """``keeps_sets``: the replaced calibration has more than a temperature."""
+        """Fit all; ``keeps_sets``: the replaced calibration has more than a temperature."""
         self._check_kind()
         first, second = self._parts()
         repeats = self._repeats(second)

@@ -174,20 +174,13 @@ class Calibration:
         """Return which classes are in each row's prediction set, [N, C].
 
         For several labels ``coverage`` is the expected fraction of a text's labels that are in its
-        set.
-
-        Raises:
-            SettingError: The held-out rows are too few for that coverage.
+        set. A `SettingError` is raised if the held-out rows are too few for it.
         """
         assert self.rule is not None
         return prediction_sets(lac_scores(scaled.probabilities), self.threshold(coverage))
 
     def intervals(self, values: FloatArray, *, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Return the ends of each predicted value's interval, [N] each.
-
-        Raises:
-            SettingError: The held-out rows are too few for that coverage.
-        """
+        """Return the ends of each predicted value's interval, [N] each; see `threshold`."""
         threshold = self.threshold(coverage)
         return values - threshold, values + threshold
 
@@ -232,6 +225,7 @@ class Calibration:
 
     @cached_property
     def held_out_answers(self) -> Prediction:
+        """The calibrated answers to the held-out rows."""
         assert self.held_out is not None
         return self.applied(self.held_out.prediction)
 

@@ -58,14 +58,7 @@ DRAWN = 200
 
 @dataclass(frozen=True)
 class Terms:
-    """The requested parts of an answer; `Classifier.terms` checks them.
-
-    Args:
-        coverage: Nominal coverage of prediction sets, or intervals; None if there are
-            none.
-        rules: When to abstain.
-        selection: The required confidence, if a maximum risk was set.
-    """
+    """The requested parts of an answer; `Classifier.terms` checks them."""
 
     coverage: float | None = None
     rules: Abstention = field(default_factory=Abstention)

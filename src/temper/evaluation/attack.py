@@ -82,16 +82,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Target:
-    """One batch under attack.
+    """One batch under attack; random starts are keyed by the hashes ``rows`` of the texts.
 
-    Args:
-        forward: Logits of some of the rows under a delta.
-        labels: Class indices, targets of a regression, tags, or positions of answers; None if
-            ``forward`` returns losses instead of logits.
-        embeddings: Unperturbed word embeddings, [B, T, D].
-        movable: Tokens that may move, [B, T]; never padding.
-        rows: Hash of each row's text; random starts are keyed by it.
-        regression: Whether the model has one output and squared error.
+    ``forward`` returns logits of some of the rows under a delta, or losses if there are no labels.
+    Tokens ``movable`` [B, T] are never padding.
     """
 
     forward: Forward
@@ -112,15 +106,8 @@ class Target:
 def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: int) -> Tensor:
     """Draw a delta uniformly from each row's ball, keyed by the row's hash, not its index.
 
-    Args:
-        target: The batch.
-        radius: [B, 1, 1].
-        norm: Norm of the ball.
-        seed: Seed of the evaluation.
-        key: Number of the start.
-
-    Returns:
-        [B, T, D], zero where a token must not move.
+    ``radius`` is [B, 1, 1], ``key`` the number of the start. The delta [B, T, D] is zero where a
+    token must not move.
     """
     delta = torch.zeros(target.embeddings.shape, dtype=torch.float32)
     width = delta.shape[-1]
@@ -149,19 +136,8 @@ def ascent_loss(logits: Tensor, labels: Tensor | None, *, regression: bool) -> T
     answer the loss is their mean cross-entropy, because ``m`` of one that is already wrong would
     outweigh the others.
 
-    Args:
-        logits: [B, C], [B, 1] of a regression, [B, L, 2] of several labels, [B, T, C] of tags, or
-            [B, 2, T] of answers; without labels losses, in the first column of [B, ...].
-        labels: Class indices or targets [B], several labels [B, L], tags [B, T], the positions of
-            answers [B, 2], or None.
-        regression: Whether to take the squared error.
-
-    Returns:
-        [B] fp64; 0 for a row without labels.
-
-    Example:
-        >>> ascent_loss(torch.tensor([[90.0, 0.0]]), torch.tensor([0]), regression=False).item()
-        -90.0
+    The shapes are in the module docstring; without labels, losses are in the first column of
+    [B, ...]. The result is [B] fp64; 0 for a row without labels.
     """
     if labels is None:
         return logits[:, 0].double()
@@ -189,12 +165,7 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
     Cost in forward passes F and gradient passes G (a forward and a backward), with r radii and n
     norms: at most ``1 G + n r ((restarts steps - 1) G + restarts F)``; wrong rows stop early.
 
-    Args:
-        target: The batch.
-        budget: Attacks, norms, radii and steps.
-
-    Returns:
-        The clean logits, and the outcomes in the order of norm, radius, attack.
+    Return the clean logits, and the outcomes in the order of norm, radius, attack.
     """
     everyone = torch.arange(len(target.rows), device=target.embeddings.device)
     nothing = torch.zeros_like(target.embeddings, dtype=torch.float32)
@@ -281,12 +252,8 @@ def _pgd(
 class _Ascent:
     """State of a start: the best point of each row that is still right, and its next step.
 
-    Args:
-        rows: Indices of the rows in the batch, [b], ascending.
-        delta: The best point so far, [b, T, D].
-        gradient: The loss's gradient there, [b, T, D].
-        loss: The loss there, [b].
-        reach: Length of the next step, [b, 1, 1].
+    Indices ``rows`` [b] ascend. ``delta`` is the best point so far, with its gradient and loss;
+    ``reach`` [b, 1, 1] is the length of the next step.
     """
 
     rows: Tensor
@@ -369,16 +336,7 @@ def _finite(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
 
 
 def check_finite(values: Tensor, names: Sequence[str], *, what: str) -> None:
-    """Raise if a value that an attack needs is not finite.
-
-    Args:
-        values: Of each row, [b, ...].
-        names: Of the rows.
-        what: Name of the values.
-
-    Raises:
-        ModelError: A value is not finite; it names the row.
-    """
+    """Raise a `ModelError` that names the row if a value [b, ...] is not finite."""
     broken = ~torch.isfinite(values).flatten(1).all(dim=1)
     if bool(broken.any()):
         row = names[int(broken.nonzero()[0, 0])]

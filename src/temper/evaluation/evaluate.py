@@ -69,14 +69,7 @@ def load_evaluated(
     read them. A single file or a named split is used whole; other sources use their evaluation
     split. Columns of other sources may have the names of the run's columns.
 
-    Args:
-        model: The model.
-        settings: The source, its columns and the number of rows.
-        predictor: The loaded model.
-        labeled: None also takes a file or split without labels.
-
-    Returns:
-        The set, named ``dev``.
+    The set is named ``dev``. If ``labeled`` is None, it may have no labels.
 
     Raises:
         DataError: If the data is wrong.
@@ -124,14 +117,7 @@ def load_evaluated(
 
 
 def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, scored: int) -> str:
-    """Return a sentence on the rows that `load_evaluated` returned.
-
-    Args:
-        model: The model.
-        settings: The source.
-        rows: The loaded rows.
-        scored: Number of rows that are evaluated.
-    """
+    """Return a sentence on the rows that `load_evaluated` returned."""
     trained = model.data
     split = rows.source.get("split")
     drawn = f", drawn with seed {settings.seed}" if len(rows) == settings.eval_rows else ""
@@ -170,26 +156,13 @@ def measure(
 ) -> Evaluation:
     """Measure a model and write the evaluation.
 
-    Args:
-        predictor: The loaded model.
-        sets: The sets.
-        settings: Settings of the evaluation.
-        out: Folder of the evaluation; an older evaluation there is replaced once the new one is
-            complete.
-        model: Name of the model, stored with the scores.
-        key: Fingerprint of the evaluation.
-        run: Fingerprint of the run that trained the model; None for other models.
-        asked: Further tables of settings, stored with the scores.
-        thresholds: See `temper.evaluation.run.evaluate`.
-        progress: Receives the progress.
-
-    Returns:
-        Rows and scores.
+    An older evaluation in ``out`` is replaced once the new one is complete. ``key`` and ``run`` are
+    fingerprints of the evaluation and of the training run; ``asked`` has further tables of settings
+    to store.
 
     Raises:
         MemoryLimitError: The predictions would not fit into free memory.
         WriteError: They would not fit on the disk.
-        TemperError: The sets or the settings do not fit the model.
     """
     check_size(sets.data, out)
     on_progress = (progress or Progress()).evaluation
@@ -217,10 +190,6 @@ def check_size(data: EvaluationData, out: Path) -> None:
 
     The estimate covers one prediction per text; perspectives need more.
 
-    Args:
-        data: The sets.
-        out: Folder that the evaluation will be written to.
-
     Raises:
         MemoryLimitError: There is not enough free memory.
         WriteError: There is not enough free disk space.
@@ -244,17 +213,12 @@ def stored_key(folder: Path) -> str | None:
 
 
 def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Describe how a folder's evaluation differs from the requested one.
-
-    Args:
-        folder: A complete evaluation.
-        model: Name of the model.
-        tables: Settings by table. Sections of perspectives that only one of both measures, and
-            tables that older versions did not store, are not compared.
-    """
+    """Describe how a folder's evaluation differs from the requested one."""
     record = read_json(folder / "settings.json")
     before, now = {}, {}
     for name in tables:
+        # Sections of perspectives that only one of both measures, and tables that older
+        # versions did not store, are not compared.
         known = set(record.get(name, {})) & set(tables[name]) - {"batch_size"}
         before[name], now[name] = (
             {key: table[key] for key in sorted(known)}
@@ -271,14 +235,7 @@ def evaluation_key(
 ) -> str:
     """Hash everything that an evaluation's result depends on.
 
-    Args:
-        model: Fingerprint of the weights.
-        sets: The sets.
-        settings: Settings of the evaluation; the batch size is left out.
-        max_length: Tokens a text is cut to, None if the predictor does not define it.
-
-    Returns:
-        12 hexadecimal digits.
+    ``model`` is the fingerprint of the weights. The result has 12 hexadecimal digits.
     """
     identities = {
         setting.partition(".")[2]: model_identity(name)
@@ -336,15 +293,8 @@ OF_THE_RUN = (
 class EvaluationRequest:
     """The model to evaluate, its data and the settings.
 
-    Args:
-        model: The model.
-        data: The evaluated source.
-        evaluate: Settings of the evaluation.
-        sets: Sources of the other sets.
-        predictor: Settings of the predictor that the model does not define, and its device.
-        max_length: Tokens a text is cut to; None takes the length that the model was trained with.
-        thresholds: Probability, not calibrated, above which each label, or class 1 of two, is
-            predicted, [L]; None for 0.5.
+    ``thresholds`` [L] are probabilities, not calibrated, above which each label, or class 1 of two,
+    is predicted; None is 0.5. ``max_length`` None is the length of the training.
     """
 
     model: Checkpoint
@@ -395,7 +345,6 @@ class EvaluationRequest:
         return cls(model=model, max_length=length, **checked)
 
     def load(self) -> Predictor:
-        """Load the model with these settings."""
         return load_predictor(
             self.model,
             max_length=self.max_length,
@@ -415,16 +364,9 @@ def evaluate_model(
 ) -> dict[str, Any]:
     """Evaluate one model into a new folder.
 
-    Args:
-        request: The model, data and settings.
-        out: The folder; an evaluation with the same settings is kept.
-        notices: Further notices, shown after those about rows that the model was trained on.
-        progress: Receives the progress.
-        answering: Context that yields a predictor to use instead of the loaded one, for example
-            one that predicts on the machines of a cluster.
-
-    Returns:
-        The content of ``scores.json``.
+    An evaluation with the same settings is kept. ``notices`` follow those about rows that the model
+    was trained on. ``answering`` yields a predictor to use instead of the loaded one, for example
+    one that predicts on the machines of a cluster.
 
     Raises:
         TemperError: If model, data or settings do not fit, or the folder has other content.
@@ -508,13 +450,11 @@ def evaluate_model(
 
 
 def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, Any]:
-    """Return the settings, with the run's data and reading settings if no source is given.
-
-    For another source only the encoding is taken, which is set only for files that are not UTF-8.
-    """
+    """Return the settings, with the run's data and reading settings if no source is given."""
     table, trained = tree.get("data", {}), model.data
     if not isinstance(table, Mapping):
         return tree
+    # The encoding is set only for files that are not UTF-8.
     names = OF_THE_RUN if "source" in trained and "source" not in table else ("encoding",)
     known = {name: trained[name] for name in names if trained.get(name) is not None}
     return {**tree, "data": {**known, **table}} if known else tree

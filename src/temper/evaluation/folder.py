@@ -22,7 +22,6 @@ CLEAN = "clean"
 
 @cache
 def schema() -> pa.Schema:
-    """Return the columns of the texts."""
     return pa.schema(
         [
             pa.field("perspective", pa.string()),
@@ -56,14 +55,9 @@ class Texts:
         perspective: str | None = None,
         condition: str = CLEAN,
     ) -> None:
-        """Keep texts.
+        """Keep rows of a set, with the hashes of the original texts, at positions [n] of it.
 
-        Args:
-            name: The set's name.
-            examples: n of its rows, with the hashes of the original texts.
-            index: Position of each in the whole set, [n].
-            perspective: The perspective that changed them, None for unchanged texts.
-            condition: The condition, as in the rows.
+        ``perspective`` changed the texts; it is None for unchanged ones.
         """
         pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
         for row, at, text, pair in zip(
@@ -82,23 +76,13 @@ class Texts:
         index: IntegerArray,
         changed: Examples,
     ) -> None:
-        """Keep the texts that a perspective changed, and the original ones.
-
-        Args:
-            perspective: The perspective that changed them.
-            name: The set's name.
-            condition: The condition, as in the rows.
-            original: n rows of the set.
-            index: Position of each in the whole set, [n].
-            changed: The n changed texts.
-        """
+        """Keep the n texts that a perspective changed, and the original ones."""
         self.keep(name, original, index)
         # The hash is that of the original text, so that one key finds both texts.
         known = replace(changed, rows=original.rows)
         self.keep(name, known, index, perspective=perspective, condition=condition)
 
     def table(self) -> pa.Table:
-        """Return all texts, in order."""
         return pa.Table.from_pylist(list(self._rows.values()), schema=schema())
 
 
@@ -142,12 +126,7 @@ class Evaluation:
 def write(evaluation: Evaluation, folder: Path | str) -> Path:
     """Write ``rows.parquet`` and ``scores.json`` into a new folder, atomically.
 
-    Args:
-        evaluation: The evaluation.
-        folder: The folder; it must not exist, be empty, or contain only an earlier evaluation.
-
-    Returns:
-        The folder.
+    The folder must not exist, be empty, or contain only an earlier evaluation.
 
     Raises:
         CheckpointError: The folder contains other files, another process is writing to it, or it
@@ -161,12 +140,6 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
 
 
 def write_files(evaluation: Evaluation, folder: Path) -> None:
-    """Write the files of an evaluation.
-
-    Args:
-        evaluation: The evaluation.
-        folder: An empty folder.
-    """
     content = {"schema": files.SCHEMA} | {name: getattr(evaluation, name) for name in IN_SCORES}
     with system_memory():
         for table, name in ((evaluation.rows, ROWS), (evaluation.texts, TEXTS)):
@@ -177,12 +150,6 @@ def write_files(evaluation: Evaluation, folder: Path) -> None:
 
 def read(folder: Path | str) -> Evaluation:
     """Read an evaluation.
-
-    Args:
-        folder: A folder that `write` made.
-
-    Returns:
-        The evaluation; writing it again gives the same files.
 
     Raises:
         CheckpointError: A file is missing, damaged or of a newer format.

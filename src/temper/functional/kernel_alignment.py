@@ -53,8 +53,8 @@ def kernel_alignment(
     ``mean_i HSIC(K_i, L_i) / sqrt(mean_i HSIC(K_i, K_i) mean_i HSIC(L_i, L_i))``.
 
     The arguments are the `unbiased_hsic` of k batches, [k]: of both models' states, then of each
-    model's states with themselves. ``counts`` is how often each batch is in the data, [k] or [R,
-    k]. The result is in [-1, 1], a scalar or [R]; NaN if the states of a model do not vary.
+    model's states with themselves. ``counts``, [k] or [R, k], is how often each batch is in the
+    data. The result is in [-1, 1], a scalar or [R]; NaN if the states of a model do not vary.
 
     References:
         Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019.

@@ -35,7 +35,7 @@ STATED = f"{100 * RATE:.0f}%"
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of the OOD sets are scored."""
+    # The rows of the OOD sets are scored.
     return ()
 
 
@@ -72,11 +72,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def _alarms(dev: Block, block: Block) -> Judged:
-    """Return the fraction of rows whose OOD score is above the threshold of dev.
-
-    Raises:
-        ValueError: There are no scores, or dev has too few rows.
-    """
+    """Return the fraction of rows whose OOD score is above the threshold of dev."""
     if dev.value is None and not dev.classifies:
         raise ValueError("a regression gives no probabilities")
     thresholds = thresholds_of_dev(values_of(dev), dev, block, coverage=1 - RATE)
@@ -90,11 +86,7 @@ def _alarms(dev: Block, block: Block) -> Judged:
 
 
 def by_detector(rows: Sequence[Row]) -> list[Row]:
-    """Choose the first OOD set of each detector.
-
-    Args:
-        rows: Those of the primary score.
-    """
+    """Choose the first OOD set of each detector."""
     firsts: dict[str, Row] = {}
     for row in rows:
         firsts.setdefault(row.key.condition, row)
@@ -102,11 +94,7 @@ def by_detector(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return the detectors with most and with fewest detections, each with its false alarms.
-
-    Args:
-        comparison: All scores.
-    """
+    """Return the detectors with most and with fewest detections, each with its false alarms."""
     result = comparison.of("alarms", "detections")
     false = {row.key.condition: row for row in comparison.of("alarms", "false_alarms")}
     sets = list(dict.fromkeys(row.key.set for row in result))

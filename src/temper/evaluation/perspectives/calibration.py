@@ -158,10 +158,7 @@ LARGEST_STEP = 10.0
 class _FittedRows:
     """The rows that the temperatures were fitted on; a resample draws them first.
 
-    Args:
-        rows: The held-out rows, or dev.
-        folds: The fit of each fold's temperature; a single one for held-out rows.
-        seed: Seed of the folds.
+    ``folds`` has the fit of each fold's temperature; a single one for held-out rows.
     """
 
     rows: Block
@@ -176,13 +173,7 @@ class _FittedRows:
         return size + len(block), size + np.arange(len(block))
 
     def statistic(self, name: str, block: Block, indices: IntegerArray) -> Statistic:
-        """Return a score of a block as a function of resample counts of all rows drawn.
-
-        Args:
-            name: Name of the score.
-            block: Rows after temperature scaling.
-            indices: Indices of its rows among those drawn.
-        """
+        """Return a score of a block as a function of resample counts of all rows drawn."""
         given = statistic_of(name, block)
         centered = isinstance(given, Centered)
         score = given.statistic if isinstance(given, Centered) else given
@@ -230,12 +221,7 @@ def _rescaled(block: Block, temperatures: FloatArray) -> Block:
 
 
 def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
-    """Return the fold of each row, 0 or 1, by the hash of its text.
-
-    Args:
-        rows: Hash of each row's text.
-        seed: The evaluation's seed.
-    """
+    """Return the fold of each row, 0 or 1, by the hash of its text."""
     result = (derive_seed(seed, "calibration", row) % 2 for row in rows)
     return np.fromiter(result, dtype=np.int64)
 
@@ -243,9 +229,7 @@ def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
 def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Prediction:
     """Return the predictions with other confidences and the same predicted classes.
 
-    Args:
-        prediction: Predictions of a classifier, n rows.
-        temperature: T > 0, one number or one per row, [n].
+    The temperature is one number or [n].
     """
     logits = scaled(_logits(prediction), temperature)
     # A probability of 0 has no finite logit for a loss.
@@ -254,14 +238,7 @@ def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Predicti
 
 
 def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
-    """Fit a temperature on the held-out rows, or two by cross-fitting on validation rows.
-
-    Returns:
-        The temperatures, and the held-out rows.
-
-    Raises:
-        ValueError: There is no optimal temperature.
-    """
+    """Fit a temperature on the held-out rows, or two by cross-fitting on validation rows."""
     if measurement.held_out is not None:
         examples = _unscored(measurement, measurement.held_out)
         # Not through `Measurement.clean`: it caches by name, and a scored set may have this name.
@@ -385,10 +362,6 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
     The rows of all seeds of a method are pooled, because a bin of one seed is often too small. If
     rows after temperature scaling were written, the set has a second figure.
-
-    Args:
-        source: The folder; its ``rows.parquet`` files are read.
-        comparison: All scores.
     """
     pooled: dict[str, dict[str, list[tuple[Any, Any]]]] = {}
     for run in source.runs:
@@ -424,13 +397,8 @@ def confidences(
 ) -> Iterable[tuple[str, FloatArray, FloatArray]]:
     """Yield each set with 1 for right and 0 for wrong predictions, and their probabilities.
 
-    Args:
-        run: The run; its ``rows.parquet`` is read.
-        perspective: Which rows.
-        condition: Which rows.
-
-    Yields:
-        Sets of classes, and of answers in contexts; others have no rows.
+    Yield each set of classes, or of answers in contexts, with right (1) or wrong and the
+    probabilities.
     """
     columns = ["set", "condition", "label", "prediction", "probabilities"]
     of_answers = [SPAN_SCORES[1], ANSWER]

@@ -86,7 +86,6 @@ class EmbeddingAttackSettings(PerspectiveSettings):
 
     @property
     def attacks(self) -> tuple[Literal["fgm", "pgd"], ...]:
-        """Names of the attacks."""
         return (*(("fgm",) if self.fgm else ()), *(("pgd",) if self.pgd else ()))
 
     @model_validator(mode="after")

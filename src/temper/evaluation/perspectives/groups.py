@@ -32,12 +32,11 @@ TOO_FEW = "no group has enough rows"
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of task, shift and adversarial are scored."""
+    # The rows of task, shift and adversarial sets are scored.
     return ()
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score the groups of every set that has groups."""
     entries = []
     for block in scoring.of("task", "shift", "adversarial"):
         if block.group is not None:

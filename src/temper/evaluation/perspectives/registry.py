@@ -111,12 +111,10 @@ class Perspective(View):
 
     @property
     def by_default(self) -> bool:
-        """Whether it is measured by default."""
         return not self.left_out
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """Names of its scores."""
         return tuple(each if isinstance(each, str) else each.name for each in self.scores)
 
     @property
@@ -135,31 +133,13 @@ _PERSPECTIVES: dict[str, Perspective] = {}
 
 
 def register(perspective: Perspective) -> Perspective:
-    """Add a perspective.
-
-    Args:
-        perspective: The perspective, with a unique name.
-
-    Returns:
-        The same perspective.
-
-    Raises:
-        ValueError: The name is taken.
-    """
+    """Add a perspective; raise a `ValueError` if its name is taken."""
     if _PERSPECTIVES.setdefault(perspective.name, perspective) is not perspective:
         raise ValueError(f"A perspective named {perspective.name!r} is registered already.")
     return perspective
 
 
 def register_all(module: ModuleType) -> None:
-    """Register every perspective of a module.
-
-    Args:
-        module: A file of this package, or a user's own.
-
-    Raises:
-        ValueError: A name is taken.
-    """
     for value in vars(module).values():
         if isinstance(value, Perspective):
             register(value)
@@ -167,11 +147,7 @@ def register_all(module: ModuleType) -> None:
 
 @contextmanager
 def registered_for_a_while(perspective: Perspective) -> Iterator[None]:
-    """Register a perspective inside a `with` block, if it is not registered yet.
-
-    Args:
-        perspective: The perspective.
-    """
+    """Register a perspective inside a `with` block, if it is not registered yet."""
     _load()
     before = _PERSPECTIVES.get(perspective.name)
     _PERSPECTIVES[perspective.name] = perspective
@@ -216,18 +192,7 @@ def defaults() -> tuple[str, ...]:
 
 
 def perspective(name: str) -> Perspective:
-    """Return a perspective by name.
-
-    Args:
-        name: Its name.
-
-    Raises:
-        SettingError: There is none of that name.
-
-    Example:
-        >>> perspective("calibration").directions["ece_10"]
-        False
-    """
+    """Return a perspective by name; raise a `SettingError` if there is none."""
     known = perspectives()
     if name not in known:
         raise SettingError(unknown("perspective", name, known))

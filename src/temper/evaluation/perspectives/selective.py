@@ -46,12 +46,11 @@ CORNERS = 100
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of task, shift and adversarial are scored."""
+    # The rows of task, shift and adversarial sets are scored.
     return ()
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score every labeled set."""
     entries = []
     for block in scoring.of(*RESCORED):
         condition = replace(block.condition, perspective="selective")
@@ -74,20 +73,12 @@ def _measured(
 
 
 def on_dev(rows: Sequence[Row]) -> list[Row]:
-    """Choose the first set, which is dev.
-
-    Args:
-        rows: Those of the primary score.
-    """
+    """Choose the first set, which is dev."""
     return list(rows[:1])
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return the error of the most confident predictions on dev, and on the worst set.
-
-    Args:
-        comparison: All scores.
-    """
+    """Return the error of the most confident predictions on dev, and on the worst set."""
     risks = {
         percent: {row.key.set: row for row in comparison.of("selective", f"risk_{percent}")}
         for percent in (80, 95)
@@ -112,12 +103,7 @@ def in_words(comparison: Comparison) -> str:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the risk over the coverage, one figure per labeled set.
-
-    Args:
-        source: The folder; its ``rows.parquet`` files are read.
-        comparison: All scores.
-    """
+    """Draw the risk over the coverage, one figure per labeled set."""
     if not comparison.of("selective"):
         return []
     looks = style([column.name for column in source.columns], source.reference)

@@ -31,12 +31,7 @@ AttackedField = Literal["text", "text_pair", "both"]
 
 
 class Position(NamedTuple):
-    """Position of a word in a draft.
-
-    Args:
-        side: 0 in the text, 1 in the second text of a pair task.
-        word: Index of the word in this text.
-    """
+    """Position of a word in a text: ``side`` is 1 in the second text of a pair task."""
 
     side: int
     word: int
@@ -60,7 +55,6 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """The text."""
         return self.sides[0].text
 
     @property
@@ -69,11 +63,9 @@ class Draft:
         return self.sides[1].text if len(self.sides) == 2 else None
 
     def word(self, position: Position) -> str:
-        """Return the word at a position."""
         return self.sides[position.side].words[position.word]
 
     def replaced(self, position: Position, word: str) -> Draft:
-        """Return the draft with another word at a position."""
         sides = list(self.sides)
         sides[position.side] = sides[position.side].replaced(position.word, word)
         return replace(self, sides=tuple(sides))
@@ -112,12 +104,8 @@ class Proposer(Protocol):
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
         """Propose words for many requests, of any rows, at a time.
 
-        Args:
-            asked: At least one request.
-
-        Returns:
-            For each request, in order, words that differ from the present one: distinct, not empty,
-            the best first; an empty list if there is none. No result may depend on other requests.
+        The words for each request are distinct, differ from the present word and are not empty, the
+        best first. No result may depend on other requests.
         """
         ...
 
@@ -136,12 +124,7 @@ class Ranker(Protocol):
     ) -> list[list[float]]:
         """Return the importance of each position for the goal; the largest is changed first.
 
-        Args:
-            drafts: n unchanged rows, at least one.
-            positions: The words of each that may be changed, at least one each.
-
-        Returns:
-            One finite number for each position of each draft.
+        There is one finite number for each position of each draft.
         """
         ...
 
@@ -163,11 +146,6 @@ class Recipe:
 
 
 def examples_of(drafts: Sequence[Draft]) -> Examples:
-    """Return the texts of drafts.
-
-    Args:
-        drafts: At least one.
-    """
     pairs = [draft.text_pair for draft in drafts if draft.text_pair is not None]
     return Examples("text attack", [draft.text for draft in drafts], pairs or None)
 
@@ -176,12 +154,7 @@ Goal = Literal["untargeted", "targeted"]
 
 
 class TextAttackSettings(BaseModel):
-    """Settings of the text attack.
-
-    Example:
-        >>> TextAttackSettings(recipes="characters", max_changed=0.1).recipes
-        ('characters',)
-    """
+    """Settings of the text attack."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

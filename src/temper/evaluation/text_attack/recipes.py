@@ -37,14 +37,7 @@ class CharacterEdits:
     """
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Draw the edits.
-
-        Args:
-            asked: Requests; a draw is keyed by the row's seed and the word's position.
-
-        Returns:
-            Up to five words for each.
-        """
+        """Draw up to five edits for each request, keyed by the row's seed and the position."""
         return [
             drawn_edits(
                 ask.draft.word(ask.position),
@@ -82,11 +75,6 @@ class MaskedWords:
         self._candidates = candidates
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Propose words for positions.
-
-        Args:
-            asked: Requests.
-        """
         from temper.models.masked import Blank
 
         blanks = []
@@ -107,14 +95,7 @@ class MaskedWords:
 def recipe(
     name: RecipeName, predictor: Predictor, settings: TextAttackSettings, *, batch_size: int
 ) -> Recipe:
-    """Return a recipe; it may load models, onto the predictor's device.
-
-    Args:
-        name: The recipe, after `faults` has checked it.
-        predictor: The predictor to attack.
-        settings: The settings, with the models that the recipe needs.
-        batch_size: Texts of a forward pass; does not change the results.
-    """
+    """Return a recipe; it may load models, onto the predictor's device."""
     if name == "swaps":
         return swaps(predictor, batch_size=batch_size)
     if name == "characters":
@@ -128,22 +109,13 @@ def recipe(
 
 
 def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
-    """Return why the requested recipes cannot run, before any work.
-
-    Args:
-        predictor: The predictor to attack.
-        settings: The settings.
-    """
+    """Return why the requested recipes cannot run on a predictor."""
     reason = lacks_swaps(predictor) if "swaps" in settings.recipes else ""
     return [reason] if reason else []
 
 
 def misfits(settings: TextAttackSettings) -> list[str]:
-    """Return why the requested recipes cannot work on any model.
-
-    Args:
-        settings: The settings, with the recipes and the models that they need.
-    """
+    """Return why the requested recipes cannot work on any model."""
     result: list[str] = []
     if settings.masked_model is not None:
         from temper.models.masked import MaskedModel

@@ -43,17 +43,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Words:
-    """The embeddings of words of the vocabulary.
-
-    Args:
-        vectors: Their embeddings, [W, D] in at least fp32.
-    """
+    """Words of the vocabulary by their embeddings, [W, D] in at least fp32."""
 
     vectors: Tensor
 
     @cached_property
     def directions(self) -> Tensor:
-        """Their embeddings, each of length 1."""
+        """The embeddings, each of length 1."""
         return torch.nn.functional.normalize(self.vectors, dim=1)
 
 
@@ -110,10 +106,7 @@ class Gradients:
     _words: dict[tuple[int, ...], Words] = field(default_factory=dict)
 
     def of(self, drafts: Sequence[Draft]) -> list[Reading]:
-        """Return the readings of drafts.
-
-        Args:
-            drafts: At least one; equal ones are computed once.
+        """Return the readings of drafts; equal ones are computed once.
 
         Raises:
             ModelError: A gradient is not finite.
@@ -137,23 +130,14 @@ class Gradients:
         return [kept[draft] for draft in drafts]
 
     def read_again(self, drafts: Sequence[Draft]) -> list[list[int]]:
-        """Return the token ids of each draft.
-
-        Args:
-            drafts: Any number of them.
-        """
+        """Return the token ids of each draft."""
         if not drafts:
             return []
         encoded = self.predictor.encoded(examples_of(drafts))
         return [list(item["input_ids"]) for item in encoded.items]
 
     def words(self, ids: Sequence[int], draft: Draft) -> Words:
-        """Look up words in the model's embeddings; the result is cached.
-
-        Args:
-            ids: Their token ids.
-            draft: Any text; it is used to locate the embeddings.
-        """
+        """Look up words in the model's embeddings; the result is cached."""
         key = tuple(ids)
         if key not in self._words:
             numbers = torch.tensor(ids, dtype=torch.int64)
@@ -200,11 +184,7 @@ NEIGHBORS = 50
 
 
 class GradientNorms:
-    """Ranks words by the 1-norm of the mean gradient over their tokens.
-
-    Args:
-        gradients: Gradients of the attacked predictor.
-    """
+    """Ranks words by the 1-norm of the mean gradient over their tokens."""
 
     queries = 1
 
@@ -214,12 +194,7 @@ class GradientNorms:
     def rank(
         self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
     ) -> list[list[float]]:
-        """Return the importance of each position; 0 if the model does not read it.
-
-        Args:
-            drafts: n rows.
-            positions: Words of each row.
-        """
+        """Return the importance of each position; 0 if the model does not read it."""
         readings = self._gradients.of(drafts)
         return [
             [_norm(reading, draft, index) for index in some]
@@ -228,12 +203,7 @@ class GradientNorms:
 
 
 class _Choice:
-    """The words that may be proposed for one kind of preceding context.
-
-    Args:
-        words: Words by token id, as in the vocabulary.
-        cased: Whether the vocabulary is cased.
-    """
+    """The words that may be proposed for one kind of preceding context."""
 
     def __init__(self, words: Mapping[int, str], *, cased: bool) -> None:
         kept = {number: word for number, word in words.items() if not is_stop_word(word)}
@@ -289,14 +259,7 @@ class WordSwaps:
         self._leading = _Choice(whole.leading, cased=whole.cased)
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Propose words for positions.
-
-        Args:
-            asked: Requests.
-
-        Returns:
-            For each the words whose score is above 0, the highest first.
-        """
+        """Propose for each request the words whose score is above 0, the highest first."""
         readings = self._gradients.of([ask.draft for ask in asked])
         tried = [
             (number, *scored)
@@ -345,29 +308,13 @@ class WordSwaps:
 
 
 def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
-    """Return the recipe.
-
-    Args:
-        predictor: The predictor to attack, after `lacks_swaps` has checked it.
-        batch_size: Texts of a forward and backward pass.
-    """
     assert isinstance(predictor, WordPredictor)
     gradients = Gradients(predictor, batch_size)
     return Recipe("swaps", WordSwaps(gradients), GradientNorms(gradients))
 
 
 def lacks_swaps(predictor: Predictor) -> str:
-    """Return why words of a predictor cannot be swapped by gradient; empty if they can.
-
-    Args:
-        predictor: The predictor to attack.
-
-    Example:
-        >>> from temper.evaluation.function import CallablePredictor
-        >>> lacks_swaps(CallablePredictor(len, gives="logits"))
-        "The recipe 'swaps' needs a model whose embeddings can be perturbed, got
-        CallablePredictor. Use 'characters' or 'masked'."
-    """
+    """Return why words of a predictor cannot be swapped by gradient; empty if they can."""
     if not isinstance(predictor, WordPredictor):
         return (
             "The recipe 'swaps' needs a model whose embeddings can be perturbed, got "
