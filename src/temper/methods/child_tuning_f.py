@@ -115,11 +115,9 @@ class ChildTuningF(Method):
     )
 
     def off(self) -> Self:
-        """Keep everything."""
         return self._with(reserve_p=1.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if self.reserve_p == 1.0:
             return []
         return [RandomMask(keep=self.reserve_p)]

@@ -70,7 +70,6 @@ class Mixing(InitialWeightsRule):
     logged = MappingProxyType({"mask/kept": "kept"})
 
     def init(self, params: Parameters) -> State:
-        """Keep the initial weights; warn if the classifier cannot be identified."""
         if not params.head and self.scope == "blocks":
             logger.warning(
                 "The parameters of the classifier cannot be identified, so a new classifier is "
@@ -80,7 +79,7 @@ class Mixing(InitialWeightsRule):
 
     @property
     def kept(self) -> Tensor:
-        """The fraction 1 - p as q of 65536."""
+        """The fraction 1 - p as a number of 65536ths."""
         return quantize(torch.tensor(1.0 - self.probability, dtype=torch.float64), p_min=0.0)
 
     def names(self, params: Parameters) -> list[str]:
@@ -99,7 +98,6 @@ class Mixing(InitialWeightsRule):
         ]
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Mix the weights in place."""
         names = self.names(params)
         state["mixed"] = {}
         if not names:
@@ -195,11 +193,9 @@ class Mixout(Method):
     )
 
     def off(self) -> Self:
-        """Train without mixing."""
         return self._with(probability=0.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if not self.probability:
             return []
         rule = Mixing(probability=self.probability, scope=self.mix_scope, unit=self.unit)
