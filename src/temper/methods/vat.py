@@ -100,7 +100,6 @@ class VAT(AttackConfig):
     )
 
     def check(self) -> None:
-        """Warn about noise and perturbations without effect."""
         super().check()
         if not self.weight:
             return
@@ -128,18 +127,16 @@ class VAT(AttackConfig):
             )
 
     def off(self) -> Self:
-        """Switch the divergence off."""
         return self._with(weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Add the divergence to the clean pass's total; it reads no labels."""
         if not self.weight:
             return Plan()
         conflicts = frozenset({"perturbation"})
+        # The divergence reads no labels.
         return Plan(clean=True, task_weight=1.0, needs_labels=False, conflicts=conflicts)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the clean loss and the divergence in one total."""
         yield [step.clean.task, self.smoothness(step)]
 
     def smoothness(self, step: StepContext) -> Term:
@@ -180,14 +177,10 @@ class VAT(AttackConfig):
 
 
 def alignment(delta: Tensor, ascent: Tensor) -> Tensor:
-    """Measure how much of a perturbation is its last ascent step, not its initial noise.
+    """Return the cosine of a perturbation and its last ascent step, the mean over examples.
 
-    Args:
-        delta: [B, T, D].
-        ascent: [B, T, D].
-
-    Returns:
-        Their cosine, the mean over examples, a scalar; 0 for an example if one of them is 0.
+    It shows how much of ``delta`` [B, T, D] is not its initial noise. It is 0 for an example if one
+    of the two is 0.
     """
     sizes = norms.size(delta, norm="l2") * norms.size(ascent, norm="l2")
     products = (delta.detach() * ascent).sum((1, 2), keepdim=True)

@@ -43,9 +43,6 @@ class Anchor(InitialWeightsRule):
     chunks that fit in the cache; autograd would read and write every weight several times. In
     distributed training, each process adds it to the averaged gradients.
 
-    Args:
-        weight: Weight of the penalty, at least 0.
-
     References:
         L2-SP: Li et al., ICML 2018 (arXiv 1802.01483).
     """
@@ -80,7 +77,6 @@ class Anchor(InitialWeightsRule):
         return regularized
 
     def regularization_losses(self, state: State) -> Mapping[str, Tensor]:
-        """Return the weighted penalty at the last step."""
         return {"anchor": state["value"]} if "value" in state else {}
 
 
@@ -118,9 +114,7 @@ class WCons(Method):
     )
 
     def off(self) -> Self:
-        """Train without the penalty."""
         return self._with(weight=0.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         return [Anchor(self.weight)] if self.weight else []
