@@ -46,16 +46,9 @@ class Headline:
     """The first screen.
 
     Args:
-        sentence: The verdict.
-        sure: Certainty, and minimum detectable differences of the study.
-        column: The discussed column; None if there is only the reference.
         recommended: The column to use; None if nothing can be compared.
-        gains: Gains of that column, one per perspective.
         others: Gains of the other columns, and of this one with post-hoc methods on both sides.
-        price: Cost of the column relative to the reference; empty if it was not recorded.
-        unmeasured: Titles of perspectives without a score.
         values: For a run without evaluation: epoch, score and description.
-        levels: For one model: levels between guessing and perfect, one per perspective.
         notices: Scored rows that a model was trained on, as sentences; shown first.
     """
 
@@ -73,12 +66,10 @@ class Headline:
 
     @property
     def text(self) -> str:
-        """All sentences as one paragraph."""
         return " ".join(filter(None, (*self.notices, self.sentence, self.sure, self._priced)))
 
     @property
     def summary(self) -> list[str]:
-        """The same as lines: notices, the title, and an item for each reason."""
         reasons = filter(None, (*self._reasons, self._priced))
         return [*self.notices, self.title, *(f"- {each}" for each in reasons)]
 
@@ -98,7 +89,6 @@ class Headline:
 
     @property
     def details(self) -> str:
-        """The sentences after the points."""
         return " ".join(self._reasons[MOST_POINTS:])
 
     @property
@@ -127,12 +117,7 @@ class Headline:
         return any(gain.cut(self.reach) for gain in (*self.gains, *self.others))
 
     def sentences(self, reference: str | None, views: Sequence[View]) -> list[str]:
-        """Return the results of some perspectives.
-
-        Args:
-            reference: The column compared with, None if there is one column.
-            views: The perspectives.
-        """
+        """Return the results of some perspectives; the reference is None if there is one column."""
         if reference is None:
             levels = [level for level in self.levels if level.view in views]
             parts = [[f"{level.row.label}: {level.text}", level.standing] for level in levels]
@@ -140,7 +125,6 @@ class Headline:
         return [gain.sentence(reference) for gain in self.gains if gain.view in views]
 
     def beside(self, gain: Gain) -> list[Gain]:
-        """Return the lighter marks of a row of the picture."""
         return [
             other
             for other in self.others
@@ -177,9 +161,6 @@ def headline(comparison: Comparison) -> Headline:
     the reference. Some gain must remain with post-hoc methods on both sides and against plain
     fine-tuning of equal compute, which must not be more accurate (`temper.report.gains`). If the
     study has no plain fine-tuning of equal compute, the column is called "not confirmed".
-
-    Args:
-        comparison: All scores; its own ``answer`` is ignored.
     """
     return replace(_verdict(comparison), notices=comparison.seen)
 
@@ -393,10 +374,8 @@ def _losses_vanish(gains: Sequence[Gain], claims: Claims) -> bool:
 def _average(improved: Gain | None, after: Gain | None, *, alone: bool) -> str:
     """Return a sentence on the average relative improvement, if it has an interval.
 
-    Args:
-        improved: Without post-hoc methods.
-        after: With post-hoc methods on both sides, if that was measured.
-        alone: Whether only ``after`` counts, because the losses without it vanish.
+    ``after`` is with post-hoc methods on both sides. It counts ``alone`` if the losses without it
+    vanish.
     """
     if improved is None or improved.low is None:
         return ""

@@ -23,11 +23,8 @@ class Level:
     """One model's score on the scale from guessing to perfect.
 
     Args:
-        row: The score.
-        column: The model.
         fraction: Percentage of the way from guessing to a perfect score, negative if worse than
             guessing; None if the score of guessing is unknown.
-        low, high: 95% interval; None if there is none.
         usual: The value of plain fine-tuning in `USUAL`; None if not measured.
     """
 
@@ -40,7 +37,6 @@ class Level:
 
     @property
     def view(self) -> View:
-        """The view of its perspective."""
         return views().of(self.row.key.perspective)
 
     @property
@@ -51,7 +47,6 @@ class Level:
 
     @property
     def score(self) -> str:
-        """The score's name as written within a sentence."""
         return within(title(self.row.key.name))
 
     @property
@@ -65,7 +60,6 @@ class Level:
 
     @property
     def detail(self) -> str:
-        """Tooltip of the mark."""
         messages = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
         if self.usual is not None:
             messages.append(f"for orientation, {USUAL}: {self.usual:.0f}%")
@@ -92,12 +86,7 @@ def condition_of(row: Row) -> str:
 
 
 def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
-    """Return the levels of a column, one per perspective: that of its hardest primary row.
-
-    Args:
-        comparison: All scores.
-        column: Its name.
-    """
+    """Return the levels of a column, one per perspective: that of its hardest primary row."""
     result: list[Level] = []
     for rows in judged_rows(comparison):
         scored = [row for row in rows if row.cells[column].mean is not None]

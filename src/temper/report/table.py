@@ -81,14 +81,7 @@ class PairedRecord(Record):
 
 @dataclass(frozen=True)
 class Paired:
-    """Difference of a column from the reference over the examples of one seed.
-
-    Args:
-        seed: The common seed.
-        low, high: 95% interval of the difference.
-        p: Two-sided p of the difference.
-        examples: Number of examples.
-    """
+    """Difference, with 95% interval and p, from the reference over the examples of one seed."""
 
     seed: int
     low: float
@@ -99,12 +92,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class OverRows:
-    """How much a column's difference over some seeds varies with the rows.
-
-    Args:
-        seeds: The common seeds.
-        variance: Variance of the difference.
-    """
+    """How much a column's difference, over the common seeds, varies with the rows."""
 
     seeds: frozenset[int]
     variance: RowVariance
@@ -116,17 +104,9 @@ RowsSay = Mapping[tuple[str, ScoreKey], Paired | OverRows]
 def read_paired(
     folder: Path, *, against: str | None = None
 ) -> dict[tuple[str, ScoreKey], Paired | OverRows]:
-    """Read the paired statistics that a study stores.
+    """Read the paired statistics that a study stores, by column and score.
 
-    Args:
-        folder: The study's folder.
-        against: Baseline of equal compute; None for the reference.
-
-    Returns:
-        Statistics by column and score; empty if none were stored.
-
-    Raises:
-        CheckpointError: If the file is damaged.
+    ``against`` is a baseline of equal compute; None is the reference.
     """
     file = folder / FILE
     if not file.exists():
@@ -252,13 +232,7 @@ def _mean(numbers: Iterable[object]) -> float | None:
 def _of_means(
     paired: RowsSay, scores: Scores, columns: Sequence[str]
 ) -> dict[tuple[str, ScoreKey], OverRows]:
-    """Return the row variance of differences of means over sets with disjoint rows.
-
-    Args:
-        paired: Paired results of the sets' scores.
-        scores: Means over sets and their members.
-        columns: Names of the columns.
-    """
+    """Return the row variance of differences of means over sets with disjoint rows."""
     result = {}
     means = [key for key in scores.means if views().of(key.perspective).own_rows]
     for key, column in product(means, columns):
@@ -273,7 +247,6 @@ def _of_means(
 
 
 def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
-    """Return the scores that are shown in figures only."""
     groups: dict[str, list[ScoreKey]] = {}
     for key in keys:
         groups.setdefault(key.perspective, []).append(key)
@@ -429,14 +402,8 @@ def _with_differences(
 ) -> dict[str, Cell]:
     """Add the paired differences of one row, with Holm's correction over its columns.
 
-    Args:
-        cells: The row's scores by column.
-        reference: The column that the others are compared with.
-        higher: Direction of the score.
-        common: Seeds at which both a column and the reference were evaluated.
-        of_rows: Whether the score's n counts rows; a verdict needs a minimum of rows.
-        paired: Paired results of each column's difference.
-        margin: Smallest relevant difference; None if the score has none.
+    ``common`` has the seeds at which a column and the reference were evaluated. A verdict needs a
+    minimum of rows if the score's n counts rows (``of_rows``).
     """
     base = cells[reference]
     result = {
@@ -501,7 +468,6 @@ def _difference(
 
 
 def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> Difference:
-    """Add the verdict of a difference that has an interval."""
     if found.low is None or found.high is None:
         return found
     inside = found.low <= 0.0 <= found.high

@@ -16,12 +16,7 @@ from temper.report.headline import LEARNED, Headline, headline
 
 
 def verdict(source: Source, comparison: Comparison) -> Headline:
-    """Return the first screen of a study, a run or an evaluation.
-
-    Args:
-        source: The folder that was read.
-        comparison: Its scores.
-    """
+    """Return the first screen of a study, a run or an evaluation."""
     runs = source.runs
     if source.kind == "run" and runs[0].scores is None and runs[0].record is not None:
         return trained(runs[0].record, str(source.folder))
@@ -29,12 +24,7 @@ def verdict(source: Source, comparison: Comparison) -> Headline:
 
 
 def trained(record: RunRecord, folder: str) -> Headline:
-    """Return the first screen of a run with validation scores only.
-
-    Args:
-        record: The run's record.
-        folder: Its folder, used in suggested commands.
-    """
+    """Return the first screen of a run with validation scores only."""
     times, rows = record.times, record.data.get("train", {}).get("rows")
     took = [f"`{record.method}` was trained"]
     if rows is not None:
