@@ -52,27 +52,18 @@ class View:
     """How a group of scores is shown.
 
     Args:
-        name: The perspective's name in rows and scores.
-        title: Heading of the group.
         order: Position of the group; lower comes first.
         leads: Name of the primary score, `METRIC` for the task's metric; empty if there is none.
         leads_clean: Whether the primary score counts under the condition ``clean`` only.
         sums_up: Chooses the rows of the primary score for the overview.
-        short: Prefix of the scores' names in the overview, if another group has the same names.
         conditions: Display names of conditions; others are shown unchanged.
-        unsaid: Conditions that are not displayed.
-        relative_to: Reference of relative sizes.
         words: Returns a label that is unique within the group; None uses `label`.
         minor: Chooses the keys that are shown in figures only.
         gain: Template of a difference, after the column's name. Fields: ``{better}`` (or worse),
             ``{ours}``, ``{compared}`` (the reference's value and the difference), ``{score}`` and
             ``{title}``.
-        heading: The section of the page; several groups may share one.
-        explained: One-sentence explanation of the primary score.
         says: Returns findings shown before ``explained``, for a group that is not ``judged`` or
             needs more than its primary score. See ``Comparison.said``.
-        figures: Draws the figures of the group.
-        counts: Unit of n.
         judged: Whether its scores rate a model and so enter the recommendation.
         ranked: Whether it has a vote in the mean ranks; needs ``judged``.
         improves: Whether it is a part of the average relative improvement.
@@ -116,7 +107,6 @@ class View:
         return metric if self.leads == METRIC else self.leads
 
     def is_lead(self, key: ScoreKey, metric: str) -> bool:
-        """Return whether a score is the primary score of the group."""
         clean = key.condition == "clean" or not self.leads_clean
         return clean and bool(self.leads) and key.name == self.lead(metric)
 
@@ -135,7 +125,6 @@ class View:
         return " ".join(part for part in parts if part)
 
     def label(self, key: ScoreKey) -> str:
-        """Return a label that is unique within the group."""
         if self.words is not None:
             return self.words(key)
         return ", ".join(part for part in (title(key.name), self.attack(key), key.set) if part)
@@ -144,8 +133,7 @@ class View:
 class Views:
     """All groups in the order of reports.
 
-    Args:
-        views: The groups; unknown perspectives come last, under their names.
+    Unknown perspectives come last, under their names.
     """
 
     def __init__(self, views: Iterable[View]) -> None:
