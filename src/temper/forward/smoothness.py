@@ -67,7 +67,6 @@ class Smoothness:
     Args:
         weight: eta, the factor on everything; the weights of the layers sum to 1. Not read with
             ``gradient_ratio``.
-        half: Whether the weight multiplies half of the squared norms.
         gradient_ratio: Norm of the penalty's gradient as a fraction of that of the task loss. It
             sets eta to the median over the first 8 steps with the penalty (``only_unlabeled``: with
             labels), then keeps it; None uses ``weight``. The gradients of a step's first
@@ -75,14 +74,10 @@ class Smoothness:
             gradients cancel, and the penalty's add up.
         jacobian: j, the factor on the Jacobian term, at least 0.
         hessian: k, the factor on the Hessian term, at least 0; 0 spares its passes.
-        layers: ``all`` blocks, or only the ``logits``.
-        scheme: How it is estimated.
         step_size: Of finite differences, over the RMS of the example's embeddings; None takes
             2e-3 for ``difference`` and 3e-2 for ``four_point``.
-        law: Distribution of the probes.
         every: Applies the penalty in every n-th step at n times the weight; batches without labels
             always have it.
-        only_unlabeled: Whether the penalty applies to batches without labels only.
 
     References:
         Jukic and Snajder, TACL 2025, Eqs. 1 to 5.
@@ -102,7 +97,6 @@ class Smoothness:
 
     @property
     def factors(self) -> dict[str, float]:
-        """The factors on the terms."""
         return {"jacobian": self.jacobian, "hessian": self.hessian}
 
     @property
@@ -129,25 +123,20 @@ class Smoothness:
     ) -> AbstractContextManager[Trace]:
         """Trace the forward pass inside the block for the derivatives of the scheme.
 
-        Args:
-            step: The micro-batch.
-            shift: Added to the word embeddings [K*B, T, E]; None leaves them.
+        ``shift`` [K*B, T, E] is added to the word embeddings.
         """
         tracer = step.network.tracer(step.batch)
         return tracer.tracing(shift=shift, twice=self.scheme == "difference")
 
     def _acts(self, step: StepContext) -> bool:
-        """Return whether the step needs hidden states."""
         return self._pays(step) or self._measures(step)
 
     def _pays(self, step: StepContext) -> bool:
-        """Return whether the penalty applies to the batch."""
         if step.batch.labels is None:
             return True
         return not self.only_unlabeled and step.now.number % self.every == 0
 
     def _measures(self, step: StepContext) -> bool:
-        """Return whether eta is measured on the batch."""
         if self.gradient_ratio is None or step.batch.labels is None or step.streams.micro:
             return False
         state = step.state[RULE]
@@ -158,11 +147,9 @@ class Smoothness:
         return step.now.number % self.every == 0 or not seen
 
     def terms(self, step: StepContext, trace: Trace | None) -> list[Term]:
-        """Return the terms of the penalty; none in steps without it.
+        """Return the terms of the penalty after the clean pass; none in steps without it.
 
-        Args:
-            step: The micro-batch, its clean pass run.
-            trace: Of the clean pass; None traces a new pass.
+        ``trace`` is that of the clean pass; None traces a new pass.
         """
         if not self._acts(step):
             return []
@@ -235,10 +222,7 @@ def past_table(step: StepContext, trace: Trace, *, penalty: Mapping[str, float])
     penalty's gradient. The other terms' gradient of the table is computed once (1F) and added to
     the total as a scalar that is 0 and has that gradient.
 
-    Args:
-        step: The micro-batch.
-        trace: Of the clean pass.
-        penalty: Names of the penalty's own terms.
+    ``penalty`` has the names of the penalty's own terms.
     """
     # A leaf root means that the embedding table is not trained.
     if trace.root.is_leaf:
@@ -316,11 +300,7 @@ class Estimate:
         }
 
     def recompute(self, shift: Tensor | None) -> Trace:
-        """Run the clean pass once more under the same dropout, and trace it.
-
-        Args:
-            shift: Added to the word embeddings [K*B, T, E]; None leaves them.
-        """
+        """Run the clean pass once more under the same dropout and trace it, as in `tracing`."""
         with self.penalty.tracing(self.step, shift) as trace:
             trace.logits = _logits_of(self.step.clean.recompute())
         return trace
@@ -357,18 +337,16 @@ class Estimate:
         return [float(weight) for weight in weights]
 
     def probes(self) -> list[Tensor]:
-        """Draw a probe for every layer."""
         # Independent between layers: a shared probe would add cross terms of the layers.
         law = self.penalty.law
         return [probes((len(h), h.shape[-1]), law, self.draws, like=h) for h in self.states]
 
     def direction(self) -> Tensor:
-        """Draw a direction in the word embeddings [B, T, E]."""
         root = self.trace.root
         return directions(self.mask, root.shape[-1], self.draws, like=root)
 
     def width(self) -> int:
-        """Return the width of all layers."""
+        """Return the width of the layers; raise if they differ."""
         widths = {state.shape[-1] for state in self.states}
         if len(widths) > 1:
             raise ModelError(
