@@ -113,9 +113,7 @@ def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
     """Mark the largest entries of several tensors on one device, in booleans of their shapes.
 
     Exactly ``round(fraction * n)`` of all n entries are marked; among equal entries the first ones.
-
-    Raises:
-        TemperError: If a value is not finite.
+    A value that is not finite raises an error.
     """
     flat = torch.cat([value.flatten() for value in values])
     if not bool(torch.isfinite(flat).all()):

@@ -182,12 +182,7 @@ def build(method: Method | str) -> Method:
 
 
 def smoothed(method: Method, smoothing: float) -> Method:
-    """Return a method with the labels smoothed in every task loss, clean and attacked.
-
-    Raises:
-        CompositionError: If the method smooths labels itself.
-        SettingError: If the fraction is not in [0, 1).
-    """
+    """Return a method with the labels smoothed in every task loss, clean and attacked."""
     if not smoothing:
         return method
     if "label smoothing" in method.plan(Step()).conflicts:

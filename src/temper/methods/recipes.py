@@ -69,10 +69,8 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings with those of their ``recipe``, which all others override.
 
     The settings are not checked. Without a ``recipe`` and without the name of a method, the default
-    recipe is taken. The method of the result has a name.
-
-    Raises:
-        SettingError: The recipe is unknown, or a method is named next to it.
+    recipe is taken. The method of the result has a name. A ``recipe`` next to a method's name is an
+    error.
 
     Example:
         >>> with_recipe({"recipe": "plain", "train": {"epochs": 2.0}})
