@@ -31,12 +31,10 @@ _PARTS = re.compile(r"\w+(?:['’]\w+)*|\s+|[^\w\s]")
 
 
 def word_diff(original: str, changed: str) -> list[Segment]:
-    """Split two texts into common, removed and added segments.
+    """Split two texts into common, removed and added segments, in reading order.
 
-    Returns:
-        Segments in reading order; a removed one precedes the added one that replaces it. ``same``
-        and ``removed`` segments joined give ``original``; ``same`` and ``added`` ones give
-        ``changed``.
+    A removed segment precedes the added one that replaces it. ``same`` and ``removed`` segments
+    joined give ``original``; ``same`` and ``added`` ones give ``changed``.
 
     Example:
         >>> word_diff("a good film", "a g00d film")
@@ -182,9 +180,6 @@ def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
     The first seed of each column is read. If there are more than ``most``, they are drawn in turn
     from perspectives, attacks and columns, successful attacks first, ordered by row hash. None
     means that there is no attack, no text, or that the task is a regression.
-
-    Raises:
-        CheckpointError: If rows or texts are damaged.
     """
     by_perspective: dict[str, list[Iterator[Example]]] = {}
     labels: tuple[str, ...] = ()

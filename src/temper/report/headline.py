@@ -1,8 +1,4 @@
-"""The first screen: the recommended method, its certainty, gains and cost.
-
-All gains are fractions of the reference's error that is removed, ``(s - s_reference) / (s_perfect -
-s_reference)``, so scores of either direction are comparable (RoAST, arXiv 2312.04032, Section 5.1).
-"""
+"""The first screen: the recommended method, its certainty, gains and cost."""
 
 from __future__ import annotations
 
