@@ -328,11 +328,7 @@ class Comparison:
         ]
 
     def row(self, perspective: str, name: str, **key: Any) -> Row:
-        """Return the one row with this perspective, score name, and other fields or parameters.
-
-        Raises:
-            KeyError: If not exactly one row matches.
-        """
+        """Return the one row with these fields and parameters, else raise a `KeyError`."""
         wanted = {"perspective": perspective, "name": name, **key}
         result = [
             row
