@@ -170,7 +170,7 @@ class StepContext:
     def task_rows(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the task's loss of each row [B], with the plan's label smoothing.
 
-        Without ``labels`` in the format of the batch, those of the batch are used.
+        ``labels`` are in the format of the batch; by default they are the batch's.
         """
         labels = self.labels if labels is None else labels
         loss = self.head(logits).loss(logits, labels, smoothing=self.plan.smoothing)
