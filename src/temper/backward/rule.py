@@ -87,9 +87,6 @@ class Chain(UpdateRule):
     """Apply rules in order, or none; the state of each is stored under its name.
 
     ``gradient`` nests with the first rule outermost, and ``after_backward`` runs in reverse order.
-
-    Raises:
-        CompositionError: If two rules have the same name or conflict.
     """
 
     name = "chain"
