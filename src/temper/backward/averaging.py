@@ -33,7 +33,7 @@ def warn_of_running_statistics(params: Parameters) -> None:
 def update_average(average: dict[str, Tensor], params: Parameters, *, fraction: float) -> None:
     """Move an average towards the current weights; an empty average is set to them.
 
-    Averages are in at least fp32; ``fraction`` is that of the distance, in [0, 1].
+    The average, in at least fp32, is changed in place; ``fraction`` is that of the distance.
     """
     if not average:
         for name, tensor in params.tensors.items():
@@ -56,7 +56,6 @@ class RunningAverage(WeightAverageRule):
 
     Args:
         decay: Largest b, in [0, 1].
-        warm_up: At least 0.
         begin: Fraction of the run whose steps do not count, in [0, 1).
 
     References:

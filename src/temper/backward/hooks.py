@@ -118,7 +118,7 @@ class Regularizes(Protocol):
     ) -> Gradients:
         """Return the gradients of the regularized loss.
 
-        The given ones are multiplied by ``step.loss_scale``; their storage may be reused.
+        ``grads`` are multiplied by ``step.loss_scale``; their storage may be reused.
         """
 
 
@@ -139,8 +139,7 @@ class TransformsGradient(Protocol):
     ) -> Gradients:
         """Return the gradients for the optimizer.
 
-        The storage of the given ones may be reused. The optimizer skips parameters that are left
-        out.
+        The storage of ``grads`` may be reused. The optimizer skips parameters that are left out.
         """
 
 

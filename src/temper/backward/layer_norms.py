@@ -58,8 +58,7 @@ class LayerNorms(UpdateRule):
         return 0 if self.strategy == "uniform" else self.rows
 
     def init(self, params: Parameters) -> State:
-        """Start without measurements."""
-        # An empty tensor stands for uniform weights.
+        # Uniform weights, which are not measured, are an empty tensor.
         return {"weights": torch.empty(0)} if self.strategy == "uniform" else {}
 
     def calibrate(

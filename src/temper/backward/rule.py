@@ -84,15 +84,9 @@ class WeightAverageRule(UpdateRule):
 
 
 class Chain(UpdateRule):
-    """Apply rules in order; the state of each is stored under its name.
+    """Apply rules in order, or none; the state of each is stored under its name.
 
     ``gradient`` nests with the first rule outermost, and ``after_backward`` runs in reverse order.
-
-    Args:
-        rules: The rules; none is the identity.
-
-    Raises:
-        CompositionError: If two rules have the same name or conflict.
     """
 
     name = "chain"
@@ -220,10 +214,6 @@ def chain(*rules: UpdateRule) -> Chain:
 
     Raises:
         CompositionError: If two rules have the same name or conflict.
-
-    Example:
-        >>> chain().transform({}, None, {}, None)
-        {}
     """
     flat = [rule for given in rules for rule in rules_of(given)]
     return Chain(tuple(sorted(flat, key=lambda rule: isinstance(rule, WeightAverageRule))))

@@ -47,10 +47,8 @@ class Selection(UpdateRule):
 
     Args:
         alpha: Turning point; about the fraction that is masked.
-        beta: Sharpness.
         p_min: Smallest probability; 0 sets no bound, and draws a step's mask with 32 bits instead
             of 16.
-        scale: Whether to divide by p.
         normalize: ``rank``: global rank among the non-zero entries; ``range``: Eq. 8 as printed.
         orientation: ``prose``: salient entries move; ``printed``: Eq. 9 as printed.
         scope: ``blocks`` (embeddings and head always train; all parameters of a model without

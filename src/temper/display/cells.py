@@ -108,11 +108,8 @@ class Cell:
     Args:
         mean: Mean over the seeds, None if no value is defined.
         standard_deviation: Sample standard deviation over the seeds, None below two.
-        examples: Distinct numbers of scored examples.
         fewest: Number of examples of the smallest class or group; None if unknown.
         low, high: 95% interval over examples, for one seed only.
-        standard_errors: Standard errors over examples, if recorded.
-        reasons: Why values are undefined, each once.
         difference: Difference from the reference; None for the reference itself.
     """
 
@@ -210,9 +207,7 @@ class Row:
 class TrainingCost:
     """Training cost of a column, as means over its runs; None if no run recorded it.
 
-    Args:
-        passes: Forward-pass equivalents: F per step, times the steps.
-        memory: Peak memory in MiB.
+    Passes are forward-pass equivalents: F per step, times the steps. Memory is the peak in MiB.
     """
 
     passes: float | None = None
@@ -230,10 +225,7 @@ class Comparison:
         reference: Column compared with, None if there is one column.
         missing: Planned runs that are not in the numbers, one sentence each.
         notices: Notes about the numbers: overlap, truncation, undefined scores.
-        answer: The outcome in plain sentences.
-        margin: Smallest relevant difference, in points.
         detect: Difference in points that the study should detect; None if not set.
-        costs: Training cost of each method, if its runs recorded it.
         classes: Number of classes of the task; 0 for regression.
         seen: Notes on scored rows that the models were trained on.
         equal: The same scores compared with plain fine-tuning of equal compute, by column; columns
@@ -336,11 +328,7 @@ class Comparison:
         ]
 
     def row(self, perspective: str, name: str, **key: Any) -> Row:
-        """Return the one row with this perspective, score name, and other fields or parameters.
-
-        Raises:
-            KeyError: If not exactly one row matches.
-        """
+        """Return the one row with these fields and parameters, else raise a `KeyError`."""
         wanted = {"perspective": perspective, "name": name, **key}
         result = [
             row

@@ -28,12 +28,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Mark:
-    """One drawn number, as a bar or as a cell of a heat map.
-
-    Args:
-        count: Number of rows or seeds as text.
-        ends: Ends of the error bar; None if there is none.
-    """
+    """One drawn number, as a bar or a cell of a heat map; ``count`` is that of rows or seeds."""
 
     value: float
     text: str
@@ -52,12 +47,7 @@ Marks = Mapping[tuple[str, str], Mark]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
-
-    Args:
-        limits: Lower and upper limit; None takes those of the data.
-        log: Whether the scale is logarithmic; numbers <= 0 cannot be drawn.
-    """
+    """An axis; without limits it has those of the data. A log scale cannot show numbers <= 0."""
 
     title: str
     limits: tuple[float, float] | None = None
@@ -66,11 +56,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve.
-
-    Args:
-        x: Horizontal position: a number, or a name for all points of a chart.
-    """
+    """One point of a curve; ``x`` is a number, or a name for all points of a chart."""
 
     x: float | str
     y: float
@@ -112,12 +98,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars, grouped by label.
-
-    Args:
-        axis: Axis of the bar length.
-        marks: The known values; the first label is on top.
-    """
+    """Horizontal bars, grouped by label; the first label of ``marks`` (known values) is on top."""
 
     axis: str
     marks: Marks

@@ -96,10 +96,6 @@ def read_columns(
     """Read columns of a Parquet file of an evaluation.
 
     Older files may lack the ``optional`` columns; without a perspective, all rows are read.
-
-    Raises:
-        CheckpointError: If the file is missing, damaged or lacks a column.
-        MemoryLimitError: If it does not fit in memory.
     """
     filters = None if perspective is None else [("perspective", "==", perspective)]
     try:
@@ -124,7 +120,6 @@ class Run:
         seed: The run's seed; 0 for an evaluation without a run.
         record: ``run.json``; None for an evaluation without a run.
         evaluation: Folder of ``scores.json`` and ``rows.parquet``, None if not evaluated.
-        scores: ``scores.json``, None if not evaluated.
     """
 
     column: str
@@ -145,11 +140,7 @@ class Run:
     def rows(
         self, columns: Sequence[str], perspective: str, *, optional: Sequence[str] = ()
     ) -> pd.DataFrame:
-        """Read columns of one perspective's ``rows.parquet``; empty if there is no such file.
-
-        Raises:
-            CheckpointError: If it is damaged or lacks a column that is not ``optional``.
-        """
+        """Read columns of one perspective's ``rows.parquet``; empty if there is no such file."""
         if self.evaluation is None or not self.rows_kept:
             return pd.DataFrame(columns=list(columns))
         path = self.evaluation / "rows.parquet"
@@ -158,11 +149,7 @@ class Run:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Read ``metrics.jsonl``: one object per log entry, in order; empty if there is none.
-
-        Raises:
-            CheckpointError: If a line is not a JSON object.
-        """
+        """Read ``metrics.jsonl``: one object per log entry, in order; empty if there is none."""
         path = self.folder / "metrics.jsonl"
         if self.record is None or not path.exists():
             return []
@@ -253,8 +240,7 @@ def _evaluated(run: Run, folder: Path) -> Run:
 def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
     """Find the evaluation of a run: inside its folder, or next to it as RUN-evaluation.
 
-    Returns:
-        The evaluation's folder or None, and the reason if the existing one cannot be used.
+    If the existing one cannot be used, the folder is None and the second result is the reason.
     """
     whole = model.folder.resolve()
     for result in (model.folder / "evaluation", whole.with_name(f"{whole.name}-evaluation")):
@@ -265,11 +251,7 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
 
 
 def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
-    """Return why an evaluation does not belong to a run; empty if it does, or if it names no run.
-
-    Raises:
-        CheckpointError: If there is no evaluation, or it is damaged.
-    """
+    """Return why an evaluation does not belong to a run; empty if it does or names no run."""
     if not (evaluation / "scores.json").exists():
         raise CheckpointError(
             f"{evaluation} has no scores.json. Give the --out folder of `temper evaluate`."

@@ -20,12 +20,7 @@ Value = float | int | str | bool
 
 
 class Parameters(dict[str, Value]):
-    """Immutable parameters of a condition, in no order; hashable, so that they can be keys.
-
-    Example:
-        >>> Parameters(radius=0.25, norm="l2").to_text()
-        '{"norm": "l2", "radius": 0.25}'
-    """
+    """Immutable parameters of a condition, in no order; hashable, so that they can be keys."""
 
     def __init__(
         self, values: Mapping[str, Value] | Iterable[tuple[str, Value]] = (), **named: Value

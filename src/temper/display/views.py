@@ -56,7 +56,10 @@ class View:
         leads: Name of the primary score, `METRIC` for the task's metric; empty if there is none.
         leads_clean: Whether the primary score counts under the condition ``clean`` only.
         sums_up: Chooses the rows of the primary score for the overview.
+        short: Prefix of the scores' names in the overview, if another group has the same names.
         conditions: Display names of conditions; others are shown unchanged.
+        unsaid: Conditions that are not displayed.
+        relative_to: Reference of relative sizes.
         words: Returns a label that is unique within the group; None uses `label`.
         minor: Chooses the keys that are shown in figures only.
         gain: Template of a difference, after the column's name. Fields: ``{better}`` (or worse),
@@ -64,6 +67,7 @@ class View:
             ``{title}``.
         says: Returns findings shown before ``explained``, for a group that is not ``judged`` or
             needs more than its primary score. See ``Comparison.said``.
+        counts: Unit of n.
         judged: Whether its scores rate a model and so enter the recommendation.
         ranked: Whether it has a vote in the mean ranks; needs ``judged``.
         improves: Whether it is a part of the average relative improvement.

@@ -29,12 +29,7 @@ def unit(name: str, metric: str) -> Unit:
 
 
 def title(name: str) -> str:
-    """Return the display name of a score; an unknown one keeps its name.
-
-    Example:
-        >>> title("mse")
-        'Mean squared error'
-    """
+    """Return the display name of a score; an unknown one keeps its name."""
     return SCORES[name].title if name in SCORES else name
 
 
@@ -55,10 +50,6 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
 
     Raises:
         CheckpointError: If the direction is unknown.
-
-    Example:
-        >>> higher_is_better("mse"), higher_is_better("accuracy")
-        (False, True)
     """
     if stated is not None:
         return stated
@@ -97,14 +88,6 @@ def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
 
 
 def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table.
-
-    Example:
-        >>> print(pipe_table(["a", "b"], [["1", "2"]]))
-        | a | b |
-        |---|---|
-        | 1 | 2 |
-    """
     first, *rest = (f"| {' | '.join(texts)} |" for texts in (header, *rows))
     return "\n".join([first, "|" + "---|" * len(header), *rest])
 

@@ -67,6 +67,7 @@ class Smoothness:
     Args:
         weight: eta, the factor on everything; the weights of the layers sum to 1. Not read with
             ``gradient_ratio``.
+        half: Whether the weight multiplies half of the squared norms.
         gradient_ratio: Norm of the penalty's gradient as a fraction of that of the task loss. It
             sets eta to the median over the first 8 steps with the penalty (``only_unlabeled``: with
             labels), then keeps it; None uses ``weight``. The gradients of a step's first
@@ -129,14 +130,17 @@ class Smoothness:
         return tracer.tracing(shift=shift, twice=self.scheme == "difference")
 
     def _acts(self, step: StepContext) -> bool:
+        """Return whether the step needs hidden states."""
         return self._pays(step) or self._measures(step)
 
     def _pays(self, step: StepContext) -> bool:
+        """Return whether the penalty applies to the batch."""
         if step.batch.labels is None:
             return True
         return not self.only_unlabeled and step.now.number % self.every == 0
 
     def _measures(self, step: StepContext) -> bool:
+        """Return whether eta is measured on the batch."""
         if self.gradient_ratio is None or step.batch.labels is None or step.streams.micro:
             return False
         state = step.state[RULE]
@@ -342,11 +346,12 @@ class Estimate:
         return [probes((len(h), h.shape[-1]), law, self.draws, like=h) for h in self.states]
 
     def direction(self) -> Tensor:
+        """Draw a direction in the word embeddings [B, T, E]."""
         root = self.trace.root
         return directions(self.mask, root.shape[-1], self.draws, like=root)
 
     def width(self) -> int:
-        """Return the width of the layers, which must all have the same."""
+        """Return the width of the layers; raise if they differ."""
         widths = {state.shape[-1] for state in self.states}
         if len(widths) > 1:
             raise ModelError(

@@ -170,7 +170,7 @@ class StepContext:
     def task_rows(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the task's loss of each row [B], with the plan's label smoothing.
 
-        Without ``labels`` in the format of the batch, those of the batch are used.
+        ``labels`` are in the format of the batch; by default they are the batch's.
         """
         labels = self.labels if labels is None else labels
         loss = self.head(logits).loss(logits, labels, smoothing=self.plan.smoothing)
@@ -239,7 +239,18 @@ class StepContext:
 
 
 class CleanPass:
-    """The pass over the unchanged batch."""
+    """The pass over the unchanged batch.
+
+    Attributes:
+        logits: K tensors [B, U, C], with their graph until the backward of the clean total has run.
+        detached: The same, detached from the graph; kept after the backward.
+        task: The term of the task loss; None for a batch without labels.
+        start: Tensor added to the embeddings [B, T, D], zeros or noise; None without one.
+        recording: Embeddings and gradient norms recorded during the pass.
+        watched: Values that the plan's ``watch`` contexts yielded, by name.
+        carried: Called with all terms of the clean total before its backward; each returns a scalar
+            that is 0 and has a gradient, which is added to the total, or None.
+    """
 
     def __init__(self, step: StepContext) -> None:
         plan = step.plan

@@ -49,11 +49,6 @@ class SharpnessAware(WeightAscent):
     SAM: ``e = rho * g / ||g||``, one norm over all trainable parameters. ASAM: ``e = rho * T^2 g /
     ||T g||`` with ``T = |w| + eta``, and T = 1 for biases; ``||e / T|| = rho``.
 
-    Args:
-        rho: Radius, above 0.
-        adaptive: Whether to use ASAM.
-        eta: Added to the sizes of the weights in ASAM.
-
     References:
         Foret et al., ICLR 2021, Eq. 2; Kwon et al., ICML 2021, Eq. 8.
     """

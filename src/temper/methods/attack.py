@@ -101,11 +101,7 @@ def warn_of_small_divergence(
 
 
 def check_attack_off(config: Method, *, divergence_weight: float) -> None:
-    """Raise if an attack is only partly switched off and ``divergence_weight`` was not set.
-
-    Raises:
-        ValueError: If the adversarial weight is 0, and only a default keeps the passes running.
-    """
+    """Raise if only a default ``divergence_weight`` keeps an attack's passes running."""
     is_set = "divergence_weight" in config.model_fields_set
     if not vars(config)["adversarial_weight"] and divergence_weight and not is_set:
         raise ValueError(

@@ -36,14 +36,10 @@ if TYPE_CHECKING:
 class ChosenMask(UpdateRule):
     """Train the entries of the blocks whose squared gradients were largest in one epoch.
 
-    Before training, the gradient of each batch is clipped tensor by tensor, squared and summed. The
-    fraction ``keep`` of all entries with the largest sums trains, ranked over all tensors at once;
-    the rest of the blocks does not. Embeddings and head train freely. The sums are freed once the
-    mask is chosen, which takes one byte per entry.
-
-    Args:
-        keep: Fraction of the entries that train, in (0, 1).
-        largest_norm: Norm to which the gradient of each tensor is clipped in the pre-pass.
+    Before training, the gradient of each batch is clipped to ``largest_norm`` tensor by tensor,
+    squared and summed. The fraction ``keep`` of all entries with the largest sums trains, ranked
+    over all tensors at once; the rest of the blocks does not. Embeddings and head train freely. The
+    sums are freed once the mask is chosen, which takes one byte per entry.
 
     References:
         Xu et al., EMNLP 2021, Child-Tuning-D.
@@ -117,9 +113,7 @@ def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
     """Mark the largest entries of several tensors on one device, in booleans of their shapes.
 
     Exactly ``round(fraction * n)`` of all n entries are marked; among equal entries the first ones.
-
-    Raises:
-        TemperError: If a value is not finite.
+    A value that is not finite raises an error.
     """
     flat = torch.cat([value.flatten() for value in values])
     if not bool(torch.isfinite(flat).all()):

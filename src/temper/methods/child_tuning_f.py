@@ -40,7 +40,6 @@ class RandomMask(UpdateRule):
 
     Args:
         keep: p, in (0, 1); rounded to q/65536 for the draw and for the division.
-        chunk: Entries per piece, small enough for the processor's cache.
 
     References:
         Xu et al., EMNLP 2021, Child-Tuning-F.

@@ -86,12 +86,7 @@ class Composed(Method):
             method.check_head(head)
 
     def check_composition(self) -> None:
-        """Raise if the methods do not compose.
-
-        Raises:
-            CompositionError: If two methods conflict, or losses read the state of a missing update
-                rule.
-        """
+        """Raise a `CompositionError` on conflicts, or if losses read a missing rule's state."""
         rules = [(part.name, part.config.rule) for part in self.parts if part.half != "objective"]
         for index, (later, rule) in enumerate(rules):
             for earlier, other in rules[:index]:
@@ -177,16 +172,7 @@ def configure(
 
 
 def build(method: Method | str) -> Method:
-    """Return a method from a method, its name, or several names with ``+`` between.
-
-    Raises:
-        SettingError: If no method has that name.
-        CompositionError: If the methods do not compose.
-
-    Example:
-        >>> build("plain").name
-        'plain'
-    """
+    """Return a method from a method, its name, or several names with ``+`` between."""
     if isinstance(method, type):
         raise SettingError(
             f"Expected a method or its name, got the class {method.__name__}. Give an instance: "
@@ -196,12 +182,7 @@ def build(method: Method | str) -> Method:
 
 
 def smoothed(method: Method, smoothing: float) -> Method:
-    """Return a method with the labels smoothed in every task loss, clean and attacked.
-
-    Raises:
-        CompositionError: If the method smooths labels itself.
-        SettingError: If the fraction is not in [0, 1).
-    """
+    """Return a method with the labels smoothed in every task loss, clean and attacked."""
     if not smoothing:
         return method
     if "label smoothing" in method.plan(Step()).conflicts:

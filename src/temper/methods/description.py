@@ -14,10 +14,7 @@ _SIGNS = {"ge": "\u2265", "gt": ">", "le": "\u2264", "lt": "<"}
 
 
 def settings(name: str) -> list[dict[str, Any]]:
-    """Describe the settings of a registered method.
-
-    Returns:
-        A mapping for each setting: ``setting``, ``default``, ``bounds``, ``meaning``.
+    """Describe the settings of a registered method: name, default, bounds and meaning.
 
     Example:
         >>> [each["setting"] for each in settings("r_drop")]

@@ -62,9 +62,7 @@ class HeadFirst(UpdateRule):
     that backward ends at the head. Distributed training waits for a gradient of every parameter, so
     there the gradients are computed and dropped.
 
-    Args:
-        ratio: Fraction of all steps that probe; not used if ``steps`` is set.
-        steps: Number of steps that probe.
+    ``ratio`` is the fraction of all steps that probe; a number of ``steps`` overrides it.
 
     References:
         Kumar et al., ICLR 2022.

@@ -62,11 +62,7 @@ class Method(BaseModel, ABC):
         return self if self.SIZE else None
 
     def check(self) -> None:
-        """Raise on settings that contradict each other, and warn about settings without effect.
-
-        Raises:
-            ValueError: With the fault; the caller puts the name of the settings before it.
-        """
+        """Raise a `ValueError` on contradicting settings; warn about settings without effect."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -119,11 +115,7 @@ class Method(BaseModel, ABC):
         return [self]
 
     def check_head(self, head: type[Head]) -> None:
-        """Raise if the losses cannot train on a kind of labels.
-
-        Raises:
-            SettingError: With the reason and a way out.
-        """
+        """Raise a `SettingError` with a way out if the losses cannot train on these labels."""
 
     @classmethod
     def preset(cls, name: str, **settings: Any) -> Self:
@@ -154,11 +146,7 @@ class Method(BaseModel, ABC):
         return self.model_dump(mode="json")
 
     def __add__(self, other: Method | str) -> Method:
-        """Compose two methods: their losses add, their update rules follow each other.
-
-        Raises:
-            CompositionError: If they do not compose; it names both.
-        """
+        """Compose two methods: their losses add, their update rules follow each other."""
         # Imported here, because composition imports this module.
         from temper import methods
 

@@ -40,20 +40,18 @@ Unit = Literal["entry", "neuron"]
 class Mixing(InitialWeightsRule):
     """Mix weights with the initial ones during the passes of a step; the mean is the weight.
 
-    ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the initial weights,
-    M ~ Bernoulli(p) drawn once per step, the same for all micro-batches and ranks; ``dL/dw =
+    ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the initial weights, M
+    ~ Bernoulli(p) drawn once per step, the same for all micro-batches and ranks; ``dL/dw =
     dL/dw_mix * (1-M) / (1-p)``. 1 - p is rounded to q/65536 for the draw and for the division.
 
     During the passes, copies of the weights and the mask are stored outside the model; they are not
     part of a checkpoint.
 
     Args:
-        probability: p, in (0, 1).
         scope: Matrices of the ``blocks`` and after them (a pooler), or ``all``: also those of the
             head. Embeddings are never mixed. Without blocks, all matrices except the head's.
         unit: The unit of a draw: an ``entry``, or the outgoing weights of a ``neuron`` (all
             entries with equal indices after the first).
-        chunk: Entries per piece, small enough for the processor's cache.
 
     References:
         Lee et al., ICLR 2020, Eq. 3 (per entry it is their mixconnect).

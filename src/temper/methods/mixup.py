@@ -68,6 +68,7 @@ class MixupConfig(Method):
     def plan(self, now: Step) -> Plan:
         if not self.weight:
             return plain(self.clean_weight)
+        # Mixed logits belong to the clean total; mixed words need a further pass.
         pooled = self.level == "pooled"
         return Plan(clean=pooled, totals=int(not pooled), task_weight=self.clean_weight)
 

@@ -99,6 +99,7 @@ class Recall(InitialWeightsRule):
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
+        # The optimizer changes the weights in place after this hook.
         state["before"] = {
             name: params.tensors[name].detach().clone() for name in grads if name not in params.head
         }

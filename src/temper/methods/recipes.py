@@ -28,11 +28,9 @@ class Recipe:
     """A method, or several, with settings.
 
     Args:
-        summary: Its purpose, in one line.
         method: A method of ``temper list methods``, or several with ``+`` between.
         passes: Forward passes (F) that a step costs with these settings, times the trainings of a
             run that trains several times; plain fine-tuning's is 3.
-        evidence: The evidence for it.
         settings: Its settings of the tables ``method`` and ``train``, nested.
         search: Settings that `temper tune` varies, by their dotted names: the lowest value, the one
             that it begins with, and the highest, all above 0; it draws from their logarithms.
@@ -51,12 +49,7 @@ class Recipe:
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """Return all recipes by name, in the order of the file.
-
-    Example:
-        >>> recipes()["plain"].method
-        'plain'
-    """
+    """Return all recipes by name, in the order of the file."""
     tables = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return {name: Recipe(name, **table) for name, table in tables.items()}
 
@@ -76,10 +69,8 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings with those of their ``recipe``, which all others override.
 
     The settings are not checked. Without a ``recipe`` and without the name of a method, the default
-    recipe is taken. The method of the result has a name.
-
-    Raises:
-        SettingError: The recipe is unknown, or a method is named next to it.
+    recipe is taken. The method of the result has a name. A ``recipe`` next to a method's name is an
+    error.
 
     Example:
         >>> with_recipe({"recipe": "plain", "train": {"epochs": 2.0}})

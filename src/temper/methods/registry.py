@@ -113,22 +113,13 @@ def forget_since(before: frozenset[str]) -> None:
 
 
 def names() -> list[str]:
-    """Return the names of all methods, ``plain`` first.
-
-    Example:
-        >>> names()[0]
-        'plain'
-    """
+    """Return the names of all methods, ``plain`` first."""
     _load()
     return sorted(_ENTRIES, key=lambda name: (name != DEFAULT, name))
 
 
 def entry(name: str) -> Entry:
-    """Return the entry of a method, or of the method that an alias stands for.
-
-    Raises:
-        SettingError: If no method has that name; near matches are listed.
-    """
+    """Return the entry of a method or alias; raise a `SettingError` if there is none."""
     _load()
     name = ALIASES.get(name, name)
     if name not in _ENTRIES:
@@ -147,11 +138,7 @@ def name_of(config: Method) -> str:
 
 
 def load_installed() -> None:
-    """Import the methods that installed packages offer.
-
-    Raises:
-        SettingError: If the code of one fails; the message names it.
-    """
+    """Import the methods that installed packages offer; raise a `SettingError` if one fails."""
     for point in entry_points(group=GROUP):
         name = f"the entry point {point.name} = {point.value} ({GROUP})"
         with _restored():

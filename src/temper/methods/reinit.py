@@ -51,6 +51,7 @@ class TopLayers(UpdateRule):
 
     def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
         tensors = params.tensors
+        # Shared, so that all ranks draw the same weights.
         draws = generator(rng.shared("top layers"), next(iter(tensors.values())).device)
         for name, depth in params.depths.items():
             if not 1 <= depth <= self.layers:

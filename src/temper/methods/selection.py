@@ -74,6 +74,7 @@ class SelectionConfig(Method):
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        # As in UEGR, all parameters are masked.
         return {"mask": {"scope": "all"}}
 
     def update(self) -> list[UpdateRule]:

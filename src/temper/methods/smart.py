@@ -40,13 +40,8 @@ class WeightAverage(WeightAverageRule):
     ``ema = b * ema + (1 - b) * w``, with ``b = decay`` in the first fraction ``early`` of the steps
     and ``b = final_decay`` after it. If the number of steps is unknown, b stays ``decay``.
 
-    The average is a copy of the trainable weights in at least fp32: bf16 does not resolve a step
-    of 1 - 0.999.
-
-    Args:
-        decay: b of the early steps, in [0, 1).
-        final_decay: b of the later steps, in [0, 1).
-        early: Fraction of the steps, in [0, 1].
+    The average is a copy of the trainable weights in at least fp32: bf16 does not resolve a step of
+    1 - 0.999.
 
     References:
         SMART (arXiv 1911.03437); Mean Teacher (arXiv 1703.01780) for the two decays.

@@ -80,11 +80,7 @@ def as_table(given: Any, field: FieldInfo) -> dict[str, Any]:
 
 
 def completed(given: Any, field: FieldInfo) -> Any:
-    """Return a value of a field as pydantic checks it: of a variant, a table with its kind.
-
-    Raises:
-        ValueError: If there is no such kind, or it does not have the keys of the table.
-    """
+    """Return a value of a field as pydantic checks it: of a variant, a table with its kind."""
     kinds = kinds_of(field)
     if not kinds:
         return given

@@ -29,9 +29,6 @@ logger = logging.getLogger(__name__)
 class Interpolation(InitialWeightsRule):
     """Set weights to ``(1 - alpha) * start + alpha * trained`` at the end; the head stays trained.
 
-    Args:
-        alpha: Weight of the trained weights, in [0, 1].
-
     References:
         Wortsman et al., CVPR 2022, Eq. 1.
     """

@@ -223,11 +223,7 @@ def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
 
 
 def card(sources: CardSources) -> str:
-    """Return the text of a model card.
-
-    Raises:
-        CheckpointError: If a record is damaged.
-    """
+    """Return the text of a model card."""
     model = Checkpoint.of(sources.model)
     record = run_record(model)
     # `temper fit` starts from its linear classifier and writes the name of the base model here.

@@ -90,7 +90,6 @@ class Scores:
 
     Args:
         values: Record by score and run.
-        notices: Notes on sets left out of means.
         means: Scores that each mean over sets averages.
     """
 

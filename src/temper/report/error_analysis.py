@@ -45,9 +45,7 @@ FEWEST = 10
 class ClassScores:
     """Scores of one class on the validation set, in [0, 1]; None if undefined.
 
-    Args:
-        mistaken_for: The class that its texts are most often mistaken for; None without errors.
-        mistaken: How many of its texts are.
+    ``mistaken_for`` is the class that its texts are most often mistaken for, ``mistaken`` how many.
     """
 
     label: str
@@ -129,9 +127,6 @@ def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | Non
 
     The result is None for a study, a regression, or an evaluation without rows of its validation
     set.
-
-    Raises:
-        CheckpointError: If rows or texts are damaged.
     """
     run = source.runs[0] if source.kind != "study" else None
     if run is None or run.scores is None or run.scores.task.kind != "classification":
@@ -403,10 +398,9 @@ def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, *, classes: int)
 def class_scores(confusion: IntegerArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return precision, recall and F1 of each class.
 
-    Returns:
-        ``TP / (TP + FP)``, ``TP / (TP + FN)`` and ``2 TP / (2 TP + FP + FN)``, [C] each, NaN if the
-        denominator is 0. Same as ``sklearn.metrics.precision_recall_fscore_support`` with
-        ``zero_division=nan``.
+    They are ``TP / (TP + FP)``, ``TP / (TP + FN)`` and ``2 TP / (2 TP + FP + FN)``, [C] each, NaN
+    if the denominator is 0, as ``sklearn.metrics.precision_recall_fscore_support`` with
+    ``zero_division=nan``.
 
     Example:
         >>> [each.tolist() for each in class_scores(np.array([[3, 1], [0, 4]]))][:2]

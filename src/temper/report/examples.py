@@ -31,12 +31,10 @@ _PARTS = re.compile(r"\w+(?:['’]\w+)*|\s+|[^\w\s]")
 
 
 def word_diff(original: str, changed: str) -> list[Segment]:
-    """Split two texts into common, removed and added segments.
+    """Split two texts into common, removed and added segments, in reading order.
 
-    Returns:
-        Segments in reading order; a removed one precedes the added one that replaces it. ``same``
-        and ``removed`` segments joined give ``original``; ``same`` and ``added`` ones give
-        ``changed``.
+    A removed segment precedes the added one that replaces it. ``same`` and ``removed`` segments
+    joined give ``original``; ``same`` and ``added`` ones give ``changed``.
 
     Example:
         >>> word_diff("a good film", "a g00d film")
@@ -97,13 +95,9 @@ class Example:
 
     Args:
         row: Hash of the text.
-        before, after: Predicted class without and under attack.
-        confidence_before, confidence_after: Their probabilities.
         outcome: ``broken`` (right, then wrong), ``held`` (right both times) or ``wrong before``.
         changed: Fraction of words changed; None if none was.
         queries: Number of model queries; None for a gradient attack.
-        text: The text before and after, in segments.
-        text_pair: The same for the second text; empty if there is none.
     """
 
     column: str
@@ -125,11 +119,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The examples that a page shows.
-
-    Args:
-        seeds: Seed whose run is shown, by column.
-    """
+    """The examples that a page shows; ``seeds`` has the seed whose run is shown, by column."""
 
     shown: tuple[Example, ...]
     total: int
@@ -190,9 +180,6 @@ def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
     The first seed of each column is read. If there are more than ``most``, they are drawn in turn
     from perspectives, attacks and columns, successful attacks first, ordered by row hash. None
     means that there is no attack, no text, or that the task is a regression.
-
-    Raises:
-        CheckpointError: If rows or texts are damaged.
     """
     by_perspective: dict[str, list[Iterator[Example]]] = {}
     labels: tuple[str, ...] = ()

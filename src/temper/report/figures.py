@@ -49,9 +49,6 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
 
     The known headings come first, then perspectives without one under their titles. A section may
     be empty.
-
-    Raises:
-        CheckpointError: If rows or metrics are damaged.
     """
     grouped: dict[str, list[View]] = {heading: [] for heading in Heading}
     for view in views():

@@ -1,8 +1,4 @@
-"""The first screen: the recommended method, its certainty, gains and cost.
-
-All gains are fractions of the reference's error that is removed, ``(s - s_reference) / (s_perfect -
-s_reference)``, so scores of either direction are comparable (RoAST, arXiv 2312.04032, Section 5.1).
-"""
+"""The first screen: the recommended method, its certainty, gains and cost."""
 
 from __future__ import annotations
 
@@ -48,10 +44,7 @@ class Headline:
     Args:
         recommended: The column to use; None if nothing can be compared.
         others: Gains of the other columns, and of this one with post-hoc methods on both sides.
-        price: Cost of the column relative to the reference; empty if it was not recorded.
-        unmeasured: Titles of perspectives without a score.
         values: For a run without evaluation: epoch, score and description.
-        levels: For one model: levels between guessing and perfect, one per perspective.
         notices: Scored rows that a model was trained on, as sentences; shown first.
     """
 

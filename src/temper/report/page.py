@@ -60,9 +60,6 @@ def build(
         margin: Smallest relevant difference in points; 0 turns it off.
         detect: Difference in points to detect; the page reports the number of seeds it needs.
 
-    Returns:
-        The HTML file.
-
     Raises:
         CheckpointError: If the folder is none of these or damaged, or ``out`` cannot be written.
     """
@@ -186,8 +183,7 @@ def templates() -> Environment:
 def export_figures(folder: Path | str) -> list[Path]:
     """Write every figure of a report to ``FOLDER/figures/`` as SVG.
 
-    Returns:
-        The files, ``NN-TITLE.svg`` in page order; earlier figures are replaced.
+    Return the files, ``NN-TITLE.svg`` in page order; earlier figures are replaced.
 
     Raises:
         CheckpointError: If the folder cannot be read or the figures cannot be written.

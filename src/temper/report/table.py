@@ -468,7 +468,6 @@ def _difference(
 
 
 def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> Difference:
-    """Add the verdict of a difference that has an interval."""
     if found.low is None or found.high is None:
         return found
     inside = found.low <= 0.0 <= found.high

@@ -33,10 +33,7 @@ LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
 class TableCell:
     """One cell of the comparison table.
 
-    Args:
-        below: The text below it: the interval.
-        verdict: Verdict of a difference; empty otherwise.
-        order: Sort key; None if there is none.
+    The text ``below`` is the interval. Only differences have a verdict.
     """
 
     main: str

@@ -136,7 +136,7 @@ class _Check:
         return list(dict.fromkeys(result))
 
     def _collect(self, name: str, step: Callable[[], Iterator[str]]) -> list[str]:
-        """Run a step; that the predictor raises is a fault like others."""
+        """Run a step; an exception of the predictor is a fault like others."""
         result: list[str] = []
         before = snapshot(self.predictor)
         try:
