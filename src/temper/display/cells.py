@@ -127,12 +127,10 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95% interval of the mean: over examples for one seed, over seeds from three on.
-
-        None for two seeds: their t interval reaches 13 standard errors to either side.
-        """
+        """The 95% interval of the mean: over examples for one seed, over seeds from three on."""
         if self.low is not None and self.high is not None:
             return self.low, self.high
+        # The t interval of two seeds reaches 13 standard errors to either side.
         if len(self.seeds) < LEAST_SEEDS:
             return None
         over_seeds = effect(list(self.seeds.values()))

@@ -370,10 +370,8 @@ def _curves(
 
 
 def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return the keys of all layers but the last, which would outweigh all other scores.
-
-    The last layer, which the head reads, and scores without a layer (logits) are kept.
-    """
+    """Return the keys of all layers but the last, which would outweigh all other scores."""
+    # Tables keep the last layer, which the head reads, and scores without a layer (logits).
     last = max((key.parameters.number("layer") or 0.0 for key in keys), default=0.0)
     return [key for key in keys if key.parameters.number("layer") not in (None, last)]
 

@@ -213,10 +213,8 @@ class Source:
 
     @property
     def first_runs(self) -> dict[str, Run]:
-        """The first run with scores of each column, whose rows are drawn.
-
-        Scores of two models have no common scale, so rows of several runs cannot be pooled.
-        """
+        """The first run with scores of each column, whose rows are drawn."""
+        # Scores of two models have no common scale, so rows of several runs cannot be pooled.
         result: dict[str, Run] = {}
         for run in self.runs:
             if run.scores is not None:

@@ -168,15 +168,13 @@ def gradient_at(
 ) -> tuple[Tensor, Recording]:
     """Return the gradient of the task loss with respect to delta, not the weights (2F).
 
-    All passes of an attack drop the same units, so that its steps ascend one function. The pass
-    does not go through a distributed wrapper.
-
     ``delta`` is [B, T, D], or None for zero. The gradient has its shape.
     """
     if delta is None:
         delta = perturbation.zeros(step.network, step.batch)
     point = delta.detach().requires_grad_()
     recording = Recording()
+    # One stream for all passes of an attack: they drop the same units and ascend one function.
     logits = step.logits(
         "attack", delta=point, site=perturbation.site, recording=recording, wrapped=False
     )

@@ -225,11 +225,11 @@ class StepContext:
     def single_clean(self) -> tuple[Tensor, str]:
         """Return unperturbed logits [B, U, C] with their graph, and the stream of their dropout.
 
-        These are the logits of the clean pass, at no cost. If the clean pass has several
-        sub-models, no single pass can repeat their dropout, so one more pass is run.
+        These are the logits of the clean pass if it is a single one, else those of one more pass.
         """
         if len(self.clean.logits) == 1:
             return self.clean.logits[0], "clean"
+        # No single pass can repeat the dropout of several sub-models.
         return self.logits("single", wrapped=False), "single"
 
     def average(self, rule: str) -> dict[str, Tensor]:

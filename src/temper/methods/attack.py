@@ -85,10 +85,8 @@ SMALLEST_LOSS = 0.01
 def warn_of_small_divergence(
     method: str, kind: Divergence, reduction: Reduction, weight: float
 ) -> None:
-    """Warn about a Jensen-Shannon term that is too small to have an effect.
-
-    It is at most ln 2 per row, so its mean over the rows is at most ``weight * ln 2``.
-    """
+    """Warn about a Jensen-Shannon term that is too small to have an effect."""
+    # The divergence is at most ln 2 per row, and so is its mean over the rows.
     largest = weight * math.log(2)
     if (kind, reduction) == ("js", "mean") and 0 < largest < SMALLEST_LOSS:
         logger.warning(

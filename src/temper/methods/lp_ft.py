@@ -59,8 +59,7 @@ class HeadFirst(UpdateRule):
 
     While probing, the other parameters have no gradient: the optimizer neither moves nor decays
     them and keeps no moments. In one process their ``requires_grad`` is off during the passes, so
-    that backward ends at the head. Distributed training waits for a gradient of every parameter, so
-    there the gradients are computed and dropped.
+    that backward ends at the head; in distributed training the gradients are dropped.
 
     ``ratio`` is the fraction of all steps that probe; a number of ``steps`` overrides it.
 
@@ -93,6 +92,7 @@ class HeadFirst(UpdateRule):
         state["probing"] = step.number < self.length(step)
         if step.number == 0 and self.length(step) >= total:
             logger.warning("All %d steps train only the head, so nothing is fine-tuned.", total)
+        # Distributed training waits for a gradient of every parameter.
         if state["probing"] and step.ranks == 1 and not torch.distributed.is_initialized():
             state["aside"] = True
             for name, tensor in params.tensors.items():

@@ -40,8 +40,8 @@ Unit = Literal["entry", "neuron"]
 class Mixing(InitialWeightsRule):
     """Mix weights with the initial ones during the passes of a step; the mean is the weight.
 
-    ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the initial weights, M
-    ~ Bernoulli(p) drawn once per step, the same for all micro-batches and ranks; ``dL/dw =
+    ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the initial weights,
+    M ~ Bernoulli(p) drawn once per step, the same for all micro-batches and ranks; ``dL/dw =
     dL/dw_mix * (1-M) / (1-p)``. 1 - p is rounded to q/65536 for the draw and for the division.
 
     During the passes, copies of the weights and the mask are stored outside the model; they are not

@@ -40,8 +40,7 @@ class WeightAverage(WeightAverageRule):
     ``ema = b * ema + (1 - b) * w``, with ``b = decay`` in the first fraction ``early`` of the steps
     and ``b = final_decay`` after it. If the number of steps is unknown, b stays ``decay``.
 
-    The average is a copy of the trainable weights in at least fp32: bf16 does not resolve a step of
-    1 - 0.999.
+    The average is a copy of the trainable weights in at least fp32.
 
     References:
         SMART (arXiv 1911.03437); Mean Teacher (arXiv 1703.01780) for the two decays.
@@ -55,6 +54,7 @@ class WeightAverage(WeightAverageRule):
     supports_fsdp = True
 
     def init(self, params: Parameters) -> State:
+        # bf16 does not resolve a step of 1 - 0.999.
         copies = {
             name: at_least_single(tensor.detach()).clone()
             for name, tensor in params.tensors.items()

@@ -143,8 +143,7 @@ class VAT(AttackConfig):
         """Return ``weight * symKL(f(x), f(x + d))``; its gradient flows through both sides.
 
         d starts as small noise and takes ascent steps on the divergence from the detached clean
-        logits, each followed by a projection to the budget. All passes drop the same units as the
-        clean pass, so the divergence is due to d alone.
+        logits, each followed by a projection to the budget.
         """
         network, batch = step.network, step.batch
         if self.init_noise < SMALLEST_IN_HALF and in_half_precision(batch.device):
@@ -152,6 +151,7 @@ class VAT(AttackConfig):
                 f"init_noise={self.init_noise:g} is lost in the rounding of half precision, so the "
                 f"ascent follows rounding errors. Set it to {SMALLEST_IN_HALF:g} or more."
             )
+        # All passes drop the same units as the clean one, so the divergence is due to d alone.
         clean, stream = step.single_clean()  # f(x), [B, U, C]
         attack = self.perturbation(**self.ascent.values)
         noise = Noise(self.init_noise, "normal", site=self.site, special_tokens=self.special_tokens)

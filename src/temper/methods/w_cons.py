@@ -39,9 +39,7 @@ class Anchor(InitialWeightsRule):
     Vectors (biases, LayerNorm) are excluded; a new classifier is pulled to its random initial
     weights.
 
-    The gradient ``2 weight (w - w_start)`` is computed directly, in one pass over the weights with
-    chunks that fit in the cache; autograd would read and write every weight several times. In
-    distributed training, each process adds it to the averaged gradients.
+    In distributed training, each process adds the gradient to the averaged ones.
 
     References:
         L2-SP: Li et al., ICML 2018 (arXiv 1802.01483).
@@ -84,6 +82,8 @@ def _add_pull(
     tensor: Tensor, start: Tensor, gradient: Tensor, buffer: Tensor, factor: float
 ) -> Tensor:
     weights, origin, target = tensor.reshape(-1), start.reshape(-1), gradient.view(-1)
+    # One pass over the weights, in chunks that fit in the cache; autograd would read and write
+    # every weight several times.
     square = torch.zeros((), device=buffer.device, dtype=buffer.dtype)
     for begin in range(0, len(weights), len(buffer)):
         chunk = slice(begin, begin + len(buffer))

@@ -318,10 +318,8 @@ def _loading(sources: CardSources, *, scratch: bool) -> str:
 
 
 def _adapter_loading(model: Path, name: str) -> str:
-    """Return code that loads an adapter with the labels stored next to it.
-
-    PEFT's loader gives every base model two labels, and does not know our short names.
-    """
+    """Return code that loads an adapter with the labels stored next to it."""
+    # PEFT's loader gives every base model two labels, and does not know our short names.
     base = parse(model / "adapter_config.json", AdapterRecord).base_model_name_or_path
     packaged = PACKAGED.get(base or "")
     imports = [
