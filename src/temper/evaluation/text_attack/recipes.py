@@ -82,11 +82,7 @@ class MaskedWords:
         self._candidates = candidates
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Propose words for positions.
-
-        Args:
-            asked: Requests.
-        """
+        """Propose replacement words for one position of each request."""
         from temper.models.masked import Blank
 
         blanks = []
