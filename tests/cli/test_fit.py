@@ -73,6 +73,7 @@ def test_the_model_is_calibrated_and_was_not_trained_on_the_rows_set_aside(fitte
     assert (fitted / "evaluation" / "report.html").exists()
     exported = json.loads((fitted / "export" / "export.json").read_text(encoding="utf-8"))
     assert exported["likeness"]["pipeline.py"]["alike"] == exported["compared"]["rows"]
+    refused(call("report", fitted), str(fitted / "evaluation" / "report.html"))
 
 
 def test_a_finished_result_is_kept_and_another_one_is_refused(

@@ -337,6 +337,11 @@ BAD_FOLDERS = [
     ({"train": rows(4), "dev": rows(2)}, {"eval_split": "tset"}, "Unknown split 'tset'"),
     ({"train": [{"text": "a"}], "dev": rows(2)}, {}, "split 'train' has no labels to train on"),
     (
+        {"train": [{"text": "a", "label": ""}, {"text": "b", "label": ""}]},
+        {},
+        "no labels to train on: each cell of column 'label' is empty or -1. Fill in the labels",
+    ),
+    (
         {"train": [{"text": "a", "stars": "good"}], "dev": rows(2)},
         {},
         r"columns are text, stars: give the label's with --label-column \(`label_column`\)",

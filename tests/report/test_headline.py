@@ -348,3 +348,15 @@ def test_the_page_begins_with_the_sentence_and_escapes_what_stands_in_it(
     text = compare(read(folder)).answer
     assert text.startswith("`uegr` cannot be compared with `plain`")
     assert "<h1><code>uegr</code> cannot be compared with <code>plain</code>" in page
+
+
+def test_too_few_evaluation_rows_name_the_remedy(make_study: MakeStudy) -> None:
+    # Scores over seeds, such as a mean over sets, need no rows.
+    folder = make_study(Plan(drop=lambda score, column, seed: score["perspective"] != "task"))
+    for path in folder.glob("runs/*/evaluation/scores.json"):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        scores = [{**each, "n": 20} for each in document["scores"]]
+        path.write_text(json.dumps({**document, "scores": scores}), encoding="utf-8")
+    text = compare(read(folder)).answer
+    assert text.startswith("`uegr` cannot be compared with `plain`: too few rows (20 of at least")
+    assert "hold out more rows, for example with --set data.dev_fraction=0.3" in text

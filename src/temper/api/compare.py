@@ -114,8 +114,15 @@ def compare(
         heard.notice(f"No --out: the study is written to {target}.")
     heard.info(f"Loading {tree.get('model', 'models')} ...")
     from temper.data.sources import load_splits
+    from temper.functional.intervals import LEAST_ROWS
 
     splits = load_splits(plan.data)
+    if len(splits.dev) < LEAST_ROWS:
+        heard.notice(
+            f"A comparison needs at least {LEAST_ROWS} evaluation rows, and there are "
+            f"{len(splits.dev)}. Give a larger evaluation set, or hold out more rows, for example "
+            "with --set data.dev_fraction=0.3."
+        )
     # After the data, so that an error in a file is reported before torch is imported.
     from temper.cluster.machines import Cluster
     from temper.study.cluster import opened

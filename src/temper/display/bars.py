@@ -41,9 +41,10 @@ class Bars(Progress):
         self._written = clock()
         self._loss, self._scores = list[str](), list[str]()
         self._messages: set[str] = set()
+        self._run = ""
 
     def runs(self, number: int, total: int, name: str) -> None:
-        self._loss, self._scores = [], []
+        self._loss, self._scores, self._run = [], [], name
         for kind in ("steps", "evaluation"):
             self._end(kind)
         self._draw("runs", number - 1, total, [f"run {number} of {total}: {name}"])
@@ -61,7 +62,9 @@ class Bars(Progress):
         else:
             names = [name for name in entry if name not in ("step", "epoch")]
             self._scores = [_score(name, entry[name]) for name in names]
-            self.write(f"epoch {entry['epoch']:.3g}: {', '.join(self._scores)}")
+            # A terminal has no line for each run, only a bar that disappears.
+            run = f"{self._run}, " if self._run and self._interactive else ""
+            self.write(f"{run}epoch {entry['epoch']:.3g}: {', '.join(self._scores)}")
 
     def evaluation(self, done: int, total: int, what: str) -> None:
         self._end("steps")

@@ -144,7 +144,7 @@ class Views:
         self._views = {view.name: view for view in sorted(views, key=lambda view: view.order)}
 
     def of(self, name: str) -> View:
-        """Return the group of a perspective, or a default one if it is unknown."""
+        """Return the view of a perspective, or a default view if the perspective is unknown."""
         return self._views.get(name) or View(name=name, title=name, leads="", ranked=False)
 
     def __iter__(self) -> Iterator[View]:

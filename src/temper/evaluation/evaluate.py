@@ -122,7 +122,9 @@ def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, sco
     split = rows.source.get("split")
     drawn = f", drawn with seed {settings.seed}" if len(rows) == settings.eval_rows else ""
     if not _is_run_data(trained, settings):
-        among = "" if split is None else f", split {split!r}"
+        # The only split of a file has no name that the user knows.
+        alone = settings.eval_split is None and Path(settings.source).is_file()
+        among = "" if split is None or alone else f", split {split!r}"
         return f"{scored:,} rows of {settings.source}{among}{drawn} are evaluated."
     carved = split == trained.get("train_split", "train")
     among = "held back from training" if carved else f"split {split!r}"

@@ -31,6 +31,10 @@ LEARNED = 10.0
 """A task is not learned below this percentage of the way from guessing to perfect."""
 MOST = 3
 """Maximum number of gains in the sentence."""
+MORE_ROWS = (
+    "Use a larger evaluation set, or hold out more rows, for example with --set "
+    "data.dev_fraction=0.3."
+)
 MOST_POINTS, TITLE_WORDS = 3, 8
 """Maximum number of points below the title, and of words in the title."""
 PLAIN = "plain"
@@ -239,8 +243,8 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
             f"; it is weakest in {named}: {weakest.text} {weakest.score}, {weakest.standing}"
         )
     sure = (
-        "The intervals are over rows; another seed would change the scores more. `temper compare` "
-        "with the same model and data tests whether a robust method is better."
+        "The intervals do not include the variation over seeds. `temper compare` with the same "
+        "model and data tests whether a robust method is better."
     )
     return Headline(f"{sentence}.", sure, column, unmeasured=unmeasured, levels=result)
 
@@ -304,7 +308,8 @@ def _sentences(
     reference = str(comparison.reference)
     if recommended is None:
         why = next((gain.difference.said for gain in gains), "no score in common")
-        return f"`{column}` cannot be compared with `{reference}`: {why}.", ""
+        few = any(gain.difference.verdict == "too few rows" for gain in gains)
+        return f"`{column}` cannot be compared with `{reference}`: {why}.", MORE_ROWS if few else ""
     task = [(gain, over) for gain, over in _task(comparison, gains) if gain.decided <= 0]
     lower = [(gain, over) for gain, over in task if _may_lose(gain, comparison.margin)]
     # Significant losses are in `against` below, except at equal compute.
@@ -397,7 +402,7 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
             f"The differences named are significant (95% CI) over {plural(seeds, 'seed')}{holm}."
         )
     else:
-        messages.append(f"{plural(seeds, 'seed').capitalize()}.")
+        messages.append(f"Compared over {plural(seeds, 'seed')}.")
     open_ = [gain for gain in gains if not gain.decided and gain.difference.least is not None]
     if open_:
         sizes = listed(
@@ -408,6 +413,16 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
             ]
         )
         messages.append(f"Minimum detectable difference ({100 * POWER:.0f}% power): {sizes}.")
+    blind = [
+        gain.view.title.lower()
+        for gain in gains
+        if gain.difference.standard_error and gain.difference.least is None
+    ]
+    if blind:
+        messages.append(
+            f"{plural(seeds, 'seed')} cannot detect any difference in these perspectives: "
+            f"{listed(blind)}. Use more seeds, for example --seeds 0,1,2."
+        )
     messages += _detection(comparison, gains)
     return " ".join(messages)
 

@@ -32,7 +32,7 @@ from temper.errors import CheckpointError
 from temper.files import write_text
 from temper.functional.effects import LEAST_SEEDS, RowVariance, effect
 from temper.functional.intervals import LEAST_ROWS, holm
-from temper.functional.units import MARGIN, check_detect, check_margin
+from temper.functional.units import MARGIN, PERCENT, Unit, check_detect, check_margin
 from temper.report.derived import (
     Scores,
     add_mean_rank,
@@ -354,6 +354,7 @@ def _row(key: ScoreKey, scores: Scores, source: Source, paired: RowsSay, *, marg
             of_rows=view.counts == "examples",
             paired={name: paired[name, key] for name in cells if (name, key) in paired},
             margin=shown.margin(margin),
+            largest=_largest(shown, cells.values()) if view.counts == "examples" else None,
         )
     return Row(
         key,
@@ -390,6 +391,12 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
     )
 
 
+def _largest(shown: Unit, cells: Iterable[Cell]) -> float | None:
+    """Return the largest possible difference of a score from 0 to 100%; None for other scores."""
+    values = [value for cell in cells for value in cell.seeds.values()]
+    return 1.0 if shown == PERCENT and all(0.0 <= value <= 1.0 for value in values) else None
+
+
 def _with_differences(
     cells: dict[str, Cell],
     reference: str,
@@ -399,21 +406,26 @@ def _with_differences(
     of_rows: bool = True,
     paired: Mapping[str, Paired | OverRows] = MappingProxyType({}),
     margin: float | None = None,
+    largest: float | None = None,
 ) -> dict[str, Cell]:
     """Add the paired differences of one row, with Holm's correction over its columns.
 
     ``common`` has the seeds at which a column and the reference were evaluated. A verdict needs a
-    minimum of rows if the score's n counts rows (``of_rows``).
+    minimum of rows if the score's n counts rows (``of_rows``). ``largest`` is the largest possible
+    difference, which limits the intervals.
     """
     base = cells[reference]
     result = {
         name: _judged(
-            _difference(
-                cell,
-                base,
-                paired.get(name),
-                common=len(common[name]),
-                rows=_fewest(cell, base) if of_rows else None,
+            _limited(
+                _difference(
+                    cell,
+                    base,
+                    paired.get(name),
+                    common=len(common[name]),
+                    rows=_fewest(cell, base) if of_rows else None,
+                ),
+                largest,
             ),
             higher=higher,
             margin=margin,
@@ -464,6 +476,19 @@ def _difference(
         freedom=test.freedom,
         row_variance=test.row_variance,
         least=test.least,
+    )
+
+
+def _limited(found: Difference, largest: float | None) -> Difference:
+    """Limit an interval to possible differences; two seeds may give millions of points."""
+    if largest is None or found.low is None or found.high is None:
+        return found
+    within = found.least is None or found.least <= largest
+    return replace(
+        found,
+        low=max(found.low, -largest),
+        high=min(found.high, largest),
+        least=found.least if within else None,
     )
 
 

@@ -349,8 +349,8 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
         length = ("max_steps", times * train.max_steps)
     settings = override(reference.settings, [(("train", length[0]), length[1])])
     progress.notice(
-        f"Column `{name}` is added: plain fine-tuning with {times} times the training, since "
-        f"`{costliest}` costs about {result[costliest]:.1f}x plain fine-tuning. "
+        f"`{name}` is added to the comparison: plain fine-tuning that trains {times} times as "
+        f"long, because `{costliest}` costs about {result[costliest]:.1f}x plain fine-tuning. "
         "--no-equal-compute leaves it out."
     )
     return config.with_column(Column(name, reference.method, settings))

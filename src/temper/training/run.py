@@ -148,7 +148,7 @@ def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Sp
             rows="training rows",
             max_length=length,
             windows=config.data.windows,
-            stride="" if splits.train.kind in NOT_IN_WINDOWS else "--stride ",
+            stride="" if splits.train.kind in NOT_IN_WINDOWS else "--set data.stride=",
         )
     )
     progress.notice_all(prepared.notices)

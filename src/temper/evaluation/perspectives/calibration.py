@@ -260,8 +260,9 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
         _fit(labels[folds != fold], logits[folds != fold], "dev rows of a fold") for fold in (0, 1)
     ]
     measurement.notices.append(
-        f"The temperatures of the calibration are {' and '.join(map(_words, both))}, each fitted "
-        "on the dev rows of the other of two folds, because there are no held-out rows."
+        "There are no held-out rows, so temperature scaling cuts the dev rows into two folds and "
+        "fits the temperature of each fold on the other one: "
+        f"{' and '.join(map(_words, both))}."
     )
     return np.asarray([fitted.value for fitted in both]), []
 
