@@ -84,7 +84,7 @@ def compare(
         TemperError: Data, model or a method does not fit, the folder has something else, or a loss
             is not finite.
     """
-    from temper.study.plan import StudyConfig, columns_of
+    from temper.study.plan import StudyConfig, check_workers, columns_of
 
     heard = progress or Bars()
     tree = nested(COMPARE, config, {"data": data, "model": model, "cluster": cluster, **settings})
@@ -106,6 +106,7 @@ def compare(
             *of_paths(tree),
             *of_sources(sets.given()),
             *([] if is_url(target) else [partial(check_study_room, Path(target))]),
+            partial(check_workers, workers),
             partial(check_margin, margin),
             partial(check_detect, detect),
         ]

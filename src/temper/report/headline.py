@@ -420,8 +420,8 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
     ]
     if blind:
         messages.append(
-            f"{plural(seeds, 'seed')} cannot detect any difference in these perspectives: "
-            f"{listed(blind)}. Use more seeds, for example --seeds 0,1,2."
+            "These perspectives need more seeds (for example --seeds 0,1,2) for any difference to "
+            f"be detected: {listed(blind)}."
         )
     messages += _detection(comparison, gains)
     return " ".join(messages)
