@@ -172,7 +172,7 @@ def test_a_worker_that_is_killed_while_it_waits_for_a_run_ends_the_study_too(
                     child.kill()
 
     monkeypatch.setattr(module, "SAVED", 5.0)
-    with pytest.raises(TemperError, match=r"^The worker of short, seed 0 was ended by SIGKILL\. S"):
+    with pytest.raises(TemperError, match=r"^The worker of short, seed 0 was ended by SIGKILL\."):
         study(
             tiny_model,
             tiny_data,
