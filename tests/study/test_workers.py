@@ -183,9 +183,9 @@ def test_a_worker_that_is_killed_while_it_waits_for_a_run_ends_the_study_too(
             max_steps=5000,
             save_steps=5000,
         )
-    assert [json.loads(file.read_text())["status"] for file in out.glob("runs/v*/run.json")] == [
-        "stopped"
-    ]
+    assert [
+        json.loads(file.read_text())["status"] for file in out.glob("runs/plain-*/run.json")
+    ] == ["stopped"]
 
 
 def test_a_worker_that_cannot_begin_says_why(
