@@ -119,10 +119,11 @@ def compare(
 
     splits = load_splits(plan.data)
     if len(splits.dev) < LEAST_ROWS:
+        from temper.report.headline import MORE_ROWS
+
         heard.notice(
             f"A comparison needs at least {LEAST_ROWS} evaluation rows, and there are "
-            f"{len(splits.dev)}. Give a larger evaluation set, or hold out more rows, for example "
-            "with --set data.dev_fraction=0.3."
+            f"{len(splits.dev)}. {MORE_ROWS}"
         )
     # After the data, so that an error in a file is reported before torch is imported.
     from temper.cluster.machines import Cluster

@@ -171,11 +171,13 @@ def fit(
 
         labels = suspicious_labels(choice)
         write_text(folder / LABELS, labels.to_csv(index=False, lineterminator="\n"))
+        results = findings(choice, splits, labels, evaluation, calibration, folder / MODEL)
+        seconds = round(time.monotonic() - begun, 1)
         record = {
             "key": key,
             "candidates": candidates_of(choice),
-            "findings": findings(choice, splits, labels, evaluation, calibration, folder / MODEL),
-            "seconds": (seconds := round(time.monotonic() - begun, 1)),
+            "findings": results,
+            "seconds": seconds,
         }
         write_json(folder / RECORD, record)
         if seconds > time_limit:

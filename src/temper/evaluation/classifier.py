@@ -265,9 +265,11 @@ class ClassifierPredictor(TextPredictor):
         special = special_ids(self.tokenizer).to(self.device)
         start = 0
         for chunk in self._chunks(examples):
-            # Labels of tokens have the positions of their batch.
-            placed = self.gives in OF_TOKENS and chunk.kind == KINDS[self.gives]
-            encoded = (self._encoded if placed else self.encoded)(chunk)
+            if self.gives in OF_TOKENS and chunk.kind == KINDS[self.gives]:
+                # Labels of tokens have the positions of their batch.
+                encoded = self._encoded(chunk)
+            else:
+                encoded = self.encoded(chunk)
             for indices, batch in self._batches(encoded, batch_size):
                 marks = torch.isin(batch.ids, special) & batch.mask
                 rows = [chunk.rows[index] for index in indices]

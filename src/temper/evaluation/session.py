@@ -56,7 +56,7 @@ class ModelSession:
     Args:
         network: The opened model.
         parts: Cuts examples into batches.
-        read: From the logits of a batch's units [B, U, C] to the output of `logits`.
+        output: From the logits of a batch's units [B, U, C] to the output of `logits`.
         mixed: Context of a forward pass.
         windows: How texts are split, if they are.
     """
@@ -65,12 +65,12 @@ class ModelSession:
         self,
         network: Network,
         parts: Callable[..., Iterator[RowBatch]],
-        read: Callable[[RowBatch, Tensor], Tensor],
+        output: Callable[[RowBatch, Tensor], Tensor],
         *,
         mixed: Callable[[], AbstractContextManager[Any]] = nullcontext,
         windows: Windows | None = None,
     ) -> None:
-        self._network, self._parts, self._read = network, parts, read
+        self._network, self._parts, self._output = network, parts, output
         self._mixed, self._windows = mixed, windows
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
@@ -79,7 +79,7 @@ class ModelSession:
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
         # cuDNN's recurrent layers cannot run backward in eval mode.
         with torch.backends.cudnn.flags(enabled=False), self._mixed():
-            return self._read(part, self._network.logits(part.batch, delta=delta))
+            return self._output(part, self._network.logits(part.batch, delta=delta))
 
     def embeddings(self, part: RowBatch) -> Tensor:
         return self._network.embeddings(part.batch)

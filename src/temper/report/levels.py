@@ -95,16 +95,24 @@ def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
 
 
 def _level(comparison: Comparison, row: Row, column: str) -> Level:
-    cell, facts = row.cells[column], SCORES.get(row.key.name)
-    if facts is None or facts.perfect is None or cell.mean is None:
-        return Level(row, column, None)
-    guessed = facts.guessed(comparison.classes, comparison.metric)
+    cell, usual = row.cells[column], _usual().get(condition_of(row))
+    mean, low, high = (
+        percent_of_way(row.key.name, value, classes=comparison.classes, metric=comparison.metric)
+        for value in (cell.mean, cell.low, cell.high)
+    )
+    return Level(row, column, mean, low, high, None if mean is None else usual)
+
+
+def percent_of_way(name: str, value: float | None, *, classes: int, metric: str) -> float | None:
+    """Return how far a score is on the way from guessing to perfect, in percent.
+
+    It is negative if the score is worse than guessing; None if there is no value, or the score of
+    guessing is unknown. ``classes`` and ``metric`` are the task's.
+    """
+    facts = SCORES.get(name)
+    if facts is None or facts.perfect is None or value is None:
+        return None
+    guessed = facts.guessed(classes, metric)
     if guessed is None or guessed == facts.perfect:
-        return Level(row, column, None)
-    way = facts.perfect - guessed
-
-    def fraction(value: float | None) -> float | None:
-        return None if value is None else 100 * (value - guessed) / way
-
-    usual = _usual().get(condition_of(row))
-    return Level(row, column, fraction(cell.mean), fraction(cell.low), fraction(cell.high), usual)
+        return None
+    return 100 * (value - guessed) / (facts.perfect - guessed)

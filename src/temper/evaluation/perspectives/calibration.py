@@ -82,13 +82,15 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     if measurement.dev.kind in UNSCALED:
         return
     sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
-    tags = measurement.dev.kind == "tokens"
+    tags, spans = (measurement.dev.kind == kind for kind in ("tokens", "spans"))
     if tags:
         for name, aligned in sets.items():
             clean = measurement.clean(name, aligned.examples)
             yield tag_block(Condition("calibration", name), aligned.examples, clean)
     try:
-        temperatures, held_out = _fitted(measurement)
+        # Also scored below: one pass over dev serves both.
+        of_dev = SpanLogits.of(measurement, measurement.dev) if spans else None
+        temperatures, held_out = _fitted(measurement, of_dev)
     except ValueError as error:
         measurement.notices.append(f"Calibration after temperature scaling is left out: {error}.")
         return
@@ -105,8 +107,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             answers = Prediction.of_tags(clean.by_example(logits))
             yield tag_block(condition, aligned.examples, answers)
             continue
-        if clean.spans is not None:
-            sure = SpanLogits.of(measurement, aligned.examples).probabilities(divisors)
+        if of_dev is not None:
+            logits_of = of_dev if name == "dev" else SpanLogits.of(measurement, aligned.examples)
+            sure = logits_of.probabilities(divisors)
             answers = replace(clean, probabilities=sure[:, np.newaxis])
             yield block_of(condition, aligned.examples, answers)
             continue
@@ -237,14 +240,18 @@ def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Predicti
     return replace(prediction, logits=kept, probabilities=np.exp(logits))
 
 
-def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
-    """Fit a temperature on the held-out rows, or two by cross-fitting on validation rows."""
+def _fitted(measurement: Measurement, of_dev: SpanLogits | None) -> tuple[FloatArray, list[Block]]:
+    """Fit a temperature on the held-out rows, or two by cross-fitting on validation rows.
+
+    ``of_dev`` has the logits of answers in the contexts of dev; None for other labels.
+    """
     if measurement.held_out is not None:
         examples = _unscored(measurement, measurement.held_out)
+        of_held_out = None if of_dev is None else SpanLogits.of(measurement, examples)
         # Not through `Measurement.clean`: it caches by name, and a scored set may have this name.
         prediction = measurement.predict(examples)
         _check_classes(examples, prediction)
-        fitted = _fit(*_scored(measurement, examples, prediction)[:2], "held-out rows")
+        fitted = _fit(*_scored(examples, prediction, of_held_out)[:2], "held-out rows")
         measurement.notices.append(
             f"The temperature of the calibration is {_words(fitted)}, fitted on held-out rows."
         )
@@ -254,7 +261,7 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
         block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
         return np.asarray([fitted.value]), [block]
     prediction = measurement.clean("dev", measurement.dev)
-    labels, logits, rows = _scored(measurement, measurement.dev, prediction)
+    labels, logits, rows = _scored(measurement.dev, prediction, of_dev)
     folds = fold_numbers(measurement.dev.rows, seed=measurement.settings.seed)[rows]
     both = [
         _fit(labels[folds != fold], logits[folds != fold], "dev rows of a fold") for fold in (0, 1)
@@ -268,11 +275,11 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
 
 
 def _scored(
-    measurement: Measurement, examples: Examples, prediction: Prediction
+    examples: Examples, prediction: Prediction, spans: SpanLogits | None
 ) -> tuple[FloatArray, FloatArray, IntegerArray]:
     """Return the labels and logits to fit a temperature on, and their rows."""
-    if prediction.spans is not None:
-        return SpanLogits.of(measurement, examples).known()
+    if spans is not None:
+        return spans.known()
     if prediction.words is None:
         return labels_of(examples), _logits(prediction), np.arange(len(examples))
     names = examples.label_names or ()

@@ -124,10 +124,14 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             shift = boundary.to(logits.device)
             clean.append(measurement.answers(part, logits + shift))
             # Only the budgets are kept: the logits of all batches may not fit on the device.
+            nothing = logits.new_empty(0)
             attacked.append(
                 [
-                    (replace(each, logits=shift), measurement.answers(part, each.logits + shift))
-                    for each in outcomes
+                    (
+                        replace(outcome, logits=nothing),
+                        measurement.answers(part, outcome.logits + shift),
+                    )
+                    for outcome in outcomes
                 ]
             )
     if len(index) == len(measurement.dev):
