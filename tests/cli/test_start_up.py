@@ -211,6 +211,8 @@ def test_lists_need_nothing_heavy(folder: Path) -> None:
 def test_a_method_that_is_registered_elsewhere_is_known() -> None:
     from temper.methods import registry
 
+    # All methods are loaded first: those that are loaded later would be forgotten too.
+    methods.names()
     before = registry.registered()
 
     class Mine(type(methods.configure("plain"))):  # type: ignore[misc]
