@@ -1,16 +1,15 @@
-"""Protocols of the parts of a text attack.
+"""The parts of a text attack.
 
-A **draft** is a row under attack, with all changes so far. A **ranker** scores the importance of
-its words, a **proposer** proposes words for one position, and the search
-(`temper.evaluation.text_attack.search`) calls both for many drafts at a time. A **recipe** is a
-ranker with a proposer.
+A **draft** is a row under attack, with all changes so far. A **recipe** has a function that ranks
+its words by importance, and one that proposes words for one position. The search
+(`temper.evaluation.text_attack.search`) calls both for many drafts at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -98,35 +97,19 @@ class Ask:
     seed: int
 
 
-class Proposer(Protocol):
-    """Offers words."""
+Propose = Callable[[Sequence[Ask]], list[list[str]]]
+"""Proposes words for many requests, of any rows, at a time.
 
-    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Propose words for many requests, of any rows, at a time.
+The words for each request are distinct, differ from the present word and are not empty, the best
+first. No result may depend on other requests.
+"""
 
-        The words for each request are distinct, differ from the present word and are not empty, the
-        best first. No result may depend on other requests.
-        """
-        ...
+RankWords = Callable[[Sequence[Draft], Sequence[Sequence[Position]]], list[list[float]]]
+"""Returns the importance of each position for the goal; the largest is changed first.
 
-
-class Ranker(Protocol):
-    """Ranks words by importance, without predicting changed texts.
-
-    ``queries`` is the number of queries that ranking one row counts as: 1 for a forward and a
-    backward pass.
-    """
-
-    queries: int
-
-    def rank(
-        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
-    ) -> list[list[float]]:
-        """Return the importance of each position for the goal; the largest is changed first.
-
-        There is one finite number for each position of each draft.
-        """
-        ...
+There is one finite number for each position of each draft. Ranking a draft counts as one query: a
+forward and a backward pass, and no changed texts.
+"""
 
 
 @dataclass(frozen=True)
@@ -135,14 +118,14 @@ class Recipe:
 
     Args:
         name: Its name, the condition of its rows.
-        proposer: Proposes words.
-        ranker: Ranks words. None predicts the text without each word, one query per word: the word
+        propose: Proposes words.
+        rank: Ranks words. None predicts the text without each word, one query per word: the word
             whose removal helps the goal most is changed first.
     """
 
     name: RecipeName
-    proposer: Proposer
-    ranker: Ranker | None = None
+    propose: Propose
+    rank: RankWords | None = None
 
 
 def examples_of(drafts: Sequence[Draft]) -> Examples:
