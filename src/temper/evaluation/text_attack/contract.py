@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from temper.data.examples import Examples
 from temper.data.words import Words
 from temper.errors import unknown
+from temper.evaluation.measurement import PerspectiveSettings
 
 RecipeName = str
 """One of `RECIPES`."""
@@ -136,10 +137,8 @@ def examples_of(drafts: Sequence[Draft]) -> Examples:
 Goal = Literal["untargeted", "targeted"]
 
 
-class TextAttackSettings(BaseModel):
+class TextAttackSettings(PerspectiveSettings):
     """Settings of the text attack."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     recipes: tuple[RecipeName, ...] = Field(
         default=("characters",),
@@ -188,22 +187,13 @@ class TextAttackSettings(BaseModel):
         default="text", description="Text of a pair to attack: `text`, `text_pair` or `both`."
     )
 
-    @field_validator("recipes", "protected", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
     @field_validator("recipes")
     @classmethod
-    def _distinct(cls, values: tuple[RecipeName, ...]) -> tuple[RecipeName, ...]:
-        if not values:
-            raise ValueError("must name at least one")
-        if len(set(values)) != len(values):
-            raise ValueError(f"must not name one twice, got {list(values)}")
-        for name in values:
+    def _known(cls, names: tuple[RecipeName, ...]) -> tuple[RecipeName, ...]:
+        for name in names:
             if name not in RECIPES:
                 raise ValueError(unknown("recipe", name, RECIPES))
-        return values
+        return names
 
     @model_validator(mode="after")
     def _together(self) -> TextAttackSettings:
