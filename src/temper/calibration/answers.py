@@ -51,8 +51,6 @@ class Answer:
         choice: Index of the choice that is picked, whose text is ``label``; None without choices.
         span: The part of the second text that answers a question; None of other models.
         completion: The text that a language model writes for the prompt; None of other models.
-        probabilities: Probability of each class by its name, or of each choice by its index,
-            calibrated where the model's folder keeps a calibration; empty for a regression.
         value: The predicted value; None of a classifier.
         set: The classes that are in the prediction set; None if there is none.
         interval: The ends of the interval of a regression; None if there is none.
@@ -60,6 +58,8 @@ class Answer:
             calibration keeps, else 1 less the largest probability; None if neither is known.
         anomalous: Whether that is above the threshold; None if none is kept.
         abstain: Why the answer should not be used, empty if it should; None if no rule says.
+        probabilities: Probability of each class by its name, or of each choice by its index,
+            calibrated where the model's folder keeps a calibration; empty for a regression.
     """
 
     label: str | None = None
@@ -68,32 +68,25 @@ class Answer:
     choice: int | None = None
     span: Span | None = None
     completion: str | None = None
-    probabilities: dict[str, float] = field(default_factory=dict)
     value: float | None = None
     set: tuple[str, ...] | None = None
     interval: tuple[float, float] | None = None
     anomaly: float | None = None
     anomalous: bool | None = None
     abstain: str | None = None
+    # Last, because they may be many.
+    probabilities: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """Return the fields that apply, as ``temper predict`` writes them."""
-        fields: dict[str, Any] = {
-            "label": self.label,
-            "labels": None if self.labels is None else list(self.labels),
-            "entities": None if self.entities is None else list(map(asdict, self.entities)),
-            "choice": self.choice,
-            "span": None if self.span is None else asdict(self.span),
-            "completion": self.completion,
-            "value": self.value,
-            "set": None if self.set is None else list(self.set),
-            "interval": None if self.interval is None else list(self.interval),
-            "anomaly": self.anomaly,
-            "anomalous": self.anomalous,
-            "abstain": self.abstain,
-            "probabilities": dict(self.probabilities) or None,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+        fields = {name: _plain(value) for name, value in vars(self).items()}
+        return {name: value for name, value in fields.items() if value not in (None, {})}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return asdict(value) if isinstance(value, TaggedSpan | Span) else value
 
 
 @dataclass(frozen=True)
