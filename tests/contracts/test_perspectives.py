@@ -14,7 +14,6 @@ from temper.evaluation.perspectives import Perspective, perspective
 from temper.testing.perspectives import check_perspective
 
 SMALL: dict[str, dict[str, Any]] = {
-    "cost": {"rows": 4, "repetitions": 2},
     "embedding_attack": {"pgd": {"steps": 2}, "radii": [0.25]},
     "representation": {"batch": 8},
     "smoothness": {"rows": 6, "projections": 1},

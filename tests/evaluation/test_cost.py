@@ -24,9 +24,14 @@ from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
 from temper.memory import Gauge, gauge_of
-from tests.evaluation.conftest import assert_same_scores, changed, make_examples
+from tests.evaluation.conftest import assert_same_scores, make_examples
 
-SETTINGS = EvaluationSettings(perspectives=("cost",), cost={"repetitions": 3}, bootstrap=50)
+SETTINGS = EvaluationSettings(perspectives=("cost",), bootstrap=50)
+
+
+@pytest.fixture(autouse=True)
+def three_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "REPETITIONS", 3)
 
 
 @dataclass
@@ -93,8 +98,8 @@ def test_rates_come_from_batches_and_the_time_of_a_row_from_rows_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steady = timed(monkeypatch, [2**20, 3 * 2**20, 2**21])
-    settings = changed(SETTINGS, {"cost": {"rows": 50, "batch": 20}})
-    found = values(measured(steady, 60, settings))
+    monkeypatch.setattr(cost, "ROWS", 50)
+    found = values(measured(steady, 60, changed(SETTINGS, {"cost": {"batch": 20}})))
     # 50 rows in three calls take .3 + .5 s; a row alone .11 s. The peaks' middle is 2 MiB.
     assert found["rows_per_second"] == pytest.approx(50 / 0.8)
     assert found["seconds_per_row"] == pytest.approx(0.11)
@@ -135,12 +140,6 @@ def test_passes_of_two_models_are_not_paired(monkeypatch: pytest.MonkeyPatch) ->
     found = [measured(timed(monkeypatch, [7, 5, 6]), 10, both).rows for _ in range(2)]
     compared = paired_differences(*found, "accuracy", chosen=both.perspectives, seed=0, resamples=9)
     assert {score["perspective"] for score in compared} == {"task"}
-
-
-def test_a_single_pass_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    steady = timed(monkeypatch, [2**20])
-    found = measured(steady, 10, changed(SETTINGS, {"cost": {"repetitions": 1}}))
-    assert {(entry["low"], entry["high"]) for entry in found.scores} == {(None, None)}
 
 
 def test_without_a_gauge_a_notice_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

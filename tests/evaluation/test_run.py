@@ -395,8 +395,10 @@ def test_a_section_of_what_is_not_measured_is_refused(name: str) -> None:
 
 
 def test_rows_that_nothing_perturbs_are_refused_with_all_else_that_is_not_read() -> None:
-    with pytest.raises(ValidationError, match=r"`cost` \(.*\), `attack_rows` \(only 'embedding_a"):
-        EvaluationSettings(perspectives=("task",), attack_rows=5, cost={"rows": 5})
+    with pytest.raises(
+        ValidationError, match=r"`anomaly` \(.*\), `attack_rows` \(only 'embedding_a"
+    ):
+        EvaluationSettings(perspectives=("task",), attack_rows=5, anomaly={"rows": 5})
 
 
 @pytest.mark.parametrize(
@@ -412,9 +414,9 @@ def test_a_setting_of_a_detector_that_is_left_out_is_refused(settings: Any, mess
 
 def test_all_faults_of_all_sections_are_named_at_once() -> None:
     with pytest.raises(ValidationError) as caught:
-        EvaluationSettings(seed="x", embedding_noise={"sigmas": -1}, cost=5, noise={})
+        EvaluationSettings(seed="x", embedding_noise={"sigmas": -1}, anomaly=5, noise={})
     places = {fault["loc"] for fault in caught.value.errors()}
-    assert places == {("seed",), ("embedding_noise", "sigmas", 0), ("cost",), ("noise",)}
+    assert places == {("seed",), ("embedding_noise", "sigmas", 0), ("anomaly",), ("noise",)}
 
 
 def test_settings_come_back_as_they_were_written_out() -> None:
@@ -426,5 +428,5 @@ def test_settings_come_back_as_they_were_written_out() -> None:
 
 def test_a_perspective_that_is_left_out_takes_its_settings_with_it() -> None:
     # What a predictor cannot serve is left out with a notice: that is no fault of the settings.
-    settings = EvaluationSettings(perspectives=("task", "cost"), cost={"rows": 5})
-    assert settings.without(("cost",)).perspectives == ("task",)
+    settings = EvaluationSettings(perspectives=("task", "anomaly"), anomaly={"rows": 5})
+    assert settings.without(("anomaly",)).perspectives == ("task",)

@@ -30,8 +30,12 @@ from temper.functional.units import Unit
 from temper.lazy import torch
 from temper.memory import MEBIBYTE, Gauge, gauge_of
 
+ROWS = 128
+"""Maximum number of dev rows that are timed, chosen by hash."""
 ALONE = 32
 """Maximum number of rows that are predicted one by one, because that is slow."""
+REPETITIONS = 5
+"""Timed passes, after one warm-up pass."""
 
 NO_PASSES = "no pass could be measured"
 
@@ -39,22 +43,14 @@ NO_PASSES = "no pass could be measured"
 class CostSettings(PerspectiveSettings):
     """Settings of the cost."""
 
-    rows: int = Field(
-        default=128, ge=1, description="Maximum number of dev rows to time, chosen by hash."
-    )
     batch: int = Field(default=32, ge=1, description="Rows of a forward pass.")
-    repetitions: int = Field(
-        default=5,
-        ge=1,
-        description="Timed passes, after one warm-up pass; the cost is their median.",
-    )
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Predict some validation rows several times; each block has one row per pass."""
     predictor = measurement.predictor
     settings = measurement.settings.section("cost", CostSettings)
-    examples, _ = measurement.attacked(at_most=settings.rows)
+    examples, _ = measurement.attacked(at_most=ROWS)
     few = examples.select(range(min(ALONE, len(examples))))
     device = getattr(predictor, "device", None)
     gauge = gauge_of(device if isinstance(device, torch.device) else None)
@@ -67,7 +63,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             "batched": lambda: predictor.predict(examples, batch_size=settings.batch),
             "alone": lambda: predictor.predict(few, batch_size=1),
         },
-        repetitions=settings.repetitions,
+        repetitions=REPETITIONS,
         gauge=gauge,
         tell=measurement.teller("cost"),
     )
@@ -97,8 +93,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             statistic=partial(weighted_median, values),
             rows=len(block),
         )
-        # Resamples of one pass are all equal, so the interval would have no width.
-        entries.append(entry if len(block) > 1 else entry | {"low": None, "high": None})
+        entries.append(entry)
     return entries
 
 
