@@ -24,7 +24,7 @@ from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
 from temper.memory import Gauge, gauge_of
-from tests.evaluation.conftest import assert_same_scores, make_examples
+from tests.evaluation.conftest import assert_same_scores, changed, make_examples
 
 SETTINGS = EvaluationSettings(perspectives=("cost",), bootstrap=50)
 
