@@ -16,6 +16,7 @@ from temper.functional.proportions import (
     ProportionDifference,
     paired_proportions,
     wilson,
+    wilson_ends,
 )
 
 
@@ -50,9 +51,8 @@ def test_a_share_among_some_rows_forgets_the_others() -> None:
     fraction = Proportion(np.array([1.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0]))
     assert fraction(np.ones((1, 4)))[0] == 0.5
     assert fraction.fewest == 2
-    for confidence in (0.95, 0.8):
-        found = fraction.interval(confidence)
-        assert (found.low, found.high) == wilson(1, 2, confidence=confidence)
+    found = fraction.interval()
+    assert (found.low, found.high) == wilson(1, 2)
 
 
 def test_few_rows_that_differ_are_no_difference() -> None:
@@ -71,9 +71,7 @@ def test_turning_two_models_around_turns_the_interval() -> None:
     first, second = (draws.integers(0, 2, 60).astype(float) for _ in range(2))
     one, other = paired_proportions(first, second), paired_proportions(second, first)
     assert (one.low, one.high, one.p) == pytest.approx((-other.high, -other.low, other.p))
-    for confidence in (0.95, 0.8):
-        found = ProportionDifference(first, second).interval(confidence)
-        assert found == paired_proportions(first, second, confidence=confidence)
+    assert ProportionDifference(first, second).interval() == one
     (drawn,) = difference_intervals(
         [(Proportion(first), Proportion(second))], 60, resamples=10, seed=0
     )
@@ -84,7 +82,7 @@ def test_the_worst_of_one_group_has_its_own_interval() -> None:
     right = np.array([1.0] * 9 + [0.0])
     groups = np.zeros(10, dtype=np.int64)
     for least in (True, False):
-        found = GroupProportions(right, groups, least).interval(0.95)
+        found = GroupProportions(right, groups, least).interval()
         assert (found.low, found.high) == pytest.approx(wilson(9, 10))
 
 
@@ -95,7 +93,7 @@ def test_the_worst_group_is_held_by_its_interval() -> None:
     held = 0
     for _ in range(400):
         right = (draws.random(300) < 0.8).astype(float)
-        found = GroupProportions(right, groups, least=True).interval(0.95)
+        found = GroupProportions(right, groups, least=True).interval()
         assert found.low is not None
         assert found.high is not None
         held += found.low <= 0.8 <= found.high
@@ -141,19 +139,16 @@ def test_shares_of_resamples_are_those_of_repeated_rows(
             assert found[name][at] == pytest.approx(value, nan_ok=True), name
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40),
-    st.sampled_from([0.8, 0.95, 0.99]),
-)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40))
 def test_paired_shares_add_a_row_to_each_kind_in_which_the_two_differ(
-    rows: list[tuple[int, int]], confidence: float
+    rows: list[tuple[int, int]],
 ) -> None:
     n, b, c = len(rows) + 2, rows.count((1, 0)) + 1, rows.count((0, 1)) + 1
     first, second = np.array(rows, dtype=float).T
-    found = paired_proportions(first, second, confidence=confidence)
+    found = paired_proportions(first, second)
     middle = (b - c) / n
     error = np.sqrt(((b + c) / n - middle**2) / n)
-    reach = stats.norm.isf((1 - confidence) / 2) * error
+    reach = stats.norm.isf(0.025) * error
     assert found.low == pytest.approx(max(-1, middle - reach))
     assert found.high == pytest.approx(min(1, middle + reach))
     assert found.p == pytest.approx(2 * stats.norm.sf(abs(middle) / error))
@@ -167,11 +162,8 @@ def test_intervals_without_rows_or_with_more_right_ones_are_refused() -> None:
     for first, second in [(np.ones(0), np.ones(0)), (np.ones(2), np.ones(3))]:
         with pytest.raises(ValueError, match=rf"one length >= 1, got \[{len(first)}\] and"):
             paired_proportions(first, second)
-    for confidence in (0.0, 1.0):
-        with pytest.raises(ValueError, match=r"must be in \(0, 1\)"):
-            wilson(1, 2, confidence=confidence)
     nothing = GroupProportions(np.ones(0), np.ones(0, dtype=np.int64), least=True)
-    assert (nothing.interval(0.95).low, nothing.interval(0.95).high) == (None, None)
+    assert (nothing.interval().low, nothing.interval().high) == (None, None)
     assert nothing.fewest == 0
 
 
@@ -180,15 +172,16 @@ def test_the_interval_of_a_mean_of_groups_adds_their_distances_like_standard_err
         np.array([1.0] * 8 + [0.0] * 2 + [1.0] * 15 + [0.0] * 25),
         np.repeat([0, 1], [10, 40]),
     )
-    found = GroupProportions(right, groups, least=False).interval(0.9)
-    (low, high), (least, most) = wilson(8, 10, confidence=0.9), wilson(15, 40, confidence=0.9)
+    found = GroupProportions(right, groups, least=False).interval()
+    (low, high), (least, most) = wilson(8, 10), wilson(15, 40)
     mean = (0.8 + 0.375) / 2
     assert found.low == pytest.approx(mean - np.hypot(0.8 - low, 0.375 - least) / 2)
     assert found.high == pytest.approx(mean + np.hypot(high - 0.8, most - 0.375) / 2)
     # Either of the two may look worst by chance, so its upper end is taken at half the alpha.
-    worst = GroupProportions(right, groups, least=True).interval(0.9)
+    worst = GroupProportions(right, groups, least=True).interval()
     assert worst.low == pytest.approx(least)
-    assert worst.high == pytest.approx(wilson(15, 40, confidence=0.95)[1])
+    _, high_ends = wilson_ends(np.array([15.0]), np.array([40]), confidence=0.975)
+    assert worst.high == pytest.approx(high_ends[0])
 
 
 def test_one_row_has_an_interval() -> None:

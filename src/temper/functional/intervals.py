@@ -56,6 +56,11 @@ class Centered:
 _BLOCK = 1_000_000
 
 
+# Quantiles of a 95% interval, as double precision computes them from 0.95.
+_EDGE = (1.0 - 0.95) / 2
+_ENDS = [_EDGE, 1.0 - _EDGE]
+
+
 @dataclass(frozen=True)
 class Improvement:
     """The average relative improvement over a reference.
@@ -107,7 +112,6 @@ def score_intervals(
     *,
     resamples: int,
     seed: int,
-    confidence: float = 0.95,
 ) -> list[Interval]:
     """Return the interval of each of several scores over the same rows.
 
@@ -127,16 +131,16 @@ def score_intervals(
     result = []
     for each in statistics:
         if isinstance(each, CLOSED):
-            result.append(each.interval(confidence))
+            result.append(each.interval())
             continue
         if isinstance(each, Centered):
             score = each(np.ones((1, rows)))
             moved = np.maximum(_centered(next(values), score), 0.0)
-            result.append(_interval(moved, confidence=confidence))
+            result.append(_interval(moved))
             continue
-        interval = _interval(next(values), confidence=confidence)
+        interval = _interval(next(values))
         if isinstance(each, Judged) and each.closed is not None:
-            interval = _wider(interval, each.closed.interval(confidence))
+            interval = _wider(interval, each.closed.interval())
         result.append(interval)
     return result
 
@@ -223,7 +227,7 @@ def _wider(first: Interval, second: Interval) -> Interval:
 
 def _with_p(values: FloatArray) -> Interval:
     """Return the interval of resampled differences, with their p."""
-    result = _interval(values, confidence=0.95)
+    result = _interval(values)
     if result.low is None:
         return result
     defined = values[~np.isnan(values)]
@@ -338,16 +342,13 @@ def average_relative_improvement(
     return Improvement(value, parts, tuple(reasons))
 
 
-def _interval(values: ArrayLike, *, confidence: float) -> Interval:
-    """Return the percentile interval of the defined resamples."""
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"`confidence` must be in (0, 1), got {confidence}.")
+def _interval(values: ArrayLike) -> Interval:
+    """Return the 95% percentile interval of the defined resamples."""
     array: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
     defined = array[np.isfinite(array)]
     undefined = (len(array) - len(defined)) / len(array)
     # All are equal up to the rounding of their sums.
     if undefined > 0.05 or np.ptp(defined) <= 1e-12 * np.abs(defined).max():
         return Interval(None, None, undefined)
-    edge = (1.0 - confidence) / 2
-    low, high = np.quantile(defined, [edge, 1.0 - edge])
+    low, high = np.quantile(defined, _ENDS)
     return Interval(float(low), float(high), undefined)

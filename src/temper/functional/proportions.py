@@ -73,10 +73,10 @@ class Proportion:
         """The number of rows that count."""
         return len(self.right) if self.among is None else int(self.among.sum())
 
-    def interval(self, confidence: float) -> Interval:
+    def interval(self) -> Interval:
         """Return Wilson's interval."""
         counted = self.right if self.among is None else self.right * self.among
-        return Interval(*wilson(float(counted.sum()), self.fewest, confidence=confidence))
+        return Interval(*wilson(float(counted.sum()), self.fewest))
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class ProportionDifference:
     def fewest(self) -> int:
         return len(self.first)
 
-    def interval(self, confidence: float) -> Interval:
+    def interval(self) -> Interval:
         """Return Bonett and Price's interval, with its p."""
-        return paired_proportions(self.first, self.second, confidence=confidence)
+        return paired_proportions(self.first, self.second)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class GroupProportions:
         """The rows of the smallest group; 0 without any."""
         return int(np.bincount(self.groups).min(initial=len(self.right)))
 
-    def interval(self, confidence: float) -> Interval:
+    def interval(self) -> Interval:
         """Combine the groups' own Wilson intervals.
 
         Of the least proportion the ends are the least lower and the least upper end; the upper ones
@@ -130,9 +130,9 @@ class GroupProportions:
             return Interval(None, None)
         rows = np.bincount(self.groups)
         hits = np.bincount(self.groups, weights=self.right).astype(np.float64)
-        low, high = wilson_ends(hits, rows, confidence=confidence)
+        low, high = wilson_ends(hits, rows)
         if self.least:
-            corrected = 1.0 - (1.0 - confidence) / len(rows)
+            corrected = 1.0 - (1.0 - 0.95) / len(rows)
             _, high = wilson_ends(hits, rows, confidence=corrected)
             return Interval(float(low.min()), float(high.min()))
         proportions = hits / rows
@@ -142,20 +142,20 @@ class GroupProportions:
         return Interval(max(0.0, mean - below), min(1.0, mean + above))
 
 
-def wilson(right: float, rows: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's score interval of a proportion.
+def wilson(right: float, rows: int) -> tuple[float, float]:
+    """Return the 95% score interval of a proportion (Wilson).
 
     References:
         Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927.
     """
     if rows < 1 or not 0 <= right <= rows:
         raise ValueError(f"Expected 0 <= right <= rows and rows >= 1, got {right} of {rows}.")
-    low, high = wilson_ends(np.array([right]), np.array([rows]), confidence=confidence)
+    low, high = wilson_ends(np.array([right]), np.array([rows]))
     return float(low[0]), float(high[0])
 
 
 def wilson_ends(
-    right: FloatArray, rows: IntegerArray, *, confidence: float
+    right: FloatArray, rows: IntegerArray, *, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
     """Return the ends of Wilson's interval of several proportions; see `wilson`."""
     z = _quantile(confidence)
@@ -167,9 +167,7 @@ def wilson_ends(
     return low, np.where(right == rows, 1.0, middle + reach)
 
 
-def paired_proportions(
-    first: FloatArray, second: FloatArray, *, confidence: float = 0.95
-) -> Interval:
+def paired_proportions(first: FloatArray, second: FloatArray) -> Interval:
     """Return the interval and p of the difference of two proportions of the same rows.
 
     Bonett and Price's adjusted Wald interval: one row is added to each kind of rows on which the
@@ -193,13 +191,11 @@ def paired_proportions(
     only_second = (float(((first == 0) & (second == 1)).sum()) + 1) / rows
     middle = only_first - only_second
     error = math.sqrt((only_first + only_second - middle**2) / rows)
-    reach = _quantile(confidence) * error
+    reach = _quantile(0.95) * error
     p = 2.0 * float(scipy.stats.norm.sf(abs(middle) / error))
     return Interval(max(-1.0, middle - reach), min(1.0, middle + reach), p=p)
 
 
 def _quantile(confidence: float) -> float:
     """Return how many standard errors a two-sided normal interval reaches."""
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"`confidence` must be in (0, 1), got {confidence}.")
     return float(scipy.stats.norm.ppf(0.5 + confidence / 2))
