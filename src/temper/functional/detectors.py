@@ -36,18 +36,14 @@ def max_logit(logits: ArrayLike) -> FloatArray:
     return np.asarray(-np.asarray(logits, dtype=np.float64).max(axis=1))
 
 
-def energy(logits: ArrayLike, *, temperature: float = 1.0) -> FloatArray:
-    """Return the free energy ``-T log sum_k exp(z_k / T)`` of each row of logits [n, C].
-
-    The paper's T is 1.
+def energy(logits: ArrayLike) -> FloatArray:
+    """Return the free energy ``-log sum_k exp z_k`` of each row of logits [n, C].
 
     References:
-        Liu et al., "Energy-based Out-of-distribution Detection", NeurIPS 2020, Eq. 4.
+        Liu et al., "Energy-based Out-of-distribution Detection", NeurIPS 2020, Eq. 4 with T = 1.
     """
-    if not temperature > 0:
-        raise ValueError(f"`temperature` must be > 0, got {temperature}.")
     array = np.asarray(logits, dtype=np.float64)
-    return -temperature * np.asarray(scipy.special.logsumexp(array / temperature, axis=1))
+    return np.asarray(-scipy.special.logsumexp(array, axis=1))
 
 
 def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
