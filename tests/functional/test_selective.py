@@ -167,9 +167,6 @@ def test_limits_that_cannot_be_are_refused(settings: dict, words: str) -> None:
 def test_scores_refuse_what_has_no_order() -> None:
     with pytest.raises(ValueError, match="A confidence is NaN"):
         area_under_risk([0, 1], [np.nan, 0.5])
-    for coverage in (0.0, 1.5):
-        with pytest.raises(ValueError, match=rf"must be in \(0, 1\], got {coverage}"):
-            risk_at_coverage([0], [0.5], coverage=coverage)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1)), min_size=1, max_size=30))

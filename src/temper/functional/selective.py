@@ -77,8 +77,6 @@ def risk_at_coverage(
     ``coverage`` is the fraction of the rows that are answered, in (0, 1]; a row on the edge counts
     in part.
     """
-    if not 0.0 < coverage <= 1.0:
-        raise ValueError(f"`coverage` must be in (0, 1], got {coverage}.")
     mass, errors = _summed(wrong, confidences, counts)
     rows, result = np.diff(mass), np.diff(errors)
     answered = coverage * mass[..., -1:]
