@@ -53,10 +53,9 @@ def test_the_bins_of_a_diagram_part_0_to_1_and_hold_the_rows_between_their_edges
 ) -> None:
     correct, confidences = (np.array(side, dtype=float) for side in zip(*rows, strict=True))
     found = calibration.reliability(correct, confidences, bins=bins)
-    assert found.low.tolist() == [number / bins for number in range(bins)]
-    assert found.high.tolist() == [*found.low[1:], 1.0]
     assert found.rows.dtype == np.int64
-    for number, (low, high) in enumerate(zip(found.low, found.high, strict=True)):
+    for number in range(bins):
+        low, high = number / bins, (number + 1) / bins
         inside = (low <= confidences) & ((confidences < high) | (high == 1.0))
         right = correct[inside].mean() if inside.any() else np.nan
         sure = confidences[inside].mean() if inside.any() else np.nan

@@ -43,7 +43,7 @@ def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
     return _over_stretches(
         lambda rows, classes: -_at_labels(scipy.special.log_softmax(rows, axis=-1), classes),
         array,
-        _labels(labels, array),
+        class_indices(labels, array),
     )
 
 
@@ -60,7 +60,7 @@ def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
         apart[np.arange(len(classes)), classes] -= 1.0
         return np.asarray((apart**2).sum(axis=-1))
 
-    return _over_stretches(squares, array, _labels(labels, array))
+    return _over_stretches(squares, array, class_indices(labels, array))
 
 
 def bin_numbers(confidences: ArrayLike, *, bins: int) -> IntegerArray:
@@ -193,7 +193,7 @@ def classwise_calibration_error(
         with Dirichlet calibration", NeurIPS 2019, Eq. 3.
     """
     array = np.asarray(probabilities, dtype=np.float64)
-    classes = _labels(labels, array)
+    classes = class_indices(labels, array)
     errors = [
         expected_calibration_error(classes == k, array[:, k], bins=bins, counts=counts)
         for k in range(array.shape[1])
@@ -205,8 +205,6 @@ def classwise_calibration_error(
 class Reliability:
     """The bins of a reliability diagram; accuracy and confidence are NaN in empty bins."""
 
-    low: FloatArray
-    high: FloatArray
     rows: IntegerArray
     accuracy: FloatArray
     confidence: FloatArray
@@ -220,8 +218,7 @@ def reliability(correct: ArrayLike, confidences: ArrayLike, *, bins: int) -> Rel
     filled = np.where(rows > 0, rows, 1)
     right = np.where(rows > 0, np.bincount(numbers, hits, bins) / filled, np.nan)
     sure = np.where(rows > 0, np.bincount(numbers, values, bins) / filled, np.nan)
-    edges = np.arange(bins + 1) / bins
-    return Reliability(edges[:-1], edges[1:], rows, right, sure)
+    return Reliability(rows, right, sure)
 
 
 def _sums_before(
@@ -271,8 +268,8 @@ def _hits(correct: ArrayLike, confidences: ArrayLike) -> tuple[FloatArray, Float
     return np.asarray(hits, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
 
-def _labels(labels: ArrayLike, array: FloatArray) -> IntegerArray:
-    """Check labels against the classes of an [n, C] array."""
+def class_indices(labels: ArrayLike, array: FloatArray) -> IntegerArray:
+    """Return labels as class indices [n] of an [n, C] array; a `ValueError` if they are none."""
     values = np.asarray(labels)
     classes = values.astype(np.int64)
     if array.ndim != 2 or classes.shape != array.shape[:1]:

@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from temper.functional.calibration import class_indices
 from temper.functional.resampling import FloatArray, pair
 from temper.lazy import scipy
 
@@ -120,15 +121,8 @@ def lac_scores(probabilities: ArrayLike) -> FloatArray:
 
 def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
     """Return the score [n] of each row at its label; thresholds are quantiles of these."""
-    array, classes = np.asarray(scores, dtype=np.float64), np.asarray(labels)
-    if array.ndim != 2 or classes.shape != array.shape[:1]:
-        raise ValueError(
-            f"Expected scores [n, C] and labels [n], got {list(array.shape)} and "
-            f"{list(classes.shape)}."
-        )
-    if len(classes) and not 0 <= classes.min() <= classes.max() < array.shape[1]:
-        raise ValueError(f"Labels must be whole numbers in 0..{array.shape[1] - 1}.")
-    return array[np.arange(len(classes)), classes.astype(np.int64)]
+    array = np.asarray(scores, dtype=np.float64)
+    return array[np.arange(len(array)), class_indices(labels, array)]
 
 
 def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
@@ -195,13 +189,11 @@ def chance_coverage(
     With a threshold of n rows, the number covered of N exchangeable rows is beta-binomial:
     ``BetaBinomial(N, k, n + 1 - k)``, ``k = ceil((n + 1) coverage)``. Where scores tie, more rows
     are covered, so a fraction below the range speaks against exchangeability, above it need not.
+    ``calibration_rows`` are at least `least_rows`.
 
     Returns:
         Least and largest fraction; each is passed with probability at most ``(1 - confidence) /
         2``.
-
-    Raises:
-        ValueError: There are fewer rows than `least_rows`.
 
     Example:
         >>> low, high = chance_coverage(1000, 1000, coverage=0.9)
@@ -213,11 +205,6 @@ def chance_coverage(
             Angelopoulos and Bates, "A Gentle Introduction to Conformal Prediction", 2023, App. C.
     """
     rank = conformal_rank(calibration_rows, coverage)
-    if rank > calibration_rows:
-        raise ValueError(
-            f"A coverage of {coverage:g} needs at least {least_rows(coverage)} held-out rows, got "
-            f"{calibration_rows}."
-        )
     law = scipy.stats.betabinom(rows, rank, calibration_rows + 1 - rank)
     edge = (1.0 - confidence) / 2
     return float(law.ppf(edge)) / rows, float(law.isf(edge)) / rows
