@@ -31,7 +31,7 @@ class Gain:
         fraction: Error removed, in percent of the reference's; positive is better.
         low, high: 95% interval; None if there is none.
         decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. On the
-            first screen, after Holm's correction over all columns and perspectives.
+            first screen, after Holm's correction over all methods and perspectives.
     """
 
     row: Row
