@@ -6,14 +6,13 @@ study with one column and one seed; an evaluation is a run without a record. No 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import RUN
+from temper.checkpoints.folder import RUN, RunFolder
 from temper.display.records import (
     CostRecord,
     Parameters,
@@ -23,7 +22,6 @@ from temper.display.records import (
     SettingsRecord,
     StudyRecord,
     parse,
-    read_text,
     run_record,
 )
 from temper.errors import CheckpointError, unknown
@@ -191,21 +189,7 @@ class Run:
         Raises:
             CheckpointError: If a line is not a JSON object.
         """
-        path = self.folder / "metrics.jsonl"
-        if self.record is None or not path.exists():
-            return []
-        logs = []
-        for number, line in enumerate(read_text(path).splitlines(), start=1):
-            if not line.strip():
-                continue
-            try:
-                log = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise CheckpointError(f"{path}, line {number}: not JSON ({error}).") from error
-            if not isinstance(log, dict):
-                raise CheckpointError(f"{path}, line {number}: expected an object, got {line!r}.")
-            logs.append(log)
-        return logs
+        return [] if self.record is None else RunFolder(self.folder).logs()
 
 
 @dataclass(frozen=True)
