@@ -106,16 +106,28 @@ def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
 
 
 def _level(comparison: Comparison, row: Row, column: str) -> Level:
-    cell, facts = row.cells[column], SCORES.get(row.key.name)
-    if facts is None or facts.perfect is None or cell.mean is None:
-        return Level(row, column, None)
-    guessed = facts.guessed(comparison.classes, comparison.metric)
+    cell, metric = row.cells[column], comparison.metric
+    fraction, low, high = (
+        fraction_of_way(value, row.key.name, classes=comparison.classes, metric=metric)
+        for value in (cell.mean, cell.low, cell.high)
+    )
+    usual = None if fraction is None else _usual().get(condition_of(row))
+    return Level(row, column, fraction, low, high, usual)
+
+
+def fraction_of_way(value: float | None, name: str, *, classes: int, metric: str) -> float | None:
+    """Return the percentage of the way from guessing to a perfect score; None if unknown.
+
+    Args:
+        value: The score.
+        name: Its name.
+        classes: Number of classes of the task; 0 for regression.
+        metric: The task's metric.
+    """
+    facts = SCORES.get(name)
+    if value is None or facts is None or facts.perfect is None:
+        return None
+    guessed = facts.guessed(classes, metric)
     if guessed is None or guessed == facts.perfect:
-        return Level(row, column, None)
-    way = facts.perfect - guessed
-
-    def fraction(value: float | None) -> float | None:
-        return None if value is None else 100 * (value - guessed) / way
-
-    usual = _usual().get(condition_of(row))
-    return Level(row, column, fraction(cell.mean), fraction(cell.low), fraction(cell.high), usual)
+        return None
+    return 100 * (value - guessed) / (facts.perfect - guessed)

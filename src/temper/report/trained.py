@@ -11,8 +11,8 @@ from temper.display.folders import Source
 from temper.display.records import RunRecord
 from temper.display.wording import plural, title, unit, within
 from temper.functional.proportions import wilson
-from temper.functional.scores import SCORES
 from temper.report.headline import LEARNED, Headline, headline
+from temper.report.levels import fraction_of_way
 
 
 def verdict(source: Source, comparison: Comparison) -> Headline:
@@ -58,13 +58,9 @@ def trained(record: RunRecord, folder: str) -> Headline:
 def _hardly_learned(record: RunRecord) -> bool:
     """Whether the score is close to that of predictions that ignore the text."""
     metric, score = str(record.epochs["metric"]), record.epochs["kept"].get("dev")
-    facts = SCORES.get(metric)
-    if facts is None or facts.perfect is None or score is None:
-        return False
-    guessed = facts.guessed(len(record.task.labels) if record.task else 0, metric)
-    if guessed is None or guessed == facts.perfect:
-        return False
-    return bool(100 * (score - guessed) / (facts.perfect - guessed) < LEARNED)
+    classes = len(record.task.labels) if record.task else 0
+    fraction = fraction_of_way(score, metric, classes=classes, metric=metric)
+    return fraction is not None and fraction < LEARNED
 
 
 def _value(task: str, scores: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:
