@@ -49,7 +49,9 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
     scores: dict[tuple[str, int], list[ScoreRecord]] = {}
     try:
         for row in pq.read_table(folder / FILE).to_pylist():
-            scores.setdefault((row["column"], row["seed"]), []).append(_score(row))
+            record = {**row, "parameters": Parameters.of_text(row["parameters"])}
+            kept = scores.setdefault((row["column"], row["seed"]), [])
+            kept.append(ScoreRecord.model_validate(record))
         runs: dict[str, Run] = {}
         for column, seeds in study.runs.items():
             for seed, name in seeds.items():
@@ -82,13 +84,6 @@ def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(whole.get(name), dict)
         whole[name] = joined(whole[name], value) if both else value
     return whole
-
-
-def _score(row: Mapping[str, Any]) -> ScoreRecord:
-    fields = {name: value for name, value in row.items() if name in ScoreRecord.model_fields}
-    return ScoreRecord.model_validate(
-        {**fields, "parameters": Parameters.of_text(row["parameters"])}
-    )
 
 
 Kind = Literal["study", "run", "evaluation"]
