@@ -276,8 +276,8 @@ def test_markdown_marks_no_such_score_and_says_why(alike: Path) -> None:
 
 
 def test_the_table_file_says_that_there_is_no_direction(alike: Path) -> None:
-    path, _ = write(comparison(alike), alike)
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    write(comparison(alike), alike)
+    rows = json.loads((alike / "table.json").read_text(encoding="utf-8"))["rows"]
     found = {row["higher_is_better"] for row in rows if row["name"] == "cka"}
     assert found == {None}
     assert {row["higher_is_better"] for row in rows if row["name"] == "ece_10"} == {False}

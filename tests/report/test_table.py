@@ -280,14 +280,14 @@ def test_a_run_that_is_undefined_on_every_set_costs_the_others_no_mean(
 
 
 def test_table_json_and_scores_csv_hold_every_value(study: Path) -> None:
-    table, scores = write(comparison(study), study)
-    document = json.loads(table.read_text(encoding="utf-8"))
+    write(comparison(study), study)
+    document = json.loads((study / "table.json").read_text(encoding="utf-8"))
     (row,) = [
         row for row in document["rows"] if (row["perspective"], row["name"]) == ("task", "accuracy")
     ]
     assert row["columns"]["uegr"]["seeds"] == {"0": 0.83, "1": 0.84, "2": 0.88}
     assert row["columns"]["uegr"]["difference"]["inside_noise"] is True
-    with scores.open(encoding="utf-8", newline="") as lines:
+    with (study / "scores.csv").open(encoding="utf-8", newline="") as lines:
         found = [
             (line["column"], line["seed"], line["run"], float(line["value"]))
             for line in csv.DictReader(lines)
