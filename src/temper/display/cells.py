@@ -325,21 +325,6 @@ class Comparison:
             if row.key.perspective == perspective and (not names or row.key.name in names)
         ]
 
-    def row(self, perspective: str, name: str, **key: Any) -> Row:
-        """Return the one row with these fields and parameters, else raise a `KeyError`."""
-        wanted = {"perspective": perspective, "name": name, **key}
-        result = [
-            row
-            for row in self.rows
-            if all(
-                getattr(row.key, part, row.key.parameters.get(part)) == value
-                for part, value in wanted.items()
-            )
-        ]
-        if len(result) != 1:
-            raise KeyError(f"Expected one row with {wanted}, found {len(result)}.")
-        return result[0]
-
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``table.json``."""
         names = ("kind", "model", "metric", "reference", "columns", "seeds", "margin", "answer")

@@ -184,13 +184,6 @@ class StudyRecord(Record):
 _Parsed = TypeVar("_Parsed", bound=Record)
 
 
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"Cannot read {path}: {error}.") from error
-
-
 def parse(path: Path, record: type[_Parsed]) -> _Parsed:
     """Read and validate a JSON file; raise a `CheckpointError` that lists all faults."""
     return _checked(path, read_json(path), record)

@@ -15,6 +15,7 @@ from temper.report.gains import (
     POST_HOC,
     Claims,
     Gain,
+    Rating,
     at_equal_compute,
     corrected_gains,
     gains_of,
@@ -352,7 +353,7 @@ def _sentences(
     )
 
 
-def _is_task(item: Gain | Level) -> bool:
+def _is_task(item: Rating) -> bool:
     return item.row.key.perspective == "task"
 
 

@@ -33,7 +33,7 @@ from temper.report.figures import Section, figures, sections
 from temper.report.levels import USUAL
 from temper.report.markdown import document
 from temper.report.svg import sample, svg
-from temper.report.table import compare, write, write_scores
+from temper.report.table import compare, write
 from temper.report.trained import verdict
 from temper.report.view import leading, overview
 
@@ -76,10 +76,7 @@ def build(
     make_folder(out.parent)
     write_text(out, text)
     write_text(out.with_suffix(".md"), document(source, comparison))
-    if source.kind == "study":
-        write(comparison, out.parent)
-    else:
-        write_scores(comparison, out.parent)
+    write(comparison, out.parent)
     logger.info("Wrote the report to %s", out)
     return out
 

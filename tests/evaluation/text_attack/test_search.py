@@ -15,7 +15,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from temper.data.examples import Examples, row_hash
+from temper.data.examples import Examples
+from temper.data.stored import RowHashes
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Prediction
@@ -218,7 +219,7 @@ def test_bounds_hold_whatever_the_text(text: str, fraction: float, queries: int)
 
 
 def hash_of(text: str) -> float:
-    return int(row_hash(text), 16) / 2**64
+    return int(RowHashes.of([text])[0], 16) / 2**64
 
 
 def test_equal_gains_keep_their_order_and_infinite_ones_do_not_disturb() -> None:
