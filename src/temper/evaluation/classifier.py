@@ -295,7 +295,7 @@ class ClassifierPredictor(TextPredictor):
             )
 
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
-        """Yield every row's hidden states where the head reads them, and the predictions.
+        """Yield every row's hidden states where the head reads them.
 
         They are on the CPU. It takes one forward pass per batch. Only the head has an autograd
         graph.
@@ -307,10 +307,7 @@ class ClassifierPredictor(TextPredictor):
             for part in session.parts(examples, batch_size=batch_size):
                 trace = session.read(part)
                 layers = [layer.detach().float().cpu() for layer in trace.at_head()]
-                assert trace.logits is not None
-                values = trace.logits.detach().double().cpu().numpy()
-                answers = answers_of_texts(values, gives=self.gives, truncated=part.truncated)
-                yield States(part.indices, part.rows, layers, answers)
+                yield States(part.indices, part.rows, layers)
 
     def lacks_second_derivative(self) -> str:
         """Return why the model cannot be differentiated twice and what to do; empty if it can."""

@@ -22,7 +22,6 @@ from temper.evaluation.predictor import (
     RowBatch,
     Session,
     StatePredictor,
-    TokenPredictor,
     answers_of,
     joined,
 )
@@ -295,20 +294,6 @@ class Measurement:
         """The predictor, for perspectives that perturb embeddings; checked before they run."""
         predictor = self.predictor
         assert isinstance(predictor, PerturbablePredictor)
-        return predictor
-
-    @property
-    def stateful(self) -> StatePredictor:
-        """The predictor, for perspectives that read hidden states; checked before they run."""
-        predictor = self.predictor
-        assert isinstance(predictor, StatePredictor)
-        return predictor
-
-    @property
-    def tokens(self) -> TokenPredictor:
-        """The predictor, for perspectives that change token ids; checked before they run."""
-        predictor = self.predictor
-        assert isinstance(predictor, TokenPredictor)
         return predictor
 
     def report(self, done: int, total: int, what: str) -> None:

@@ -254,13 +254,11 @@ class States:
         rows: Hash of each row's text.
         layers: Each layer's state at the position that the head reads, [B, D] fp32; the last one
             is the head's input.
-        answers: Outputs of the same pass for these rows, if the predictor returns them.
     """
 
     indices: list[int]
     rows: list[str]
     layers: list[Tensor]
-    answers: Prediction | None = None
 
 
 @runtime_checkable

@@ -60,8 +60,10 @@ class RepresentationSettings(PerspectiveSettings):
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Estimate HSIC of each batch of validation rows at every layer."""
-    reference, dev, settings = measurement.reference, measurement.dev, measurement.settings
+    predictor, reference = measurement.predictor, measurement.reference
+    dev, settings = measurement.dev, measurement.settings
     assert reference is not None
+    assert isinstance(predictor, StatePredictor)
     parts = batches(
         dev.rows,
         settings.section("representation", RepresentationSettings).batch,
@@ -72,8 +74,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     for chosen in parts:
         examples = dev.select(chosen)
         states, other = (
-            states_of(predictor, examples, batch_size=settings.batch_size)
-            for predictor in (measurement.stateful, reference)
+            states_of(asked, examples, batch_size=settings.batch_size)
+            for asked in (predictor, reference)
         )
         for layer, (one, two) in enumerate(zip(states, other, strict=True), start=1):
             estimates = unbiased_hsic(one, two), unbiased_hsic(one, one), unbiased_hsic(two, two)

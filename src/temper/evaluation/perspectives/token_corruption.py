@@ -50,7 +50,8 @@ class TokenCorruptionSettings(PerspectiveSettings):
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Predict the validation rows at every rate of every kind that the tokenizer allows."""
-    settings, predictor = measurement.settings, measurement.tokens
+    settings, predictor = measurement.settings, measurement.predictor
+    assert isinstance(predictor, TokenPredictor)
     asked = settings.section("token_corruption", TokenCorruptionSettings)
     vocabulary = predictor.vocabulary()
     examples, index = measurement.attacked()
