@@ -95,12 +95,12 @@ def calibrate(
     predictor = request.load()
     kinds = ONE_LABEL if backend == "int8" else (*ONE_ANSWER, "multi_label", "tokens")
     check_kind(predictor, request.model, kinds, what="A calibration")
-    if backend == "int8" and windows_read(predictor) is not None:
-        raise ModelError(
-            f"{request.model} reads long texts in windows, and an 8-bit copy reads each text as "
-            "one sequence. Use the backend torch."
-        )
     if backend == "int8":
+        if windows_read(predictor) is not None:
+            raise ModelError(
+                f"{request.model} reads long texts in windows, and an 8-bit copy reads each text "
+                "as one sequence. Use the backend torch."
+            )
         check_onnx_installed("--backend int8")
     kept = folder / INT8 if backend == "int8" else folder
     with (

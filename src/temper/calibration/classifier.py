@@ -37,6 +37,7 @@ from temper.evaluation.loading import (
 from temper.evaluation.predictor import Prediction, Predictor, StateReader, joined
 from temper.evaluation.request import check_pairs
 from temper.evaluation.settings import PredictorSettings
+from temper.functional.label_names import placeholders
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection
 from temper.functional.shift import alarm_level, mmd_test
@@ -337,7 +338,7 @@ class Classifier:
         count = answers.probabilities.shape[1]
         if self.predictor.gives == "choices":
             return tuple(map(str, range(count)))
-        return self.predictor.label_names or tuple(f"LABEL_{index}" for index in range(count))
+        return self.predictor.label_names or placeholders(count)
 
     def _described(
         self,

@@ -23,10 +23,9 @@ MEASURES = {
 
 
 def known_backend(name: str) -> Backend:
-    for known in get_args(Backend):
-        if name == known:
-            return cast(Backend, known)
-    raise SettingError(unknown("backend", name, get_args(Backend)))
+    if name not in get_args(Backend):
+        raise SettingError(unknown("backend", name, get_args(Backend)))
+    return cast(Backend, name)
 
 
 class CalibrationSettings(BaseModel):

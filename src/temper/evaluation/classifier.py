@@ -335,7 +335,7 @@ class ClassifierPredictor(TextPredictor):
     @property
     def _vocabulary_size(self) -> int | None:
         """Rows of the model's embedding table, None if its config does not have them."""
-        size: int | None = getattr(getattr(self.model, "config", None), "vocab_size", None)
+        size: int | None = getattr(self.config, "vocab_size", None)
         return size
 
     def _batches(

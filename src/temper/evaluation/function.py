@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -204,10 +204,9 @@ class EstimatorPredictor(CallablePredictor):
 
 def known_gives(gives: str) -> Gives:
     """Return a kind of output by its name; a `ModelError` if it is unknown."""
-    for known in OF_FUNCTIONS:
-        if gives == known:
-            return known
-    raise ModelError(unknown("kind of answer (gives)", gives, OF_FUNCTIONS))
+    if gives not in OF_FUNCTIONS:
+        raise ModelError(unknown("kind of answer (gives)", gives, OF_FUNCTIONS))
+    return cast(Gives, gives)
 
 
 def known_names(label_names: Sequence[str] | None, *, gives: Gives) -> tuple[str, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -167,9 +167,7 @@ class TextGenerator:
         kind: Kind = "seq2seq" if self.reads_apart else "completions"
         return encode(examples, self.tokenizer, max_length=self.max_length, kind=kind)
 
-    def complete(
-        self, examples: Examples, tell: Callable[[int, int], None] | None = None
-    ) -> list[str]:
+    def complete(self, examples: Examples) -> list[str]:
         """Continue prompts by greedy decoding.
 
         Completions are in the order of the prompts. ``tell`` is called after each batch with the
@@ -202,8 +200,6 @@ class TextGenerator:
                 texts = self.tokenizer.batch_decode(made[:, read:], skip_special_tokens=True)
                 for index, text in zip(indices, texts, strict=True):
                     result[index] = text
-                if tell is not None:
-                    tell(start + len(indices), len(order))
         return result
 
     def _encoded(self, examples: Examples) -> list[list[int]]:

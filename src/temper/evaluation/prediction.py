@@ -99,9 +99,7 @@ class Prediction:
         return cls(probabilities_of(array), _likeliest(array), array, truncated)
 
     @classmethod
-    def of_probabilities(
-        cls, probabilities: ArrayLike, *, truncated: float | None = None
-    ) -> Prediction:
+    def of_probabilities(cls, probabilities: ArrayLike) -> Prediction:
         """Make a prediction from class probabilities [n, C], whose rows sum to 1 within 1e-3."""
         array = _classes(probabilities, "Probabilities")
         wrong = (array < 0).any(axis=1) | (np.abs(array.sum(axis=1) - 1.0) > 1e-3)
@@ -111,7 +109,7 @@ class Prediction:
                 f"Probabilities must be >= 0 and sum to 1, got {array[row].tolist()} for row "
                 f"{row}. If these are logits, set gives='logits'."
             )
-        return cls(array, _likeliest(array), None, truncated)
+        return cls(array, _likeliest(array))
 
     @classmethod
     def of_values(cls, values: ArrayLike, *, truncated: float | None = None) -> Prediction:

@@ -285,8 +285,7 @@ def _check(table: pa.Table) -> None:
 
 
 def _column(table: pa.Table, name: str) -> Any:
-    column = table.column(name)
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return table.column(name).combine_chunks()
 
 
 def _floats(table: pa.Table, name: str) -> FloatArray:

@@ -35,6 +35,7 @@ from temper.evaluation.perspectives.registry import ONE_LABEL
 from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.settings import PredictorSettings
 from temper.files import checksums, put_back, staged_folder, write_json, write_text
+from temper.functional.label_names import placeholders
 from temper.models.adapters import is_adapted
 from temper.models.classical import ARCHITECTURES
 from temper.models.onnx_files import INT8, ONNX, check_onnx_installed, write_int8, write_onnx
@@ -154,7 +155,7 @@ def export(
         check_onnx_installed("--onnx")
     classifier, predictor = _load(model, max_length, settings)
     rows = _rows(model, classifier, request)
-    is_pooled = _config(predictor).model_type == MeanPooledConfig.model_type
+    is_pooled = predictor.config.model_type == MeanPooledConfig.model_type
     files = (PIPELINE, SHIFT, *([MEAN_POOLED] if is_pooled else []))
     key = digest(
         {
@@ -230,7 +231,7 @@ def _load(
     predictor = classifier.predictor
     check_kind(predictor, model, (*ONE_LABEL, "multi_label"), what="An export")
     assert isinstance(predictor, ClassifierPredictor)
-    kind = _config(predictor).model_type
+    kind = predictor.config.model_type
     if kind in ARCHITECTURES:
         raise ModelError(
             f"{model} is a {kind!r}, whose network is Temper's own: Transformers alone cannot load "
@@ -257,12 +258,7 @@ def _rows(model: Checkpoint, classifier: Classifier, request: EvaluationRequest 
 def _labels(predictor: ClassifierPredictor) -> list[str]:
     if predictor.gives == "values":
         return []
-    count = range(_config(predictor).num_labels)
-    return list(predictor.label_names or (f"LABEL_{index}" for index in count))
-
-
-def _config(predictor: ClassifierPredictor) -> Any:
-    return getattr(predictor.model, "config", None)
+    return list(predictor.label_names or placeholders(predictor.config.num_labels))
 
 
 def _compared(
