@@ -171,7 +171,7 @@ def _statistics(
 ) -> dict[tuple[Condition, str], tuple[ScoreEntry, Statistic, int]]:
     scoring = _Statistics(blocks, metric, resamples=0, seed=seed)
     for name in perspectives.names():
-        if name in chosen and perspectives.perspective(name).paired:
+        if name in chosen and perspectives.perspective(name).repeats:
             perspectives.perspective(name).score(scoring)
     return scoring.taken
 

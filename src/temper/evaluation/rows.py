@@ -69,9 +69,6 @@ class Condition:
     name: str = "clean"
     parameters: Parameters = field(default_factory=Parameters)
 
-    def without(self, *names: str) -> Condition:
-        return replace(self, parameters=self.parameters.without(*names))
-
 
 @dataclass(frozen=True)
 class Block:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -230,8 +230,9 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[
         first = blocks[0]
         curve = [rows_at(scoring.clean, first), *blocks]
         sizes = [0.0, *(block.condition.parameters.number(size) or 0.0 for block in blocks)]
+        condition = first.condition
         entry = scoring.entry(
-            first.condition.without(size),
+            replace(condition, parameters=condition.parameters.without(size)),
             "area",
             statistic=area(scoring.metric, curve, sizes),
             rows=len(first),

@@ -157,5 +157,4 @@ COST = Perspective(
     left_out="depends on the machine's load",
     # Passes of the same number over two models are unrelated.
     repeats=False,
-    paired=False,
 )

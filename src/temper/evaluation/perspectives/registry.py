@@ -80,9 +80,8 @@ class Perspective(View):
             as a sentence; empty if it can. It is called before any work, and the perspective is
             skipped.
         left_out: Why it is not measured by default; empty if it is.
-        repeats: Whether measuring again gives the same rows.
-        paired: Whether the rows of two models correspond one by one, so that their difference can
-            be resampled.
+        repeats: Whether measuring again gives the same rows. If not, the rows of two models do not
+            correspond one by one, so that their difference cannot be resampled.
     """
 
     summary: str
@@ -103,7 +102,6 @@ class Perspective(View):
     kinds: tuple[Kind, ...] = ONE_LABEL
     left_out: str = ""
     repeats: bool = True
-    paired: bool = True
 
     def __post_init__(self) -> None:
         add_scores(*(score for score in self.scores if isinstance(score, ScoreFacts)))
