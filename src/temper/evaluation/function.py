@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -206,7 +206,7 @@ def known_gives(gives: str) -> Gives:
     """Return a kind of output by its name; a `ModelError` if it is unknown."""
     if gives not in OF_FUNCTIONS:
         raise ModelError(unknown("kind of answer (gives)", gives, OF_FUNCTIONS))
-    return cast(Gives, gives)
+    return gives
 
 
 def known_names(label_names: Sequence[str] | None, *, gives: Gives) -> tuple[str, ...] | None:
