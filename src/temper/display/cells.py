@@ -161,7 +161,6 @@ class Row:
         higher_is_better: Direction; None if neither is better.
         unit: Unit and digits.
         cells: Column name to cell, in the order of the columns.
-        leads: Whether it is the primary score of its perspective.
         minor: Whether it is shown in figures only.
     """
 
@@ -171,7 +170,6 @@ class Row:
     higher_is_better: bool | None
     unit: Unit
     cells: dict[str, Cell]
-    leads: bool = False
     minor: bool = False
 
     def heading(self, label: str | None = None) -> str:

@@ -369,15 +369,7 @@ def _row(key: ScoreKey, scores: Scores, source: Source, paired: RowsSay, *, marg
             paired={name: paired[name, key] for name in cells if (name, key) in paired},
             margin=shown.margin(margin),
         )
-    return Row(
-        key,
-        view.title,
-        view.label(key),
-        higher,
-        shown,
-        cells,
-        leads=view.is_lead(key, scores.metric),
-    )
+    return Row(key, view.title, view.label(key), higher, shown, cells)
 
 
 def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:

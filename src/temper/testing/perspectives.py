@@ -179,7 +179,7 @@ def _of_report(
         if not shown or shown[0] not in card(CardSources(folder / "runs" / COLUMNS[0])):
             yield "A model card does not show it."
         view = views().of(perspective.name)
-        if view.leads and not any(row.leads for row in rows):
+        if view.leads and not any(view.is_lead(row.key, result.metric) for row in rows):
             yield f"No row is of the score that leads, {view.lead(result.metric)!r}."
         if view.leads and len(overview(result).header) == 1:
             yield "The overview does not show it."
