@@ -141,16 +141,6 @@ class ScoresRecord(Record):
     scores: list[ScoreRecord] = Field(default_factory=list)
 
 
-class SettingsRecord(Record):
-    """An evaluation's ``settings.json``.
-
-    Args:
-        run: Key of the evaluated run; None for other models and older evaluations.
-    """
-
-    run: str | None = None
-
-
 class AdapterRecord(Record):
     """The fields of PEFT's ``adapter_config.json`` that name the base model."""
 
@@ -201,7 +191,7 @@ class StudyRecord(Record):
     """
 
     model: str
-    data: Any = None
+    data: dict[str, Any] = Field(default_factory=dict)
     shift: dict[str, Any] = Field(default_factory=dict)
     adversarial: dict[str, Any] = Field(default_factory=dict)
     anomaly: dict[str, Any] = Field(default_factory=dict)
