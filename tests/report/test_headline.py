@@ -43,7 +43,7 @@ def row(perspective: str, reference: float, **ours: tuple[float, Verdict]) -> Ro
         cells[column] = Cell(dict.fromkeys(range(3), value), {0: "r"}, value, 0.01)
         cells[column] = Cell(**{**vars(cells[column]), "difference": difference})
     key = ScoreKey(perspective, "dev", "clean", name)
-    return Row(key, perspective, name, higher, unit(name, "accuracy"), cells, leads=True)
+    return Row(key, perspective, name, higher, unit(name, "accuracy"), cells)
 
 
 def first(*rows: Row) -> Headline:
@@ -182,7 +182,7 @@ def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() 
             )
             key = ScoreKey(perspective, "dev", "clean", name)
             shown = unit(name, "accuracy")
-            rows.append(Row(key, perspective, name, name != "ece_10", shown, cells, leads=True))
+            rows.append(Row(key, perspective, name, name != "ece_10", shown, cells))
         recommended += first(*rows).recommended != "plain"
     # That is 20 of 400. With a correction over the columns of each perspective it is 32.
     assert recommended <= 20
