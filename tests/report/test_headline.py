@@ -110,6 +110,15 @@ def test_what_may_be_less_accurate_is_not_recommended(verdict: Verdict) -> None:
     assert found.sentence.startswith("Keep plain fine-tuning. `new` ")
 
 
+def test_every_method_without_a_significant_difference_is_named() -> None:
+    found = first(
+        row("task", 0.90, new=(0.901, "equivalent"), plain_x2=(0.902, "equivalent")),
+        row("calibration", 0.10, new=(0.099, "equivalent"), plain_x2=(0.101, "equivalent")),
+    )
+    assert found.recommended == "plain"
+    assert "No difference of `new` and `plain_x2`" in found.sentence
+
+
 def test_another_baseline_than_plain_fine_tuning_is_kept_by_its_name() -> None:
     made = row("task", 0.90, new=(0.87, "worse"))
     cells = {"tuned" if name == "plain" else name: cell for name, cell in made.cells.items()}

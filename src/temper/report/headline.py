@@ -199,8 +199,9 @@ def _verdict(comparison: Comparison) -> Headline:
         recommended = None
     else:
         recommended = column if better else reference
+    undecided = [name for name in others if not any(gain.decided for gain in gains[name])]
     sentence, second = _sentences(
-        comparison, gains[column], improved[column], claims[column], column, recommended
+        comparison, gains[column], improved[column], claims[column], column, recommended, undecided
     )
     average = _average(
         improved[column],
@@ -295,6 +296,7 @@ def _sentences(
     claims: Claims,
     column: str,
     recommended: str | None,
+    undecided: Sequence[str],
 ) -> tuple[str, str]:
     reference = str(comparison.reference)
     if recommended is None:
@@ -338,7 +340,8 @@ def _sentences(
     if improved is not None and improved.decided < 0:
         return f"{kept}. `{column}` is significantly worse on average over the perspectives.", ""
     return (
-        f"{kept}. No difference of `{column}` is significant after correction for all comparisons.",
+        f"{kept}. No difference of {listed([f'`{name}`' for name in undecided])} is significant "
+        "after correction for all comparisons.",
         "",
     )
 
