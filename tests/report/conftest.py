@@ -202,7 +202,7 @@ def write_study(folder: Path, plan: Plan) -> Path:
     document = {
         "schema": 1,
         "model": plan.model,
-        "data": "sst2",
+        "data": {"source": "sst2"},
         "shift": {name: f"data/{name}" for name in plan.shifts},
         "anomaly": {plan.anomaly: "data/anomaly"},
         "seeds": plan.seeds,

@@ -145,7 +145,6 @@ class Row:
         group: Title of its perspective.
         label: Unique within its group.
         higher_is_better: Direction; None if neither is better.
-        leads: Whether it is the primary score of its perspective.
         minor: Whether it is shown in figures only.
     """
 
@@ -155,7 +154,6 @@ class Row:
     higher_is_better: bool | None
     unit: Unit
     cells: dict[str, Cell]
-    leads: bool = False
     minor: bool = False
 
     def heading(self, label: str | None = None) -> str:

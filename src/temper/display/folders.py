@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import RUN, RunFolder
+from temper.checkpoints.folder import RUN, RunFolder, read_json
 from temper.display.records import (
     CostRecord,
     Parameters,
     RunRecord,
     ScoreRecord,
     ScoresRecord,
-    SettingsRecord,
     StudyRecord,
     parse,
     run_record,
@@ -183,7 +182,7 @@ class Source:
     columns: tuple[Column, ...]
     seeds: tuple[int, ...]
     missing: tuple[str, ...] = ()
-    data: Any = None
+    data: dict[str, Any] = field(default_factory=dict)
     sets: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -234,7 +233,7 @@ def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
             f"{evaluation} has no scores.json. Give the --out folder of `temper evaluate`."
         )
     path = evaluation / "settings.json"
-    run = parse(path, SettingsRecord).run if path.exists() else None
+    run = read_json(path).get("run") if path.exists() else None
     if model.key is None or run in (None, model.key):
         return ""
     return (
@@ -330,7 +329,7 @@ def read(folder: Path | str) -> Source:
             (Column(run.column, record.method, {}, {run.seed: run}),),
             (run.seed,),
             (fault,) if fault else (),
-            data=record.settings.get("data"),
+            data=record.settings.get("data", {}),
         )
     if (folder / "scores.json").exists():
         run = _evaluated(Run("model", 0, folder), folder)

@@ -345,15 +345,7 @@ def _row(key: ScoreKey, scores: Scores, source: Source, paired: RowsSay, *, marg
             margin=shown.margin(margin),
             largest=_largest(shown, cells.values()) if view.counts == "examples" else None,
         )
-    return Row(
-        key,
-        view.title,
-        view.label(key),
-        higher,
-        shown,
-        cells,
-        leads=view.is_lead(key, scores.metric),
-    )
+    return Row(key, view.title, view.label(key), higher, shown, cells)
 
 
 def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
@@ -412,7 +404,7 @@ def _with_differences(
                     base,
                     paired.get(name),
                     common=len(common[name]),
-                    rows=_fewest(cell, base) if of_rows else None,
+                    of_rows=of_rows,
                 ),
                 largest,
             ),
@@ -428,12 +420,8 @@ def _with_differences(
     return {name: replace(cell, difference=differences.get(name)) for name, cell in cells.items()}
 
 
-def _fewest(*cells: Cell) -> int | None:
-    return min((cell.fewest for cell in cells if cell.fewest is not None), default=None)
-
-
 def _difference(
-    cell: Cell, base: Cell, paired: Paired | OverRows | None, *, common: int, rows: int | None
+    cell: Cell, base: Cell, paired: Paired | OverRows | None, *, common: int, of_rows: bool
 ) -> Difference:
     """Return a column's difference with its interval, or why there is none."""
     shared = [seed for seed in cell.seeds if seed in base.seeds]
@@ -443,8 +431,9 @@ def _difference(
         return result(verdict="no common seed")
     if len(seeds) < common:
         return result(verdict="seeds missing", why=f"{len(seeds)} of {plural(common, 'seed')}")
-    if rows is not None and rows < LEAST_ROWS:
-        return result(verdict="too few rows", why=f"{rows} of at least {LEAST_ROWS}")
+    rows = [each.fewest for each in (cell, base) if each.fewest is not None]
+    if of_rows and rows and min(rows) < LEAST_ROWS:
+        return result(verdict="too few rows", why=f"{min(rows)} of at least {LEAST_ROWS}")
     if isinstance(paired, Paired) and shared == [paired.seed]:
         record = paired.record
         return result(low=record.low, high=record.high, p=record.p, examples=record.n)

@@ -165,7 +165,6 @@ class LinearModel:
         seconds: Time of the forward passes for the embeddings.
     """
 
-    model: str
     predictor: Any
     features: FloatArray
     labels: IntegerArray
@@ -186,7 +185,7 @@ class LinearModel:
         features, labels = embeddings(predictor, rows), np.asarray(rows.labels, dtype=np.int64)
         seconds = time.monotonic() - begun
         strength, logs = choose_strength(features, labels, of_row, classes=len(names))
-        return cls(config.model, predictor, features, labels, strength, logs, seconds)
+        return cls(predictor, features, labels, strength, logs, seconds)
 
     def write(self, folder: Path, index: IntegerArray | None = None) -> None:
         """Write a checkpoint of the classifier, fitted on the rows of ``index`` (None: all)."""
