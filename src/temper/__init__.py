@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from temper.methods.r_drop import RDrop
     from temper.methods.roast import RoAST
     from temper.methods.uegr import UEGR
-    from temper.models import Network
+    from temper.models.network import Network
     from temper.training.stepper import Stepper
     from temper.training.trainer import RobustTrainer
 
@@ -36,7 +36,7 @@ _PUBLIC = {
     "Classifier": "calibration.classifier",
     "Dropout": "methods.dropout",
     "Method": "methods",
-    "Network": "models",
+    "Network": "models.network",
     "RAT": "methods.r_at",
     "RATSU": "methods.r_at_su",
     "RDrop": "methods.r_drop",
