@@ -153,21 +153,16 @@ class PretrainedReader:
     """A pre-trained model that reads texts without training, in batches of similar length.
 
     A subclass sets the auto class that loads it, ``kind``, and ``spare`` weights, which are unused
-    and may be missing. ``max_length`` tokens (>= ``least_length``) of a text are read, and
-    ``batch_size`` rows (>= 1) in a forward pass.
+    and may be missing. ``max_length`` tokens of a text are read, and ``batch_size`` rows in a
+    forward pass.
     """
 
     kind: ClassVar[Any]
     spare: ClassVar[str] = ""
-    least_length: ClassVar[int] = 1
 
     def __init__(
         self, model: nn.Module, tokenizer: Any, *, max_length: int, batch_size: int
     ) -> None:
-        bounds = {"max_length": (max_length, self.least_length), "batch_size": (batch_size, 1)}
-        for name, (value, least) in bounds.items():
-            if value < least:
-                raise ModelError(f"`{name}` must be >= {least}, got {value}.")
         self.check_kind(getattr(model, "config", None), tokenizer)
         self.model = model
         self.tokenizer = tokenizer
@@ -182,10 +177,8 @@ class PretrainedReader:
     @classmethod
     def check(cls, name: str) -> None:
         """Check the kind of a model without loading its weights."""
-        source = resolve(name)
         with loading(name):
-            if _located(source)[1] is not None:
-                raise ModelError(_adapter_given(name))
+            source = _whole_model(name)
             config, tokenizer = _load_config(source, weights=source), load_tokenizer(source, name)
         cls.check_kind(config, tokenizer)
 
@@ -197,10 +190,8 @@ class PretrainedReader:
         checkpoint without the head of its pre-training is not complete and raises a `ModelError`.
         """
         where = device_of(device)
-        source = resolve(name)
         with loading(name):
-            if _located(source)[1] is not None:
-                raise ModelError(_adapter_given(name))
+            source = _whole_model(name)
             tokenizer = load_tokenizer(source, name)
             model, report = cls.kind.from_pretrained(
                 source,
@@ -439,11 +430,15 @@ def load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tupl
     return model, [*report["missing_keys"], *resized]
 
 
-def _adapter_given(name: str) -> str:
-    return (
-        f"{name!r} is a PEFT adapter; a whole model is needed here. Merge it into its base "
-        "(merge_and_unload) and save that."
-    )
+def _whole_model(name: str) -> str:
+    """Return the folder or Hub id of a model that is no adapter."""
+    source = resolve(name)
+    if _located(source)[1] is not None:
+        raise ModelError(
+            f"{name!r} is a PEFT adapter; a whole model is needed here. Merge it into its base "
+            "(merge_and_unload) and save that."
+        )
+    return source
 
 
 def _lacking(source: str, wrong: Sequence[str], so: str) -> str:

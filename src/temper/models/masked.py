@@ -60,7 +60,6 @@ class MaskedModel(PretrainedReader):
     """
 
     kind = AutoModelForMaskedLM
-    least_length = 3
 
     def __init__(
         self, model: nn.Module, tokenizer: Any, *, max_length: int = 128, batch_size: int = 32
@@ -94,8 +93,6 @@ class MaskedModel(PretrainedReader):
 
     def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[Proposal]]:
         """Propose at most ``count`` words for each blank, the most likely first."""
-        if count < 1:
-            raise ModelError(f"`count` must be >= 1, got {count}.")
         distinct = list(dict.fromkeys(blanks))
         read = [self._read(blank) for blank in distinct]
         result: dict[Blank, list[Proposal]] = {}
