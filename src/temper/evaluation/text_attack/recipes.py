@@ -86,7 +86,7 @@ class MaskedWords:
         result = self._model.propose(blanks, count=3 * self._candidates)
         offered = []
         for blank, proposals in zip(blanks, result, strict=True):
-            words = [in_case_of(each.word, blank.word) for each in proposals]
+            words = [in_case_of(each, blank.word) for each in proposals]
             kept = [word for word in words if not is_stop_word(word)]
             offered.append(list(dict.fromkeys(kept))[: self._candidates])
         return offered
