@@ -45,7 +45,6 @@ def load_classifier(
     name: str,
     *,
     labels: Sequence[str] | None = None,
-    regression: bool = False,
     kind: str | None = None,
     device: str = "cpu",
     seed: int = 0,
@@ -60,9 +59,9 @@ def load_classifier(
         labels: Class names, two or more. A head with as many classes is kept, and its outputs
             are put in this order by name; else a new head is drawn. None takes the checkpoint's own
             head, and raises if it has none.
-        regression: Whether the head returns one number; then without ``labels``.
-        kind: Name of the head of `temper.heads` for ``labels``: ``classification``,
-            ``multi_label`` or ``tokens``; None keeps the checkpoint's own, else classification.
+        kind: Name of the head of `temper.heads`: for ``labels`` ``classification``, ``multi_label``
+            or ``tokens``, without them ``regression``; None keeps the checkpoint's own, else
+            classification.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
         new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
@@ -81,7 +80,7 @@ def load_classifier(
         'positive'
     """
     where = device_of(device)
-    _check_labels(labels, regression=regression)
+    _check_labels(labels)
     source = resolve(name)
     with loading(name):
         source, adapter, base, config = configured(source, name)
@@ -98,7 +97,7 @@ def load_classifier(
         tokenizer = load_tokenizer(source, name, base=base)
         auto = _auto_class(config, adapter, kind)
         classes = _own_classes(source, config, adapter, auto)
-        wanted = labels is not None or regression
+        wanted = labels is not None or kind == "regression"
         if classes is None and not wanted:
             raise ModelError(
                 f"{name!r} has no classification head (architectures: {config.architectures}). "
@@ -113,8 +112,7 @@ def load_classifier(
                 order = order_of_head(class_names, labels, name)
             config.update(head_settings(labels, kind=kind or "classification"))
         else:
-            if classes != config.num_labels:
-                config.num_labels = classes
+            config.num_labels = classes
             if class_names is not None:
                 config.update(names_setting(class_names))
         set_padding(tokenizer, config, name)
@@ -241,13 +239,11 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _check_labels(labels: Sequence[str] | None, *, regression: bool) -> None:
-    if labels is not None and regression:
-        raise ModelError("A regression has no classes: give `labels` or `regression`, not both.")
+def _check_labels(labels: Sequence[str] | None) -> None:
     if labels is not None and (len(labels) < 2 or len(set(labels)) < len(labels)):
         raise ModelError(
             f"`labels` must be two or more different names, got {list(labels)}. "
-            "For one number use regression=True."
+            "For one number use kind='regression'."
         )
 
 

@@ -131,7 +131,6 @@ def make_network(
         model, tokenizer = load_classifier(
             config.model,
             labels=labels,
-            regression=rows.kind == "regression",
             kind=rows.kind,
             seed=config.seed,
             new_adapter=config.train.adapter,
