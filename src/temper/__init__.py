@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING
 from temper.importing import on_first_use
 
 if TYPE_CHECKING:
-    from temper.api.check_labels import check_labels
-    from temper.api.compare import compare
-    from temper.api.evaluate import evaluate
-    from temper.api.fit import fit
-    from temper.api.train import train
-    from temper.api.tune import tune
-    from temper.calibration.classifier import Classifier
-    from temper.export.push import push
-    from temper.methods import Method, compose, configure, register
-    from temper.methods.at import AT
-    from temper.methods.dropout import Dropout
-    from temper.methods.plain import Plain
-    from temper.methods.r_at import RAT
-    from temper.methods.r_at_su import RATSU
-    from temper.methods.r_drop import RDrop
-    from temper.methods.roast import RoAST
-    from temper.methods.uegr import UEGR
-    from temper.models.network import Network
-    from temper.training.stepper import Stepper
-    from temper.training.trainer import RobustTrainer
+    from temper.api.check_labels import check_labels as check_labels
+    from temper.api.compare import compare as compare
+    from temper.api.evaluate import evaluate as evaluate
+    from temper.api.fit import fit as fit
+    from temper.api.train import train as train
+    from temper.api.tune import tune as tune
+    from temper.calibration.classifier import Classifier as Classifier
+    from temper.export.push import push as push
+    from temper.methods import Method as Method
+    from temper.methods import compose as compose
+    from temper.methods import configure as configure
+    from temper.methods import register as register
+    from temper.methods.at import AT as AT
+    from temper.methods.dropout import Dropout as Dropout
+    from temper.methods.plain import Plain as Plain
+    from temper.methods.r_at import RAT as RAT
+    from temper.methods.r_at_su import RATSU as RATSU
+    from temper.methods.r_drop import RDrop as RDrop
+    from temper.methods.roast import RoAST as RoAST
+    from temper.methods.uegr import UEGR as UEGR
+    from temper.models.network import Network as Network
+    from temper.training.stepper import Stepper as Stepper
+    from temper.training.trainer import RobustTrainer as RobustTrainer
 
 __version__ = "0.1.0"
 
@@ -57,33 +60,7 @@ _PUBLIC = {
     "tune": "api.tune",
 }
 
-__all__ = [
-    "AT",
-    "RAT",
-    "RATSU",
-    "UEGR",
-    "Classifier",
-    "Dropout",
-    "Method",
-    "Network",
-    "Plain",
-    "RDrop",
-    "RoAST",
-    "RobustTrainer",
-    "Stepper",
-    "check_labels",
-    "compare",
-    "compose",
-    "configure",
-    "evaluate",
-    "fit",
-    "push",
-    "register",
-    "train",
-    "tune",
-]
-
-
+__all__ = list(_PUBLIC)
 __getattr__ = on_first_use(__name__, _PUBLIC)
 
 

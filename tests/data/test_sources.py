@@ -395,6 +395,13 @@ def test_a_folder_without_data_or_with_one_split_in_two_files_is_an_error(tmp_pa
         splits_of(source)
 
 
+def test_the_folder_of_a_model_is_no_data(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer_config.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(DataError, match="folder of a model"):
+        splits_of(tmp_path)
+
+
 @pytest.mark.parametrize("content", ["{", '{"label_names": ["a", "a"]}', '{"label_names": [1]}'])
 def test_damaged_label_names_are_an_error(tmp_path: Path, content: str) -> None:
     source = folder(tmp_path / "data", train=rows(4))

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from temper.display.cells import Comparison, Row
+
 # Accuracy on dev by column and seed: uegr - plain is 0.03, 0.02, 0.04.
 ACCURACY = {"plain": [0.80, 0.82, 0.84], "uegr": [0.83, 0.84, 0.88]}
 # uegr - plain is -0.01, 0.02, -0.01, with mean 0.
@@ -38,6 +40,21 @@ class Plan:
     notices: list[str] = field(default_factory=lambda: ["12 train rows are also in dev"])
     extra: Callable[[str, int], list[dict[str, Any]]] = lambda column, seed: []
     drop: Callable[[dict[str, Any], str, int], bool] = lambda score, column, seed: False
+
+
+def row_of(comparison: Comparison, perspective: str, name: str, **key: Any) -> Row:
+    """Return the one row with this perspective, score name, and other fields or parameters."""
+    wanted = {"perspective": perspective, "name": name, **key}
+    result = [
+        row
+        for row in comparison.rows
+        if all(
+            getattr(row.key, part, row.key.parameters.get(part)) == value
+            for part, value in wanted.items()
+        )
+    ]
+    assert len(result) == 1, f"Expected one row with {wanted}, found {len(result)}."
+    return result[0]
 
 
 def score(perspective: str, set_name: str, name: str, value: float | None, **more: Any) -> dict:
@@ -185,7 +202,7 @@ def write_study(folder: Path, plan: Plan) -> Path:
     document = {
         "schema": 1,
         "model": plan.model,
-        "data": "sst2",
+        "data": {"source": "sst2"},
         "shift": {name: f"data/{name}" for name in plan.shifts},
         "anomaly": {plan.anomaly: "data/anomaly"},
         "seeds": plan.seeds,

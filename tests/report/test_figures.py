@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_curve
 
 from temper.display.cells import NAMED, Cell
-from temper.display.charts import MOST_SERIES, Bars, Curve, Figure, HeatMap, Lines, ends, style
+from temper.display.charts import MOST_SERIES, Bars, Curve, Figure, HeatMap, Lines, style
 from temper.display.folders import read
 from temper.evaluation.perspectives.anomaly import CORNERS, roc, roc_curves
 from temper.report import build
@@ -345,15 +345,15 @@ def test_a_few_columns_are_bars(make_study: MakeStudy) -> None:
 
 
 def test_the_ends_of_a_line_are_a_95_percent_interval() -> None:
-    assert ends(Cell({0: 0.5}, {}, 0.5, None, low=0.25, high=0.625)) == (0.25, 0.625)
+    assert Cell({0: 0.5}, {}, 0.5, None, low=0.25, high=0.625).interval == (0.25, 0.625)
     # t of two degrees of freedom, 4.3027, times a standard deviation of 1 over sqrt(3).
-    three = ends(Cell({0: 1.0, 1: 2.0, 2: 3.0}, {}, 2.0, 1.0))
+    three = Cell({0: 1.0, 1: 2.0, 2: 3.0}, {}, 2.0, 1.0).interval
     assert three == pytest.approx((2.0 - 2.4841, 2.0 + 2.4841), abs=1e-4)
     # Two seeds have none, and neither have scores that never vary.
-    assert ends(Cell({0: 0.5, 1: 1.0}, {}, 0.75, 0.25)) is None
-    assert ends(Cell(dict.fromkeys(range(3), 0.5), {}, 0.5, 0.0)) is None
-    assert ends(Cell({0: 0.5}, {}, 0.5, None)) is None
-    assert ends(Cell({}, {}, None, None)) is None
+    assert Cell({0: 0.5, 1: 1.0}, {}, 0.75, 0.25).interval is None
+    assert Cell(dict.fromkeys(range(3), 0.5), {}, 0.5, 0.0).interval is None
+    assert Cell({0: 0.5}, {}, 0.5, None).interval is None
+    assert Cell({}, {}, None, None).interval is None
 
 
 def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy) -> None:

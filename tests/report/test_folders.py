@@ -95,13 +95,11 @@ def test_rows_without_a_needed_column_are_an_error(study: Path) -> None:
         read(study).runs[0].rows(["confidence"], "task")
 
 
-@pytest.mark.parametrize(
-    ("line", "said"), [("{", "line 11: not JSON"), ("3", "expected an object")]
-)
-def test_a_broken_line_of_metrics_is_named(study: Path, line: str, said: str) -> None:
+@pytest.mark.parametrize("line", ["{", "3"])
+def test_a_broken_line_of_metrics_is_named(study: Path, line: str) -> None:
     path = study / "runs/uegr-s0-abc/metrics.jsonl"
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=r"Line 11 of .*metrics.jsonl is not a JSON object"):
         build(study)
 
 

@@ -43,7 +43,7 @@ def row(perspective: str, reference: float, **ours: tuple[float, Verdict]) -> Ro
         cells[column] = Cell(dict.fromkeys(range(3), value), {0: "r"}, value, 0.01)
         cells[column] = Cell(**{**vars(cells[column]), "difference": difference})
     key = ScoreKey(perspective, "dev", "clean", name)
-    return Row(key, perspective, name, higher, unit(name, "accuracy"), cells, leads=True)
+    return Row(key, perspective, name, higher, unit(name, "accuracy"), cells)
 
 
 def first(*rows: Row) -> Headline:
@@ -108,6 +108,15 @@ def test_what_may_be_less_accurate_is_not_recommended(verdict: Verdict) -> None:
     )
     assert found.recommended == "plain"
     assert found.sentence.startswith("Keep plain fine-tuning. `new` ")
+
+
+def test_every_method_without_a_significant_difference_is_named() -> None:
+    found = first(
+        row("task", 0.90, new=(0.901, "equivalent"), plain_x2=(0.902, "equivalent")),
+        row("calibration", 0.10, new=(0.099, "equivalent"), plain_x2=(0.101, "equivalent")),
+    )
+    assert found.recommended == "plain"
+    assert "No difference of `new` and `plain_x2`" in found.sentence
 
 
 def test_another_baseline_than_plain_fine_tuning_is_kept_by_its_name() -> None:
@@ -182,7 +191,7 @@ def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() 
             )
             key = ScoreKey(perspective, "dev", "clean", name)
             shown = unit(name, "accuracy")
-            rows.append(Row(key, perspective, name, name != "ece_10", shown, cells, leads=True))
+            rows.append(Row(key, perspective, name, name != "ece_10", shown, cells))
         recommended += first(*rows).recommended != "plain"
     # That is 20 of 400. With a correction over the columns of each perspective it is 32.
     assert recommended <= 20

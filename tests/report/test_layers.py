@@ -19,7 +19,7 @@ from temper.report.figures import sections
 from temper.report.markdown import NEITHER, markdown
 from temper.report.table import compare, comparison, write
 from temper.report.view import TableCell, groups, overview
-from tests.report.conftest import Plan, score, write_run, write_study
+from tests.report.conftest import Plan, row_of, score, write_run, write_study
 
 LAYERS = (1, 2, 3, None)
 # By layer; the logits are last.
@@ -182,8 +182,8 @@ def alike(make_study: MakeStudy) -> Path:
     return make_study(Plan(extra=similar))
 
 
-def row_of(folder: Path, layer: int = 2) -> Any:
-    return comparison(folder).row("representation", "cka", layer=layer)
+def at_layer(folder: Path, layer: int = 2) -> Any:
+    return row_of(comparison(folder), "representation", "cka", layer=layer)
 
 
 def entry_of(folder: Path, label: str) -> TableCell:
@@ -196,7 +196,7 @@ def entry_of(folder: Path, label: str) -> TableCell:
 def test_the_direction_may_stand_with_the_score_or_follow_from_its_name(alike: Path) -> None:
     assert SCORES["cka"].higher_is_better is None
     assert SCORES["cka"].perfect is None
-    assert row_of(alike).higher_is_better is None
+    assert at_layer(alike).higher_is_better is None
 
 
 def test_the_answer_counts_neither_such_scores_nor_costs(
@@ -211,15 +211,15 @@ def test_the_answer_counts_neither_such_scores_nor_costs(
     other = tmp_path / "other"
     other.mkdir()
     found = comparison(write_study(other, Plan(extra=extra)))
-    assert found.row("cost", "seconds_per_row").cells["uegr"].difference.verdict == "worse"
+    assert row_of(found, "cost", "seconds_per_row").cells["uegr"].difference.verdict == "worse"
     assert found.answer == alone
 
 
 def test_its_heading_has_no_arrow_and_the_others_keep_theirs(alike: Path) -> None:
     found = comparison(alike)
-    assert row_of(alike).heading().endswith("layer 2, dev")
-    assert found.row("task", "accuracy").heading().endswith("\u2191")
-    assert found.row("calibration", "ece_10", set="dev").heading().endswith("\u2193")
+    assert at_layer(alike).heading().endswith("layer 2, dev")
+    assert row_of(found, "task", "accuracy").heading().endswith("\u2191")
+    assert row_of(found, "calibration", "ece_10", set="dev").heading().endswith("\u2193")
 
 
 def test_its_differences_are_sorted_as_they_are(alike: Path) -> None:
@@ -276,8 +276,8 @@ def test_markdown_marks_no_such_score_and_says_why(alike: Path) -> None:
 
 
 def test_the_table_file_says_that_there_is_no_direction(alike: Path) -> None:
-    path, _ = write(comparison(alike), alike)
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    write(comparison(alike), alike)
+    rows = json.loads((alike / "table.json").read_text(encoding="utf-8"))["rows"]
     found = {row["higher_is_better"] for row in rows if row["name"] == "cka"}
     assert found == {None}
     assert {row["higher_is_better"] for row in rows if row["name"] == "ece_10"} == {False}

@@ -18,7 +18,15 @@ from temper.errors import CheckpointError
 from temper.functional.effects import RowVariance
 from temper.functional.intervals import LEAST_ROWS
 from temper.report.derived import Scores, add_mean_rank
-from temper.report.table import OverRows, Paired, _cell, _with_differences, comparison, read_paired
+from temper.report.table import (
+    OverRows,
+    Paired,
+    PairedScoreRecord,
+    _cell,
+    _with_differences,
+    comparison,
+    read_paired,
+)
 from temper.report.view import about
 from tests.report.conftest import Plan, write_study
 
@@ -28,6 +36,12 @@ KEY = ScoreKey("task", "dev", "clean", "accuracy")
 def record(value: float | None, key: ScoreKey = KEY, **more: Any) -> ScoreRecord:
     """Return one score."""
     return ScoreRecord(perspective=key.perspective, set=key.set, name=key.name, value=value, **more)
+
+
+def over_rows(seed: int, low: float, high: float, p: float, n: int) -> Paired:
+    """Return what a study of one seed keeps of `KEY`."""
+    named = {"perspective": KEY.perspective, "set": KEY.set, "name": KEY.name}
+    return Paired(seed, PairedScoreRecord(**named, low=low, high=high, p=p, n=n))
 
 
 def differ(
@@ -136,11 +150,11 @@ def test_turning_columns_and_direction_around_keeps_the_verdict(
 
 
 def test_one_seed_is_judged_over_examples() -> None:
-    difference = differ({0: UP[0]}, paired=Paired(0, 0.01, 0.05, 0.004, 500))
+    difference = differ({0: UP[0]}, paired=over_rows(0, 0.01, 0.05, 0.004, 500))
     assert difference.verdict == "better"
     assert (difference.low, difference.high, difference.examples) == (0.01, 0.05, 500)
     assert difference.holm_p == 0.004
-    noise = differ({0: UP[0]}, paired=Paired(0, -0.01, 0.05, 0.2, 500))
+    noise = differ({0: UP[0]}, paired=over_rows(0, -0.01, 0.05, 0.2, 500))
     assert noise.verdict == "not significant"
 
 
@@ -181,7 +195,7 @@ def test_an_interval_that_ends_within_the_margin_says_so(
 
 @pytest.mark.parametrize("seeds", [{1: UP[1]}, {0: UP[0], 1: UP[1]}])
 def test_other_seeds_are_not_judged_by_it(seeds: dict[int, tuple[float, float]]) -> None:
-    paired = Paired(0, 0.01, 0.05, 0.004, 500)
+    paired = over_rows(0, 0.01, 0.05, 0.004, 500)
     assert differ(seeds, paired=paired).verdict == "undecidable"
 
 
@@ -195,7 +209,7 @@ def test_what_a_study_kept_is_found_by_column_and_score(tmp_path: Path) -> None:
         },
     }
     (tmp_path / "paired.json").write_text(json.dumps(content))
-    assert read_paired(tmp_path) == {("uegr", KEY): Paired(3, 0.0, 0.5, 0.1, 9)}
+    assert read_paired(tmp_path) == {("uegr", KEY): over_rows(3, 0.0, 0.5, 0.1, 9)}
     (tmp_path / "paired.json").write_text('{"columns": {}}')
     with pytest.raises(CheckpointError, match="resamples"):
         read_paired(tmp_path)

@@ -32,7 +32,7 @@ def row(name: str, condition: str, value: float, verdict: Verdict, p: float = 0.
         "new": Cell(dict.fromkeys(range(3), value), {0: "r"}, value, 0.01, difference=difference),
     }
     key = ScoreKey(perspective, "dev", condition, name)
-    return Row(key, perspective, name, name == "accuracy", unit(name, name), cells, leads=True)
+    return Row(key, perspective, name, name == "accuracy", unit(name, name), cells)
 
 
 def compared(*rows: Row, reference: str = "plain") -> Comparison:
@@ -132,7 +132,7 @@ def test_one_study_in_twenty_at_most_recommends_what_temperature_scaling_does_as
             )
             key = ScoreKey("calibration", "dev", condition, "ece_10")
             shown = unit("ece_10", "accuracy")
-            rows.append(Row(key, "calibration", "ece_10", False, shown, cells, leads=True))
+            rows.append(Row(key, "calibration", "ece_10", False, shown, cells))
         study = Comparison("study", "m", "accuracy", "plain", tuple(names), (0, 1, 2), tuple(rows))
         recommended += headline(study).recommended != "plain"
     assert recommended <= studies / 20

@@ -15,6 +15,7 @@ from temper.report import table
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import Study, run_study, step_cost
 from tests.cli.tiny_project import study_tree
+from tests.report.conftest import row_of
 
 
 class Watch(Progress):
@@ -219,11 +220,14 @@ def test_one_seed_is_paired_over_examples_until_there_are_more(
     assert kept["columns"]["short"]["seed"] == 0
     names = {entry["name"] for entry in kept["columns"]["short"]["scores"]}
     assert "accuracy" in names
-    difference = one.comparison.row("task", "accuracy").cells["short"].difference
+    cell = row_of(one.comparison, "task", "accuracy").cells["short"]
+    difference = cell.difference
     assert difference is not None
     assert difference.low is not None
     assert difference.verdict in ("better", "worse", "not significant")
-    assert difference.examples == one.comparison.row("task", "accuracy").cells["short"].examples[0]
+    assert (
+        difference.examples == row_of(one.comparison, "task", "accuracy").cells["short"].examples[0]
+    )
 
     study(tiny_model, tiny_data, out, seeds=(0,))
     assert json.loads((out / "paired.json").read_text()) == kept
@@ -231,7 +235,7 @@ def test_one_seed_is_paired_over_examples_until_there_are_more(
     two, _ = study(tiny_model, tiny_data, out, seeds=(0, 1))
     kept = json.loads((out / "paired.json").read_text())
     assert kept["columns"]["short"]["seeds"] == [0, 1]
-    difference = two.comparison.row("task", "accuracy").cells["short"].difference
+    difference = row_of(two.comparison, "task", "accuracy").cells["short"].difference
     assert difference is not None
     assert difference.low is not None
     assert difference.examples is None

@@ -231,7 +231,8 @@ def _seconds(budget: str) -> float:
 
 def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
     from temper.checkpoints.checkpoint import Checkpoint
-    from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
+    from temper.evaluation.evaluate import evaluate_model
+    from temper.evaluation.request import EvaluationRequest
     from temper.report import build
 
     tree = {"evaluate": {"perspectives": list(PERSPECTIVES)}}
@@ -245,7 +246,7 @@ def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
     """Calibrate the model on the rows that were set aside; None if they do not suffice."""
     from temper.calibration.calibrate import calibrate
     from temper.checkpoints.checkpoint import Checkpoint
-    from temper.evaluation.evaluate import EvaluationRequest
+    from temper.evaluation.request import EvaluationRequest
     from temper.functional.calibration import EveryRowRightError
 
     request = EvaluationRequest.of({}, model=Checkpoint.of(folder / MODEL))

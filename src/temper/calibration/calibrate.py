@@ -39,12 +39,12 @@ from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.decisions import label_decisions, label_matrix, label_probabilities
-from temper.evaluation.evaluate import EvaluationRequest
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import check_kind, unknown_in
 from temper.evaluation.measurement import block_of, labels_of
 from temper.evaluation.perspectives.registry import ONE_ANSWER, ONE_LABEL
 from temper.evaluation.predictor import KINDS, Prediction, Predictor, StateReader
+from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.evaluation.sets import trained_rows

@@ -29,13 +29,13 @@ from temper.evaluation.generator import TextGenerator
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
     WRITING,
-    check_pairs,
     load_generator,
     load_int8_predictor,
     load_predictor,
     unknown_in,
 )
 from temper.evaluation.predictor import Prediction, Predictor, StateReader, joined
+from temper.evaluation.request import check_pairs
 from temper.evaluation.settings import PredictorSettings
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection

@@ -181,10 +181,6 @@ def copy_calibration(model: Checkpoint, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
     if model.is_calibrated:
         content = read_json(source / FILE)
-        calibration = read_calibration(model)
-        if calibration is not None and calibration.rule is not None:
-            # Another version may have computed the stored thresholds by another rule.
-            content["sets"] = _sets(calibration, calibration.rule)
         write_json(folder / FILE, {**content, "model": model_identity(str(folder))})
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import DataError
-from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
 from temper.evaluation.measurement import align
 from temper.evaluation.predictor import Predictor
+from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.sets import seen_among
 
 
@@ -24,9 +24,7 @@ def held_out_rows(
     Raises:
         DataError: The model has seen all of the rows, or their labels are not the model's.
     """
-    rows = replace(
-        load_evaluated(request.model, request.data, predictor=predictor), name="held_out"
-    )
+    rows = replace(request.rows(predictor), name="held_out")
     rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
     aligned = align_all(rows, predictor.label_names, source=request.data.source)
     return aligned, left_out, [*rows.notices, *notices]

@@ -124,10 +124,22 @@ class RunFolder:
             file.write(json.dumps(plain, allow_nan=False) + "\n")
 
     def logs(self) -> list[dict[str, Any]]:
-        """Return the lines of ``metrics.jsonl``; none if there is no such file."""
+        """Return the lines of ``metrics.jsonl``; none if there is no such file.
+
+        Raises:
+            CheckpointError: It cannot be read, or a line is not a JSON object.
+        """
         if not self.metrics.exists():
             return []
-        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+        logs = []
+        try:
+            for line in self.metrics.read_text(encoding="utf-8").splitlines():
+                logs.append(dict(json.loads(line)))
+        except (OSError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"Line {len(logs) + 1} of {self.metrics} is not a JSON object: {error}."
+            ) from error
+        return logs
 
     def clear(self) -> None:
         """Remove the files of a stopped run, and no other files."""

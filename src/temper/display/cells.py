@@ -145,7 +145,6 @@ class Row:
         group: Title of its perspective.
         label: Unique within its group.
         higher_is_better: Direction; None if neither is better.
-        leads: Whether it is the primary score of its perspective.
         minor: Whether it is shown in figures only.
     """
 
@@ -155,7 +154,6 @@ class Row:
     higher_is_better: bool | None
     unit: Unit
     cells: dict[str, Cell]
-    leads: bool = False
     minor: bool = False
 
     def heading(self, label: str | None = None) -> str:
@@ -324,21 +322,6 @@ class Comparison:
             for row in self.rows
             if row.key.perspective == perspective and (not names or row.key.name in names)
         ]
-
-    def row(self, perspective: str, name: str, **key: Any) -> Row:
-        """Return the one row with these fields and parameters, else raise a `KeyError`."""
-        wanted = {"perspective": perspective, "name": name, **key}
-        result = [
-            row
-            for row in self.rows
-            if all(
-                getattr(row.key, part, row.key.parameters.get(part)) == value
-                for part, value in wanted.items()
-            )
-        ]
-        if len(result) != 1:
-            raise KeyError(f"Expected one row with {wanted}, found {len(result)}.")
-        return result[0]
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``table.json``."""

@@ -166,7 +166,7 @@ def diagonal(name: str) -> Curve:
 
 def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
     """Return the mark of a cell whose mean is known; ``counts`` is the unit of n (examples)."""
-    reach, interval = ends(cell), ABSENT
+    reach, interval = cell.interval, ABSENT
     if reach is not None:
         interval = f"[{unit.text(reach[0])}, {unit.text(reach[1])}]"
     examples = " or ".join(str(number) for number in cell.examples) or "not recorded"
@@ -179,14 +179,9 @@ def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
     )
 
 
-def ends(cell: Cell) -> tuple[float, float] | None:
-    """Return the ends of a cell's error bar (95% interval); None if unknown."""
-    return None if cell.mean is None else cell.interval
-
-
 def lines_are(cells: Iterable[Cell]) -> str:
     """Describe the error bars in a sentence; empty if there are none."""
-    drawn = [cell for cell in cells if ends(cell) is not None]
+    drawn = [cell for cell in cells if cell.interval is not None]
     alone = any(cell.low is not None for cell in drawn)
     several = any(cell.low is None for cell in drawn)
     if several and alone:
@@ -352,7 +347,7 @@ def _curves(
             cell = row.cells[name]
             if cell.mean is None:
                 continue
-            mean, tips = cell.mean * scale, ends(cell)
+            mean, tips = cell.mean * scale, cell.interval
             reach = None if tips is None else (tips[0] * scale, tips[1] * scale)
             interval = (
                 "no interval" if reach is None else f"{reach[0]:{digits}} to {reach[1]:{digits}}"

@@ -6,24 +6,21 @@ study with one column and one seed; an evaluation is a run without a record. No 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import RUN
+from temper.checkpoints.folder import RUN, RunFolder, read_json
 from temper.display.records import (
     CostRecord,
     Parameters,
     RunRecord,
     ScoreRecord,
     ScoresRecord,
-    SettingsRecord,
     StudyRecord,
     parse,
-    read_text,
     run_record,
 )
 from temper.errors import CheckpointError, unknown
@@ -40,7 +37,9 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
     scores: dict[tuple[str, int], list[ScoreRecord]] = {}
     try:
         for row in pq.read_table(folder / FILE).to_pylist():
-            scores.setdefault((row["column"], row["seed"]), []).append(_score(row))
+            record = {**row, "parameters": Parameters.of_text(row["parameters"])}
+            kept = scores.setdefault((row["column"], row["seed"]), [])
+            kept.append(ScoreRecord.model_validate(record))
         runs: dict[str, Run] = {}
         for column, seeds in study.runs.items():
             for seed, name in seeds.items():
@@ -73,13 +72,6 @@ def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(whole.get(name), dict)
         whole[name] = joined(whole[name], value) if both else value
     return whole
-
-
-def _score(row: Mapping[str, Any]) -> ScoreRecord:
-    fields = {name: value for name, value in row.items() if name in ScoreRecord.model_fields}
-    return ScoreRecord.model_validate(
-        {**fields, "parameters": Parameters.of_text(row["parameters"])}
-    )
 
 
 Kind = Literal["study", "run", "evaluation"]
@@ -150,21 +142,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read ``metrics.jsonl``: one object per log entry, in order; empty if there is none."""
-        path = self.folder / "metrics.jsonl"
-        if self.record is None or not path.exists():
-            return []
-        logs = []
-        for number, line in enumerate(read_text(path).splitlines(), start=1):
-            if not line.strip():
-                continue
-            try:
-                log = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise CheckpointError(f"{path}, line {number}: not JSON ({error}).") from error
-            if not isinstance(log, dict):
-                raise CheckpointError(f"{path}, line {number}: expected an object, got {line!r}.")
-            logs.append(log)
-        return logs
+        return [] if self.record is None else RunFolder(self.folder).logs()
 
 
 @dataclass(frozen=True)
@@ -204,7 +182,7 @@ class Source:
     columns: tuple[Column, ...]
     seeds: tuple[int, ...]
     missing: tuple[str, ...] = ()
-    data: Any = None
+    data: dict[str, Any] = field(default_factory=dict)
     sets: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -255,7 +233,7 @@ def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
             f"{evaluation} has no scores.json. Give the --out folder of `temper evaluate`."
         )
     path = evaluation / "settings.json"
-    run = parse(path, SettingsRecord).run if path.exists() else None
+    run = read_json(path).get("run") if path.exists() else None
     if model.key is None or run in (None, model.key):
         return ""
     return (
@@ -351,7 +329,7 @@ def read(folder: Path | str) -> Source:
             (Column(run.column, record.method, {}, {run.seed: run}),),
             (run.seed,),
             (fault,) if fault else (),
-            data=record.settings.get("data"),
+            data=record.settings.get("data", {}),
         )
     if (folder / "scores.json").exists():
         run = _evaluated(Run("model", 0, folder), folder)

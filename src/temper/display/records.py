@@ -116,12 +116,6 @@ class ScoresRecord(Record):
     scores: list[ScoreRecord] = Field(default_factory=list)
 
 
-class SettingsRecord(Record):
-    """An evaluation's ``settings.json``; ``run`` is None for other models and older evaluations."""
-
-    run: str | None = None
-
-
 class AdapterRecord(Record):
     """The fields of PEFT's ``adapter_config.json`` that name the base model."""
 
@@ -168,7 +162,7 @@ class StudyRecord(Record):
     """``study.json``; a kept study has the common part of all records, and the rest by run."""
 
     model: str
-    data: Any = None
+    data: dict[str, Any] = Field(default_factory=dict)
     shift: dict[str, Any] = Field(default_factory=dict)
     adversarial: dict[str, Any] = Field(default_factory=dict)
     anomaly: dict[str, Any] = Field(default_factory=dict)
@@ -182,13 +176,6 @@ class StudyRecord(Record):
 
 
 _Parsed = TypeVar("_Parsed", bound=Record)
-
-
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"Cannot read {path}: {error}.") from error
 
 
 def parse(path: Path, record: type[_Parsed]) -> _Parsed:

@@ -124,16 +124,12 @@ class Evaluation:
 
 
 def write(evaluation: Evaluation, folder: Path | str) -> Path:
-    """Write ``rows.parquet`` and ``scores.json`` into a new folder, atomically.
-
-    The folder must not exist, be empty, or contain only an earlier evaluation.
+    """Write an evaluation into a folder, atomically; an earlier content of it is replaced.
 
     Raises:
-        CheckpointError: The folder contains other files, another process is writing to it, or it
-            cannot be written.
+        CheckpointError: Another process is writing to the folder, or it cannot be written.
     """
     path = Path(folder)
-    _check_target(path)
     with files.staged_folder(path) as staged:
         write_files(evaluation, staged)
     return path
@@ -158,39 +154,18 @@ def read(folder: Path | str) -> Evaluation:
     path = Path(folder)
     try:
         content = json.loads((path / "scores.json").read_text(encoding="utf-8"))
-        # Evaluations of older versions have no texts.
-        kept = (path / TEXTS).exists()
-        for name in (ROWS, TEXTS) if kept else (ROWS,):
+        for name in (ROWS, TEXTS):
             files.check_table(path / name)
-        rows = pq.read_table(path / ROWS)
-        texts = pq.read_table(path / TEXTS) if kept else schema().empty_table()
+        rows, texts = pq.read_table(path / ROWS), pq.read_table(path / TEXTS)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise CheckpointError(
             f"Cannot read the evaluation in {path}: {error}. Evaluate the model again."
         ) from error
     files.check_schema(path / "scores.json", content)
-    lacking = {"schema", "model", "task", "truncated", "notices", "scores"}
-    lacking -= set(content) if isinstance(content, dict) else set()
+    lacking = {"schema", *IN_SCORES} - set(content if isinstance(content, dict) else ())
     if lacking:
         raise CheckpointError(f"{path / 'scores.json'} lacks {sorted(lacking)}. Evaluate again.")
     to_blocks(rows)
-    known = {name: content[name] for name in IN_SCORES if name in content}
-    # Older evaluations lack `seen`.
-    known |= {name: tuple(known.get(name, ())) for name in ("seen", "notices")}
+    known = {name: content[name] for name in IN_SCORES}
+    known |= {name: tuple(known[name]) for name in ("seen", "notices")}
     return Evaluation(rows=rows, texts=texts, **known)
-
-
-def _check_target(path: Path) -> None:
-    """Raise if the folder contains anything except an evaluation, its settings and its report."""
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise CheckpointError(f"Expected a folder to write to, but {path} is a file.")
-    known = {ROWS, TEXTS, "scores.json", "settings.json"}
-    known |= {"report.html", "report.md", "scores.csv", "figures"}
-    others = sorted({entry.name for entry in path.iterdir()} - known)
-    if others:
-        raise CheckpointError(
-            f"{path} contains other files ({', '.join(others[:3])}), which an evaluation must not "
-            "replace. Give an empty or new folder."
-        )

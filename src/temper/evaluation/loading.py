@@ -15,7 +15,7 @@ from temper.checkpoints.identity import digest, model_identity
 from temper.data.encode import ENCODED_FIRST, unknown_notices
 from temper.data.examples import LABELS_OF, Examples, Kind
 from temper.data.windows import check_windows
-from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
+from temper.errors import CheckpointError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor, TextPredictor
 from temper.evaluation.function import (
     OF_FUNCTIONS,
@@ -263,21 +263,6 @@ def check_kind(predictor: Predictor, model: object, kinds: Sequence[Kind], *, wh
             f"{model} predicts {LABELS_OF[kind]}. {what} does not support them; `temper train` and "
             "`temper predict` do."
         )
-
-
-def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) -> None:
-    """Raise if a model of pairs gets single texts, or a model of single texts gets pairs."""
-    if trained is None or trained is given:
-        return
-    if trained:
-        raise DataError(
-            f"{model} was trained on pairs of texts, and {rows} lack a second one. Give it: "
-            "`text_pairs`, --text-pair, or its column as `text_pair_column`."
-        )
-    raise DataError(
-        f"{model} was trained on single texts, and {rows} have a second one. Leave it out: "
-        "`text_pairs`, --text-pair, or name the text's column alone with --text-column."
-    )
 
 
 def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Predictor:

@@ -151,8 +151,11 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=1)]
 
 
-class Listing(BaseModel):
-    """Frozen settings in which a single value is a list of one, and lists have distinct values."""
+class PerspectiveSettings(BaseModel):
+    """Settings of one perspective: a section of ``evaluate`` under its name.
+
+    They are frozen; a single value is a list of one, and lists have distinct values.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -166,22 +169,18 @@ class Listing(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _distinct(cls, values: Any) -> Any:
-        if isinstance(values, tuple) and not values:
+    def _distinct(cls, values: Any, field: ValidationInfo) -> Any:
+        if values == () and cls.model_fields[field.field_name or ""].default != ():
             raise ValueError("must name at least one")
         if isinstance(values, tuple) and len(set(values)) != len(values):
             raise ValueError(f"must not name one twice, got {list(values)}")
         return values
 
 
-class PerspectiveSettings(Listing):
-    """Settings of one perspective: a section of ``evaluate`` under its name."""
-
-
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
-class CommonSettings(Listing):
+class CommonSettings(PerspectiveSettings):
     """Settings that every perspective may read."""
 
     perspectives: tuple[str, ...] = Field(description="Perspectives to measure.")

@@ -81,20 +81,13 @@ class Scoring:
         statistic: Statistic,
         rows: int,
         drawn: int | None = None,
-        higher_is_better: bool | None = None,
     ) -> ScoreEntry:
         """Compute a score with its interval.
 
         ``rows`` are scored; a resample draws ``drawn`` rows, which include those that set
         thresholds; None draws only the scored ones.
         """
-        (made,) = self.entries_of(
-            condition,
-            {name: statistic},
-            rows=rows,
-            drawn=drawn,
-            higher_is_better=higher_is_better,
-        )
+        (made,) = self.entries_of(condition, {name: statistic}, rows=rows, drawn=drawn)
         return made
 
     def entries_of(
@@ -104,16 +97,12 @@ class Scoring:
         *,
         rows: int,
         drawn: int | None = None,
-        higher_is_better: bool | None = None,
     ) -> list[ScoreEntry]:
         """Compute several scores of the same rows, with their intervals; see `entry`."""
-        entries = []
-        for name in statistics:
-            facts = scores.facts(name)
-            higher = facts.higher_is_better if higher_is_better is None else higher_is_better
-            entries.append(
-                self.undefined(condition, name, reason=facts.undefined, rows=rows, higher=higher)
-            )
+        entries = [
+            self.undefined(condition, name, reason=scores.facts(name).undefined, rows=rows)
+            for name in statistics
+        ]
         wanted = list(zip(entries, statistics.values(), strict=True))
         self.compute(condition, wanted, rows if drawn is None else drawn)
         return entries
@@ -141,17 +130,8 @@ class Scoring:
         statistics = {name: statistic_of(name, block) for name in names}
         return self.entries_of(condition or block.condition, statistics, rows=len(block))
 
-    def undefined(
-        self,
-        condition: Condition,
-        name: str,
-        *,
-        reason: str,
-        rows: int,
-        higher: bool | None = None,
-    ) -> ScoreEntry:
+    def undefined(self, condition: Condition, name: str, *, reason: str, rows: int) -> ScoreEntry:
         """Return the entry of a score that has no value."""
-        direction = scores.facts(name).higher_is_better if higher is None else higher
         return {
             "perspective": condition.perspective,
             "set": condition.set,
@@ -164,7 +144,7 @@ class Scoring:
             "low": None,
             "high": None,
             "standard_error": None,
-            "higher_is_better": direction,
+            "higher_is_better": scores.facts(name).higher_is_better,
             "reason": reason,
         }
 
@@ -250,15 +230,13 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[
         first = blocks[0]
         curve = [rows_at(scoring.clean, first), *blocks]
         sizes = [0.0, *(block.condition.parameters.number(size) or 0.0 for block in blocks)]
-        entries.append(
-            scoring.entry(
-                first.condition.without(size),
-                "area",
-                statistic=area(scoring.metric, curve, sizes),
-                rows=len(first),
-                higher_is_better=SCORES[scoring.metric].higher_is_better,
-            )
+        entry = scoring.entry(
+            first.condition.without(size),
+            "area",
+            statistic=area(scoring.metric, curve, sizes),
+            rows=len(first),
         )
+        entries.append(entry | {"higher_is_better": SCORES[scoring.metric].higher_is_better})
     return entries
 
 

@@ -31,7 +31,7 @@ SUMMARY = View(
     title="Average relative improvement",
     order=0,
     heading=Heading.COMPARISON,
-    explained="The fraction of the reference's distance to a perfect score that a column closes, "
+    explained="The fraction of the reference's distance to a perfect score that a method closes, "
     "averaged over task, shift, attacks, OOD detection and calibration.",
     leads="relative_improvement",
     sums_up=lambda rows: [row for row in rows if not row.key.set],
@@ -44,7 +44,7 @@ AFTER = replace(
     name="summary_after",
     title="Average relative improvement, with post-hoc methods",
     order=1,
-    explained="The same, with temperature scaling and a Mahalanobis detector for every column: "
+    explained="The same, with temperature scaling and a Mahalanobis detector for every method: "
     "post-hoc methods that any trained model can have.",
 )
 ALL_IN = replace(
@@ -52,7 +52,7 @@ ALL_IN = replace(
     name="summary_all_in",
     title="Average relative improvement, with post-hoc methods over the reference without",
     order=2,
-    explained="Every column with temperature scaling and a Mahalanobis detector, compared with the "
+    explained="Every method with temperature scaling and a Mahalanobis detector, compared with the "
     "reference without them: the gain for a user who has neither today.",
 )
 RANK = View(
@@ -60,7 +60,7 @@ RANK = View(
     title="Mean rank",
     order=3,
     heading=Heading.COMPARISON,
-    explained="A column's rank among the columns, averaged over perspectives; 1 is best.",
+    explained="A method's rank among the compared ones, averaged over perspectives; 1 is best.",
     leads="mean_rank",
     words=lambda key: f"{title(key.name)} over the perspectives",
     judged=False,
@@ -69,7 +69,7 @@ RANK = View(
 add_scores(
     ScoreFacts("relative_improvement", "Relative improvement", True, None, "", Unit(1.0, 1, "%")),
     ScoreFacts(
-        "mean_rank", "Mean rank", False, 1.0, "no score is common to all columns", Unit(1.0, 2, "")
+        "mean_rank", "Mean rank", False, 1.0, "no score is common to all methods", Unit(1.0, 2, "")
     ),
 )
 

@@ -5,7 +5,7 @@ It is computed from the rows, texts and scores of an evaluation; no model is loa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
@@ -16,13 +16,14 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.display.folders import Run, Source, read_columns
+from temper.display.folders import Run, Source
 from temper.display.records import run_record
 from temper.display.views import Heading, View
 from temper.display.wording import plural
 from temper.functional.proportions import wilson
 from temper.functional.resampling import FloatArray, IntegerArray, divide
 from temper.functional.units import ABSENT, PERCENT
+from temper.report.answers import COLUMNS, KEYS, clean_answers, kept_texts
 from temper.report.derived import views
 
 SHOWN = 10
@@ -131,7 +132,7 @@ def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | Non
     run = source.runs[0] if source.kind != "study" else None
     if run is None or run.scores is None or run.scores.task.kind != "classification":
         return None
-    answers = _answers(run)
+    answers = _with_confidence(clean_answers(run))
     dev = answers[answers["set"] == "dev"]
     if dev.empty:
         return None
@@ -151,26 +152,15 @@ def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | Non
     )
 
 
-_KEYS = ["set", "index"]
-_COLUMNS = [*_KEYS, "row", "condition", "label", "prediction", "probabilities"]
-
-
-def _answers(run: Run) -> pd.DataFrame:
-    result = [run.rows(_COLUMNS, view.name) for view in views() if view.answered]
-    rows = pd.concat([each for each in result if len(each)] or result[:1])
-    rows = rows[(rows["condition"] == "clean") & rows["label"].notna()]
-    return _with_confidence(rows.drop_duplicates(_KEYS))
-
-
 def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
     """Return the predictions on perturbed texts that are right without the perturbation."""
-    right = answers.loc[answers["prediction"] == answers["label"], _KEYS]
+    right = answers.loc[answers["prediction"] == answers["label"], KEYS]
     result = []
     for view in views():
         if view.heading != Heading.ROBUSTNESS or view.answered:
             continue
-        rows = run.rows([*_COLUMNS, "parameters"], view.name)
-        rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=_KEYS)
+        rows = run.rows([*COLUMNS, "parameters"], view.name)
+        rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=KEYS)
         # Use the middle strength of each perturbation, as in the overview: the largest breaks any
         # text.
         sizes = rows.groupby("condition", sort=False)["parameters"].unique()
@@ -250,15 +240,13 @@ def _mistakes(rows: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tupl
 
 
 def _texts(run: Run) -> Texts:
-    if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
+    texts = kept_texts(run)
+    if texts is None:
         return {}
-    texts = read_columns(path, ["perspective", *_KEYS, "text", "text_pair"], "texts")
-    texts = texts[texts["perspective"].isna()]
+    texts = texts.loc[texts["perspective"].isna(), [*KEYS, "text", "text_pair"]]
     return {
         (name, index): (text, text_pair if isinstance(text_pair, str) else "")
-        for name, index, text, text_pair in texts.drop(columns="perspective").itertuples(
-            index=False
-        )
+        for name, index, text, text_pair in texts.itertuples(index=False)
     }
 
 
@@ -266,23 +254,19 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rstrip()}…"
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """Arguments of the suggested commands; empty if unknown."""
-
-    folder: str = ""
-    base: str = ""
-    data: str = ""
+Suggest = Callable[[str], str]
+"""Fills folder, base model and data into a command; empty if the data are unknown."""
 
 
-def _trained(source: Source, run: Run) -> _Trained:
+def _suggest(source: Source, run: Run) -> Suggest:
     assert run.scores is not None
     folder = source.folder if source.kind == "run" else Path(run.scores.model)
     record = run.record if source.kind == "run" else run_record(Checkpoint.of(folder))
-    if record is not None:
-        data = record.settings.get("data", {}).get("source", "")
-        return _Trained(quote(str(folder)), quote(record.model), quote(data) if data else "")
-    return _Trained()
+    data = None if record is None else record.settings.get("data", {}).get("source")
+    if record is None or not data:
+        return lambda command: ""
+    named = {"model": quote(str(folder)), "base": quote(record.model), "data": quote(data)}
+    return lambda command: command.format_map(named)
 
 
 def _findings(
@@ -294,23 +278,22 @@ def _findings(
     perturbed: pd.DataFrame,
 ) -> Iterator[Finding]:
     assert run.scores is not None
-    trained = _trained(source, run)
+    suggest = _suggest(source, run)
     yield from (Finding(sentence) for sentence in run.scores.seen)
     if weak := _hardly_trained(confusion, labels):
         yield weak
-    yield from _miscalibrated(run, trained)
+    yield from _miscalibrated(run, suggest)
     yield from _weak_class(confusion, labels)
     wrong = dev[dev["prediction"] != dev["label"]]
     if sure := int((wrong["confidence"] >= SURE).sum()):
-        command = f"temper check-labels {trained.data} --model {trained.base}"
         yield Finding(
             f"{sure} of {plural(len(wrong), 'error')} on dev {'has' if sure == 1 else 'have'} a "
             f"confidence of at least {SURE:.0%}: check for wrong labels.",
-            command if trained.data else "",
+            suggest("temper check-labels {data} --model {base}"),
         )
     if not weak:
         # A model that has hardly learned is not to be made robust yet.
-        yield from _broken(perturbed, trained)
+        yield from _broken(perturbed, suggest)
 
 
 def _hardly_trained(confusion: IntegerArray, labels: tuple[str, ...]) -> Finding | None:
@@ -327,7 +310,7 @@ def _hardly_trained(confusion: IntegerArray, labels: tuple[str, ...]) -> Finding
     )
 
 
-def _miscalibrated(run: Run, trained: _Trained) -> Iterator[Finding]:
+def _miscalibrated(run: Run, suggest: Suggest) -> Iterator[Finding]:
     """Recommend temperature scaling if it removes a significant calibration error."""
     assert run.scores is not None
     result = {
@@ -340,12 +323,11 @@ def _miscalibrated(run: Run, trained: _Trained) -> Iterator[Finding]:
         return
     certain = raw.low is None or raw.low > scaled.value
     if raw.value - scaled.value >= CALIBRATION_GAIN and certain:
-        command = f"temper calibrate {trained.folder} --data {trained.data} --with-dev"
         yield Finding(
             f"Miscalibrated: the calibration error (ECE) is {raw.value:.1%}, with temperature "
             f"scaling {scaled.value:.1%}. Fit the temperature on labeled rows that the model has "
             "not seen, or with --with-dev on its validation set.",
-            command if trained.data else "",
+            suggest("temper calibrate {model} --data {data} --with-dev"),
         )
 
 
@@ -366,7 +348,7 @@ def _weak_class(confusion: IntegerArray, labels: tuple[str, ...]) -> Iterator[Fi
         )
 
 
-def _broken(perturbed: pd.DataFrame, trained: _Trained) -> Iterator[Finding]:
+def _broken(perturbed: pd.DataFrame, suggest: Suggest) -> Iterator[Finding]:
     """Report the perturbation that turns most of the correct predictions wrong."""
     if perturbed.empty:
         return
@@ -375,11 +357,10 @@ def _broken(perturbed: pd.DataFrame, trained: _Trained) -> Iterator[Finding]:
     worst = by_kind["mean"].idxmax()
     fraction, count, total = by_kind.loc[worst]
     if fraction >= BROKEN:
-        command = f"temper tune --data {trained.data} --model {trained.base} --goal robust"
         yield Finding(
             f"Robustness: {worst} turns {int(count)} of {int(total)} correct predictions wrong. "
             "Search for a more robust recipe.",
-            command if trained.data else "",
+            suggest("temper tune --data {data} --model {base} --goal robust"),
         )
 
 

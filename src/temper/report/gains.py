@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from temper.display.cells import Comparison, Difference, Row, TrainingCost
 from temper.display.folders import Source, is_plain
@@ -24,26 +24,37 @@ from temper.report.view import error_of, leading
 
 
 @dataclass(frozen=True)
-class Gain:
+class Rating:
+    """What one score says of one column.
+
+    Args:
+        row: The score.
+        column: The column.
+    """
+
+    row: Row
+    column: str
+
+    @property
+    def view(self) -> View:
+        return views().of(self.row.key.perspective)
+
+
+@dataclass(frozen=True)
+class Gain(Rating):
     """Gain of a column on one score, as a fraction of the reference's error.
 
     Args:
         fraction: Error removed, in percent of the reference's; positive is better.
         low, high: 95% interval; None if there is none.
         decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. On the
-            first screen, after Holm's correction over all columns and perspectives.
+            first screen, after Holm's correction over all methods and perspectives.
     """
 
-    row: Row
-    column: str
     fraction: float
     low: float | None
     high: float | None
     decided: int
-
-    @property
-    def view(self) -> View:
-        return views().of(self.row.key.perspective)
 
     @property
     def given(self) -> str:
@@ -149,12 +160,7 @@ def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
     return Gain(row, column, 100 * difference.mean / error, low, high, decided)
 
 
-class _Told(Protocol):
-    @property
-    def row(self) -> Row: ...
-
-
-_Any = TypeVar("_Any", bound=_Told)
+_Rating = TypeVar("_Rating", bound=Rating)
 
 
 def judged_rows(comparison: Comparison) -> Iterator[list[Row]]:
@@ -162,7 +168,7 @@ def judged_rows(comparison: Comparison) -> Iterator[list[Row]]:
     return (leading(comparison, view.name) for view in views() if view.judged)
 
 
-def hardest(items: Sequence[_Any]) -> Sequence[_Any]:
+def hardest(items: Sequence[_Rating]) -> Sequence[_Rating]:
     """Return the last one, preferring those without perturbation; empty if there are none."""
     clean = [each for each in items if each.row.key.condition == "clean"]
     return (clean or items)[-1:]

@@ -15,6 +15,7 @@ from temper.report.gains import (
     POST_HOC,
     Claims,
     Gain,
+    Rating,
     at_equal_compute,
     corrected_gains,
     gains_of,
@@ -166,9 +167,12 @@ def headline(comparison: Comparison) -> Headline:
 
 
 def _verdict(comparison: Comparison) -> Headline:
-    unmeasured = tuple(
-        view.title for view in views() if view.judged and not _scored(comparison, view)
-    )
+    scored = {
+        row.key.perspective
+        for row in comparison.rows
+        if any(cell.mean is not None for cell in row.cells.values())
+    }
+    unmeasured = tuple(view.title for view in views() if view.judged and view.name not in scored)
     reference = comparison.reference
     others = [name for name in comparison.columns if name != reference]
     if reference is None:
@@ -195,25 +199,19 @@ def _verdict(comparison: Comparison) -> Headline:
         recommended = None
     else:
         recommended = column if better else reference
+    undecided = [name for name in others if not any(gain.decided for gain in gains[name])]
     sentence, second = _sentences(
-        comparison, gains[column], improved[column], claims[column], column, recommended
+        comparison, gains[column], improved[column], claims[column], column, recommended, undecided
     )
+    average = _average(
+        improved[column],
+        improvement_of(comparison, column, AFTER),
+        alone=column == recommended and _losses_vanish(gains[column], claims[column]),
+    )
+    sure = _sureness(comparison, gains[column], tests=tests)
     return Headline(
         sentence,
-        " ".join(
-            part
-            for part in (
-                second,
-                comparison.unfinished,
-                _average(
-                    improved[column],
-                    improvement_of(comparison, column, AFTER),
-                    alone=column == recommended and _losses_vanish(gains[column], claims[column]),
-                ),
-                _sureness(comparison, gains[column], tests=tests),
-            )
-            if part
-        ),
+        " ".join(filter(None, (second, comparison.unfinished, average, sure))),
         column,
         recommended,
         gains[column],
@@ -267,12 +265,6 @@ def _not_learned(comparison: Comparison) -> str:
     )
 
 
-def _scored(comparison: Comparison, view: View) -> bool:
-    return any(
-        cell.mean is not None for row in comparison.of(view.name) for cell in row.cells.values()
-    )
-
-
 def _is_better(comparison: Comparison, gains: Sequence[Gain], claims: Claims) -> bool:
     if any(_may_lose(gain, comparison.margin) for gain, _ in _task(comparison, gains)):
         return False
@@ -304,6 +296,7 @@ def _sentences(
     claims: Claims,
     column: str,
     recommended: str | None,
+    undecided: Sequence[str],
 ) -> tuple[str, str]:
     reference = str(comparison.reference)
     if recommended is None:
@@ -347,12 +340,13 @@ def _sentences(
     if improved is not None and improved.decided < 0:
         return f"{kept}. `{column}` is significantly worse on average over the perspectives.", ""
     return (
-        f"{kept}. No difference of `{column}` is significant after correction for all comparisons.",
+        f"{kept}. No difference of {listed([f'`{name}`' for name in undecided])} is significant "
+        "after correction for all comparisons.",
         "",
     )
 
 
-def _is_task(item: Gain | Level) -> bool:
+def _is_task(item: Rating) -> bool:
     return item.row.key.perspective == "task"
 
 
@@ -465,15 +459,17 @@ def _untested(comparison: Comparison, column: str) -> bool:
 
 def _compute(comparison: Comparison, column: str) -> float:
     # Of training, relative to the reference's; 0 if unknown.
-    costs = (comparison.costs.get(str(name)) for name in (column, comparison.reference))
-    ours, theirs = (cost.passes if cost and cost.passes else 0.0 for cost in costs)
-    return ours / theirs if theirs else 0.0
+    ours, theirs = _costs(comparison, column)
+    return (ours.passes or 0.0) / theirs.passes if theirs.passes else 0.0
+
+
+def _costs(comparison: Comparison, column: str) -> list[TrainingCost]:
+    columns = (column, str(comparison.reference))
+    return [comparison.costs.get(name, TrainingCost()) for name in columns]
 
 
 def _price(comparison: Comparison, column: str) -> str:
-    ours, theirs = (
-        comparison.costs.get(str(name), TrainingCost()) for name in (column, comparison.reference)
-    )
+    ours, theirs = _costs(comparison, column)
     messages = []
     if times := _compute(comparison, column):
         messages.append(f"trains with {times:.1f}x the compute (forward passes)")

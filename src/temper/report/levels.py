@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from functools import cache
 
 from temper.display.cells import Comparison, Row
-from temper.display.views import View
 from temper.display.wording import title, within
 from temper.files import asset
 from temper.functional.scores import SCORES
-from temper.report.derived import views
-from temper.report.gains import hardest, judged_rows
+from temper.report.gains import Rating, hardest, judged_rows
 
 USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
 """Setting of assets/usual.json, written by ``python -m dev.benchmarks.usual``."""
 
 
 @dataclass(frozen=True)
-class Level:
+class Level(Rating):
     """One model's score on the scale from guessing to perfect.
 
     Args:
@@ -28,16 +26,10 @@ class Level:
         usual: The value of plain fine-tuning in `USUAL`; None if not measured.
     """
 
-    row: Row
-    column: str
     fraction: float | None
     low: float | None = None
     high: float | None = None
     usual: float | None = None
-
-    @property
-    def view(self) -> View:
-        return views().of(self.row.key.perspective)
 
     @property
     def text(self) -> str:

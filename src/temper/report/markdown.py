@@ -118,6 +118,6 @@ def _legend(comparison: Comparison) -> str:
         f"significantly better and \u25bc worse than {escaped(comparison.reference)}; equivalent, "
         f"non-inferior and non-superior: margin of {comparison.margin:g} points. Each verdict "
         "applies to its own row; the recommendation is corrected for multiple comparisons over all "
-        "columns and perspectives."
+        "methods and perspectives."
     )
     return f"{legend} {comparison.by_chance}".rstrip()

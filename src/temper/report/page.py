@@ -33,7 +33,7 @@ from temper.report.figures import Section, figures, sections
 from temper.report.levels import USUAL
 from temper.report.markdown import document
 from temper.report.svg import sample, svg
-from temper.report.table import compare, write, write_scores
+from temper.report.table import compare, write
 from temper.report.trained import verdict
 from temper.report.view import leading, overview
 
@@ -76,10 +76,7 @@ def build(
     make_folder(out.parent)
     write_text(out, text)
     write_text(out.with_suffix(".md"), document(source, comparison))
-    if source.kind == "study":
-        write(comparison, out.parent)
-    else:
-        write_scores(comparison, out.parent)
+    write(comparison, out.parent)
     logger.info("Wrote the report to %s", out)
     return out
 
@@ -91,7 +88,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
     environment.filters["numbered"] = lambda texts: list(enumerate(texts))
     environment.filters["svg"] = lambda figure: Markup(svg(figure))
     names = ["page.js", *(["examples.js"] if shown else [])]
-    scripts = [_normal(asset("temper.report", name)) for name in names]
+    scripts = [asset("temper.report", name) for name in names]
     return environment.get_template("page.html").render(
         **screen_values(source, comparison),
         kind=source.kind,
@@ -117,13 +114,6 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         hashes=[_hash(script) for script in scripts],
         version=metadata.version("temper-lm"),
     )
-
-
-def _normal(script: str) -> str:
-    script = script.replace("\r\n", "\n").replace("\r", "\n")
-    if "</script" in script.lower():
-        raise ValueError("A script of the page contains its own end tag and cannot be inlined.")
-    return script
 
 
 def _hash(script: str) -> str:

@@ -83,11 +83,8 @@ class PairedRecord(Record):
 class Paired:
     """Difference, with 95% interval and p, from the reference over the examples of one seed."""
 
-    seed: int
-    low: float
-    high: float
-    p: float
-    examples: int
+    seed: int | None
+    record: PairedScoreRecord
 
 
 @dataclass(frozen=True)
@@ -98,12 +95,10 @@ class OverRows:
     variance: RowVariance
 
 
-RowsSay = Mapping[tuple[str, ScoreKey], Paired | OverRows]
+RowsSay = dict[tuple[str, ScoreKey], Paired | OverRows]
 
 
-def read_paired(
-    folder: Path, *, against: str | None = None
-) -> dict[tuple[str, ScoreKey], Paired | OverRows]:
+def read_paired(folder: Path, *, against: str | None = None) -> RowsSay:
     """Read the paired statistics that a study stores, by column and score.
 
     ``against`` is a baseline of equal compute; None is the reference.
@@ -111,16 +106,12 @@ def read_paired(
     file = folder / FILE
     if not file.exists():
         return {}
-    result: dict[tuple[str, ScoreKey], Paired | OverRows] = {}
+    result: RowsSay = {}
     record = parse(file, PairedRecord)
     columns = record.columns if against is None else record.equal_compute.get(against, {})
     for column, kept in columns.items():
         for one in kept.scores:
-            # Ignore a file without a seed.
-            if kept.seed is not None:
-                result[column, ScoreKey.of(one)] = Paired(
-                    kept.seed, one.low, one.high, one.p, one.n
-                )
+            result[column, ScoreKey.of(one)] = Paired(kept.seed, one)
         for many in kept.variances:
             variance = RowVariance(many.rows, many.columns)
             result[column, ScoreKey.of(many)] = OverRows(frozenset(kept.seeds), variance)
@@ -229,11 +220,9 @@ def _mean(numbers: Iterable[object]) -> float | None:
     return mean(known) if known else None
 
 
-def _of_means(
-    paired: RowsSay, scores: Scores, columns: Sequence[str]
-) -> dict[tuple[str, ScoreKey], OverRows]:
+def _of_means(paired: RowsSay, scores: Scores, columns: Sequence[str]) -> RowsSay:
     """Return the row variance of differences of means over sets with disjoint rows."""
-    result = {}
+    result: RowsSay = {}
     means = [key for key in scores.means if views().of(key.perspective).own_rows]
     for key, column in product(means, columns):
         kept = [paired.get((column, member)) for member in scores.means[key]]
@@ -356,15 +345,7 @@ def _row(key: ScoreKey, scores: Scores, source: Source, paired: RowsSay, *, marg
             margin=shown.margin(margin),
             largest=_largest(shown, cells.values()) if view.counts == "examples" else None,
         )
-    return Row(
-        key,
-        view.title,
-        view.label(key),
-        higher,
-        shown,
-        cells,
-        leads=view.is_lead(key, scores.metric),
-    )
+    return Row(key, view.title, view.label(key), higher, shown, cells)
 
 
 def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
@@ -423,7 +404,7 @@ def _with_differences(
                     base,
                     paired.get(name),
                     common=len(common[name]),
-                    rows=_fewest(cell, base) if of_rows else None,
+                    of_rows=of_rows,
                 ),
                 largest,
             ),
@@ -439,12 +420,8 @@ def _with_differences(
     return {name: replace(cell, difference=differences.get(name)) for name, cell in cells.items()}
 
 
-def _fewest(*cells: Cell) -> int | None:
-    return min((cell.fewest for cell in cells if cell.fewest is not None), default=None)
-
-
 def _difference(
-    cell: Cell, base: Cell, paired: Paired | OverRows | None, *, common: int, rows: int | None
+    cell: Cell, base: Cell, paired: Paired | OverRows | None, *, common: int, of_rows: bool
 ) -> Difference:
     """Return a column's difference with its interval, or why there is none."""
     shared = [seed for seed in cell.seeds if seed in base.seeds]
@@ -454,10 +431,12 @@ def _difference(
         return result(verdict="no common seed")
     if len(seeds) < common:
         return result(verdict="seeds missing", why=f"{len(seeds)} of {plural(common, 'seed')}")
-    if rows is not None and rows < LEAST_ROWS:
-        return result(verdict="too few rows", why=f"{rows} of at least {LEAST_ROWS}")
+    rows = [each.fewest for each in (cell, base) if each.fewest is not None]
+    if of_rows and rows and min(rows) < LEAST_ROWS:
+        return result(verdict="too few rows", why=f"{min(rows)} of at least {LEAST_ROWS}")
     if isinstance(paired, Paired) and shared == [paired.seed]:
-        return result(low=paired.low, high=paired.high, p=paired.p, examples=paired.examples)
+        record = paired.record
+        return result(low=record.low, high=record.high, p=record.p, examples=record.n)
     kept = isinstance(paired, OverRows) and paired.seeds == set(shared)
     test = effect(
         [cell.seeds[seed] for seed in shared],
@@ -526,21 +505,16 @@ CSV_COLUMNS = (
 )
 
 
-def write(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
-    """Write ``table.json`` (everything) and ``scores.csv`` (one row per score, column and seed)."""
-    folder = Path(folder)
-    table = folder / "table.json"
-    document = json.dumps(comparison.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
-    write_text(table, document + "\n")
-    return table, write_scores(comparison, folder)
+def write(comparison: Comparison, folder: Path | str) -> None:
+    """Write ``scores.csv``, and ``table.json`` (everything) of a study.
 
-
-def write_scores(comparison: Comparison, folder: Path | str) -> Path:
-    """Write ``scores.csv``, one row per score, column and seed.
-
-    With several seeds, interval and n of each seed are left empty.
+    ``scores.csv`` has a row per score, column and seed. With several seeds, interval and n of each
+    seed are left empty.
     """
-    scores = Path(folder) / "scores.csv"
+    folder = Path(folder)
+    if comparison.kind == "study":
+        document = json.dumps(comparison.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
+        write_text(folder / "table.json", document + "\n")
     lines = io.StringIO(newline="")
     writer = csv.DictWriter(lines, CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -553,5 +527,4 @@ def write_scores(comparison: Comparison, folder: Path | str) -> Path:
                 count = {"n": cell.examples[0] if len(cell.examples) == 1 else None}
                 key = {**asdict(row.key), "parameters": row.key.parameters.to_text()}
                 writer.writerow({**key, **run, **doubt, **count})
-    write_text(scores, lines.getvalue())
-    return scores
+    write_text(folder / "scores.csv", lines.getvalue())

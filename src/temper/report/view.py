@@ -251,8 +251,8 @@ def _time(run: Run, name: str) -> str:
 
 def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
     messages = [("model", source.model)]
-    if source.data is not None:
-        messages.append(("data", _data_name(source.data)))
+    if source.data:
+        messages.append(("data", source.data["source"]))
     if source.kind != "evaluation":
         messages.append(("seeds", ", ".join(str(seed) for seed in source.seeds)))
     if source.kind == "study" and source.missing:
@@ -264,12 +264,6 @@ def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
         messages.append(("other sets" if counted else "sets other than dev", ", ".join(others)))
     sizes = ", ".join(f"{name} {count}" for name, count in counted.items())
     return [*messages, ("examples", sizes)] if sizes else messages
-
-
-def _data_name(data: Any) -> str:
-    if isinstance(data, dict) and isinstance(data.get("source"), str):
-        return str(data["source"])
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
 
 
 def _sizes(rows: Iterable[Row]) -> dict[str, int]:

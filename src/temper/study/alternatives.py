@@ -48,12 +48,10 @@ class Alternative:
 
     Args:
         name: Name, also of its column.
-        title: Display name.
         length: Training cost of its encoder, relative to plain fine-tuning with the given settings.
     """
 
     name: str
-    title: str
     length: float = 0.0
 
     @property
@@ -73,8 +71,9 @@ def passes_over_rows(config: RunConfig, rows: int) -> float:
     return steps * per_step / rows
 
 
-FROZEN: Final = Alternative("frozen_embeddings", "logistic regression on frozen embeddings")
-SETFIT: Final = Alternative("setfit", "SetFit", length=3.0)
+FROZEN: Final = Alternative("frozen_embeddings")
+"""Logistic regression on frozen embeddings."""
+SETFIT: Final = Alternative("setfit", length=3.0)
 
 
 def alternatives(run: RunConfig, rows: Examples) -> list[Alternative]:

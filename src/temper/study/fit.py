@@ -165,7 +165,6 @@ class LinearModel:
         seconds: Time of the forward passes for the embeddings.
     """
 
-    model: str
     predictor: Any
     features: FloatArray
     labels: IntegerArray
@@ -186,7 +185,7 @@ class LinearModel:
         features, labels = embeddings(predictor, rows), np.asarray(rows.labels, dtype=np.int64)
         seconds = time.monotonic() - begun
         strength, logs = choose_strength(features, labels, of_row, classes=len(names))
-        return cls(config.model, predictor, features, labels, strength, logs, seconds)
+        return cls(predictor, features, labels, strength, logs, seconds)
 
     def write(self, folder: Path, index: IntegerArray | None = None) -> None:
         """Write a checkpoint of the classifier, fitted on the rows of ``index`` (None: all)."""
@@ -328,7 +327,7 @@ class Search:
             trained.sort(key=self._score)
             skipped = f" {late} skipped to stay within the budget." if late else ""
             self.progress.notice(
-                f"Fold {number} of {len(self.choice.folds)}: {len(trained)} of {planned} "
+                f"Fold {number}: {len(trained)} of {planned} "
                 f"candidates trained, best: {trained[0].candidate.name}.{skipped}"
             )
             kept = len(trained) if number < self.first else max(2, math.ceil(len(trained) / 2))

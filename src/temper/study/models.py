@@ -15,6 +15,7 @@ from typing import Any, Final
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.errors import NonFiniteError
 from temper.evaluation.loading import load_predictor
+from temper.evaluation.perspectives.cost import passes
 from temper.methods.recipes import PLAIN
 from temper.study.cluster import Job
 from temper.study.goals import improvement, part_scores
@@ -101,9 +102,5 @@ def _predict_ms(search: Search, job: Job) -> float | None:
     predictor = load_predictor(model, device=search.plain_run.train.device)
     rows = search.folds[0].dev
     rows = rows.sample(min(TIMED_ROWS, len(rows)), seed=0)
-    times = []
-    for _ in range(TIMINGS):
-        begun = time.perf_counter()
-        predictor.predict(rows)
-        times.append(time.perf_counter() - begun)
-    return 1000 * median(times) / len(rows)
+    timed = passes({"predict": lambda: predictor.predict(rows)}, repetitions=TIMINGS)
+    return 1000 * float(median(timed["predict"])) / len(rows)

@@ -14,7 +14,7 @@ import pandas
 
 from temper import methods, report
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import check_study_room, held_folder, read_json
+from temper.checkpoints.folder import held_folder, read_json
 from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
 from temper.cluster.store import Store
@@ -142,7 +142,6 @@ def run_study(
     path = Path(out)
     splits = load_splits(config.data) if splits is None else splits
     sets = checked_sets(config, splits, progress)
-    check_study_room(path)
     if equal_compute:
         config = with_equal_compute(config, splits, progress)
     identity = model_identity(config.any_run.model)

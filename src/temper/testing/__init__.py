@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING
 from temper.importing import on_first_use
 
 if TYPE_CHECKING:
-    from temper.testing.methods import LAWS, check_method
-    from temper.testing.perspectives import check_perspective
-    from temper.testing.predictors import check_predictor
+    from temper.testing.methods import LAWS as LAWS
+    from temper.testing.methods import check_method as check_method
+    from temper.testing.perspectives import check_perspective as check_perspective
+    from temper.testing.predictors import check_predictor as check_predictor
 
-__all__ = ["LAWS", "check_method", "check_perspective", "check_predictor"]
-
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "LAWS": "methods",
-        "check_method": "methods",
-        "check_perspective": "perspectives",
-        "check_predictor": "predictors",
-    },
-)
+_PUBLIC = {
+    "LAWS": "methods",
+    "check_method": "methods",
+    "check_perspective": "perspectives",
+    "check_predictor": "predictors",
+}
+__all__ = list(_PUBLIC)
+__getattr__ = on_first_use(__name__, _PUBLIC)

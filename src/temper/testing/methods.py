@@ -35,10 +35,6 @@ class Subject:
     config: Method
     draws_by_row: bool = False
 
-    @property
-    def plain(self) -> bool:
-        return name_of(self.config) == "plain"
-
     def stepper(self, model: nn.Module, config: Method | str | None = None) -> Stepper:
         method = self.config if config is None else config
         return Stepper(model, method, seed=3, total=STEPS, special_ids=(1, 2))
@@ -59,11 +55,14 @@ class Subject:
         stepper.remove_hooks()
         return weights_of(model)
 
-    def step(self, stepper: Stepper, optimizer: torch.optim.Optimizer, step: int) -> None:
+    def step(
+        self, stepper: Stepper, optimizer: torch.optim.Optimizer, step: int
+    ) -> dict[str, float]:
         optimizer.zero_grad()
-        stepper.backward(*batches_of(stepper, step))
+        logs = stepper.backward(*batches_of(stepper, step))
         nn.utils.clip_grad_norm_(stepper.network.model.parameters(), 1.0)
         stepper.step(optimizer)
+        return logs
 
 
 Law = Callable[[Subject], Iterator[str]]
@@ -153,7 +152,8 @@ def off(subject: Subject) -> Iterator[str]:
 def on(subject: Subject) -> Iterator[str]:
     """Switched on it is not plain fine-tuning."""
     plain = subject.train(tiny_bert(), "plain")
-    if not subject.plain and not differences(subject.train(tiny_bert()), plain):
+    is_plain = name_of(subject.config) == "plain"
+    if not is_plain and not differences(subject.train(tiny_bert()), plain):
         yield "With these settings it is plain fine-tuning."
 
 
@@ -174,12 +174,10 @@ def log(subject: Subject) -> Iterator[str]:
     stepper = subject.prepared(tiny_bert())
     optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-2)
     for step in range(STEPS):
-        optimizer.zero_grad()
-        logs = stepper.backward(*batches_of(stepper, step))
+        logs = subject.step(stepper, optimizer, step)
         parts = math.fsum(value for name, value in logs.items() if name.startswith("loss/"))
         if abs(parts - logs["loss"]) > 1e-7 + 1e-5 * abs(logs["loss"]):
             yield f"In step {step} the parts of the loss sum to {parts:g}, not {logs['loss']:g}."
-        stepper.step(optimizer)
 
 
 @law
@@ -268,11 +266,9 @@ def failing_pass(subject: Subject) -> Iterator[str]:
 def half_precision(subject: Subject) -> Iterator[str]:
     """Under autocast losses are finite, and weights and gradients stay in single precision."""
     model = tiny_bert()
-    stepper = subject.stepper(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        stepper.prepare([rows(5, 3)])
-        stepper.begin_epoch(0)
+        stepper = subject.prepared(model)
         for _ in range(2):
             optimizer.zero_grad()
             logs = stepper.backward(rows(5, 3))
@@ -341,9 +337,7 @@ def memory(subject: Subject) -> Iterator[str]:
     model = tiny_bert()
     stepper = subject.prepared(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    optimizer.zero_grad()
-    stepper.backward(rows(5, 3))
-    stepper.step(optimizer)
+    subject.step(stepper, optimizer, 0)
     tensors = [leaf for leaf in tree_leaves(stepper.state_dict()) if isinstance(leaf, Tensor)]
     inside = sum(stepper.params.tensors[name].numel() for name in stepper.params.blocks)
     weights, kept = _bytes(model.parameters()), _bytes(tensors)
@@ -409,9 +403,7 @@ def _half(config: Method, half: Literal["objective", "rule"]) -> list[object]:
     """Return a fingerprint of one half of a method under some settings."""
     if half == "rule":
         return [(type(rule), vars(rule)) for rule in config.rule.rules]
-    stepper = Stepper(tiny_bert(), config, seed=3, total=STEPS, special_ids=(1, 2))
-    stepper.prepare([rows(5, 3)])
-    stepper.begin_epoch(0)
+    stepper = Subject(config).prepared(tiny_bert())
     stepper.backward(rows(5, 3))
     gradients = {name: g.tolist() for name, g in stepper.params.gradients().items()}
     stepper.remove_hooks()

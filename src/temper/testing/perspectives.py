@@ -29,27 +29,21 @@ from temper.testing.tiny import tiny_classifier, tiny_data
 
 COLUMNS = ("one", "two", "three")
 """Models that are compared: three, from which on there are mean ranks."""
+TOLERANCE = 1e-4
+"""By how much numbers may differ where they must be the same, relative to the largest."""
 
 
 def check_perspective(
-    perspective: Perspective,
-    *,
-    data: EvaluationData | None = None,
-    settings: Mapping[str, Any] | None = None,
-    tolerance: float = 1e-4,
+    perspective: Perspective, *, settings: Mapping[str, Any] | None = None
 ) -> None:
-    """Check a perspective on tiny random models.
+    """Check a perspective on tiny random models and generated texts (`tiny_data`).
 
     It is measured on three models and, on one of them, again row by row and in another order. Then
     a report of all three is made.
 
     Args:
         perspective: The perspective.
-        data: Labeled rows and sets to measure on, small ones; None takes generated texts with
-            groups, contrast pairs, and a set of each kind.
         settings: Its settings that differ from the defaults.
-        tolerance: By how much numbers may differ where they must be the same, relative to the
-            largest, > 0.
 
     Raises:
         AssertionError: It breaks a law; the message lists every fault.
@@ -58,7 +52,7 @@ def check_perspective(
         >>> from temper.evaluation.perspectives import perspective
         >>> check_perspective(perspective("shift"))
     """
-    data = tiny_data() if data is None else data
+    data = tiny_data()
     with registered_for_a_while(perspective):
         sections = {perspective.name: dict(settings)} if settings else {}
         asked = EvaluationSettings(perspectives=(perspective.name,), bootstrap=20, **sections)
@@ -69,7 +63,7 @@ def check_perspective(
         faults = [
             *_of_declaration(perspective),
             *(f"Measuring changes the {what}." for what in changed),
-            *_of_measurement(perspective, data, asked, measured, tolerance),
+            *_of_measurement(perspective, data, asked, measured),
             *_of_report(perspective, data, asked, measured),
         ]
     if faults:
@@ -94,7 +88,6 @@ def _of_measurement(
     data: EvaluationData,
     asked: EvaluationSettings,
     found: Evaluation,
-    tolerance: float,
 ) -> Iterator[str]:
     """Check the measurement, and measure the model again, row by row in another order."""
     if found.skipped:
@@ -117,10 +110,10 @@ def _of_measurement(
     order = list(range(len(data.dev)))[::-1]
     turned = replace(data, dev=data.dev.select(order))
     again = evaluate(tiny_classifier(), turned, asked.model_copy(update={"batch_size": 1}))
-    yield from _differing(found, again, tolerance)
+    yield from _differing(found, again)
 
 
-def _differing(found: Evaluation, again: Evaluation, tolerance: float) -> Iterator[str]:
+def _differing(found: Evaluation, again: Evaluation) -> Iterator[str]:
     """Return the rows whose results depend on their batch or position."""
     others = {block.condition: block for block in to_blocks(again.rows)}
     blocks = {block.condition: block for block in to_blocks(found.rows)}
@@ -131,7 +124,7 @@ def _differing(found: Evaluation, again: Evaluation, tolerance: float) -> Iterat
         one, two = _by_row(block), _by_row(others[condition])
         for name in one:
             if one[name].keys() != two[name].keys() or not all(
-                _alike(value, two[name][row], tolerance) for row, value in one[name].items()
+                _alike(value, two[name][row], TOLERANCE) for row, value in one[name].items()
             ):
                 yield (
                     f"`{name}` of {condition.name} on {condition.set} depends on the batch size or "
@@ -186,7 +179,7 @@ def _of_report(
         if not shown or shown[0] not in card(CardSources(folder / "runs" / COLUMNS[0])):
             yield "A model card does not show it."
         view = views().of(perspective.name)
-        if view.leads and not any(row.leads for row in rows):
+        if view.leads and not any(view.is_lead(row.key, result.metric) for row in rows):
             yield f"No row is of the score that leads, {view.lead(result.metric)!r}."
         if view.leads and len(overview(result).header) == 1:
             yield "The overview does not show it."

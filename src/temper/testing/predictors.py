@@ -37,11 +37,14 @@ from temper.heads import Classification, Regression
 _LOG = logging.getLogger(__name__)
 LEAST_ROWS = 4
 """Different texts that a check needs: with fewer, an order or a batch may be right by chance."""
+BATCH = 3
+"""Rows of the smaller batches; fewer than `LEAST_ROWS`."""
+TOLERANCE = 1e-5
+"""By how much probabilities (of a regression: values, relative to the largest) may differ where
+they must be the same."""
 
 
-def check_predictor(
-    predictor: object, examples: Examples, *, tolerance: float = 1e-5, batch_size: int = 3
-) -> None:
+def check_predictor(predictor: object, examples: Examples) -> None:
     """Check a predictor on some examples.
 
     Args:
@@ -49,9 +52,6 @@ def check_predictor(
             `PerturbablePredictor` and `StatePredictor`.
         examples: Four or more different texts that it answers differently; labels make the check
             that they are not looked at.
-        tolerance: By how much probabilities (of a regression: values, relative to the largest)
-            may differ where they must be the same, > 0.
-        batch_size: Rows of the smaller batches, in [1, rows).
 
     Raises:
         ModelError: It breaks a contract; the message lists every fault.
@@ -68,15 +68,10 @@ def check_predictor(
             f"A predictor is checked on {LEAST_ROWS} different texts or more, set "
             f"{examples.name!r} has {len(set(examples.rows))}. Give more."
         )
-    if not 1 <= batch_size < len(examples):
-        raise DataError(
-            f"`batch_size` must be in [1, {len(examples)}), got {batch_size}: all rows at once are "
-            "asked anyway."
-        )
     result = list(_of_form(predictor))
     if not result:
         assert isinstance(predictor, Predictor)
-        result = _Check(predictor, examples, tolerance, batch_size).faults()
+        result = _Check(predictor, examples).faults()
     if result:
         raise ModelError(
             f"{type(predictor).__name__} breaks the contract of predictors:\n"
@@ -104,13 +99,8 @@ def _of_form(predictor: object) -> Iterator[str]:
 class _Check:
     """One check of a predictor that can be asked."""
 
-    def __init__(
-        self, predictor: Predictor, examples: Examples, tolerance: float, batch_size: int
-    ) -> None:
-        self.predictor = predictor
-        self.examples = examples
-        self.tolerance = tolerance
-        self.batch_size = batch_size
+    def __init__(self, predictor: Predictor, examples: Examples) -> None:
+        self.predictor, self.examples = predictor, examples
         self.answers = np.zeros((0, 0))
 
     def faults(self) -> list[str]:
@@ -188,7 +178,7 @@ class _Check:
             ):
                 yield "The softmax of the logits is not the probabilities."
         chosen = result.probabilities[np.arange(n), result.prediction.astype(np.int64)]
-        if bool((result.probabilities.max(axis=1) - chosen > self.tolerance).any()):
+        if bool((result.probabilities.max(axis=1) - chosen > TOLERANCE).any()):
             yield "The predicted class is not the one of the highest probability."
         self.answers = result.probabilities
 
@@ -206,9 +196,9 @@ class _Check:
         order = list(range(len(examples)))[::-1]
         if self._far(self._ask(examples.select(order)), answers[order]):
             yield "Rows in another order get other answers: answers must keep the rows' order."
-        for size in (1, self.batch_size):
+        for size in (1, BATCH):
             if self._far(self._ask(examples, size), answers):
-                yield f"With batch_size={size} answers differ by more than {self.tolerance:g}."
+                yield f"With batch_size={size} answers differ by more than {TOLERANCE:g}."
         alone = np.concatenate([self._ask(examples.select([index])) for index in order[:3]])
         if self._far(alone, answers[order[:3]]):
             yield "A row asked alone gets another answer than among others."
@@ -227,7 +217,7 @@ class _Check:
             return
         items = copy.deepcopy(encoded.items)
         reports: list[tuple[int, int]] = []
-        for size in (None, self.batch_size):
+        for size in (None, BATCH):
             result = predictor.predict_encoded(
                 encoded, batch_size=size, tell=lambda *progress: reports.append(progress)
             )
@@ -250,7 +240,7 @@ class _Check:
         plain: FloatArray | None = None
         seen: list[int] = []
         with predictor.session() as session:
-            for part in session.parts(self.examples, batch_size=self.batch_size):
+            for part in session.parts(self.examples, batch_size=BATCH):
                 seen += part.indices
                 if part.rows != [self.examples.rows[index] for index in part.indices]:
                     yield "`parts` gives rows under hashes of others."
@@ -293,7 +283,7 @@ class _Check:
         change = (moved.detach() - clean).abs().amax(dim=1)
         if not float(change[0]) > 0:
             yield "A `delta` changes no logit."
-        if bool((change[1:] > self.tolerance).any()):
+        if bool((change[1:] > TOLERANCE).any()):
             yield "A `delta` on one row changes the logits of others."
 
     def _states(self) -> Iterator[str]:
@@ -301,7 +291,7 @@ class _Check:
         predictor = self.predictor
         assert isinstance(predictor, StatePredictor)
         result: list[list[Tensor]] = []
-        for size in (len(self.examples), self.batch_size):
+        for size in (len(self.examples), BATCH):
             rows: dict[int, list[Tensor]] = {}
             for states in predictor.states(self.examples, batch_size=size):
                 if states.rows != [self.examples.rows[index] for index in states.indices]:
@@ -328,7 +318,7 @@ class _Check:
             ordered = [rows[index] for index in sorted(rows)]
             result.append([torch.stack(layer) for layer in zip(*ordered, strict=True)])
         for one, two in zip(*result, strict=True):
-            if float((one - two).abs().max()) > self.tolerance * max(1.0, float(one.abs().max())):
+            if float((one - two).abs().max()) > TOLERANCE * max(1.0, float(one.abs().max())):
                 yield "Hidden states depend on the batch size."
                 return
 
@@ -336,14 +326,14 @@ class _Check:
         if decoded.shape != self.answers.shape:
             yield f"{what} have shape {list(decoded.shape)}, expected {list(self.answers.shape)}."
         elif self._far(decoded, self.answers):
-            yield f"{what} differ from what `predict` answers by more than {self.tolerance:g}."
+            yield f"{what} differ from what `predict` answers by more than {TOLERANCE:g}."
 
     def _far(self, one: FloatArray, two: FloatArray) -> bool:
         """Return whether predictions differ by more than the tolerance."""
         if one.shape != two.shape:
             return True
         scale = max(1.0, float(np.abs(two).max())) if self.predictor.gives == "values" else 1.0
-        return not bool((np.abs(one - two) <= self.tolerance * scale).all())
+        return not bool((np.abs(one - two) <= TOLERANCE * scale).all())
 
 
 class _Stopped(Exception):  # noqa: N818 - it reports nothing

@@ -9,7 +9,7 @@ of OOD texts that they detect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from temper.display.cells import Comparison, Row
 from temper.display.charts import Figure, labeled_bars
 from temper.display.folders import Source
 from temper.display.views import Heading
-from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.anomaly import CONDITIONS, values_of
 from temper.evaluation.perspectives.coverage import rows_drawn, thresholds_of_dev
 from temper.evaluation.perspectives.registry import Perspective
@@ -32,11 +31,6 @@ from temper.functional.units import PERCENT
 RATE = 0.05
 """Fraction of in-distribution texts that may raise an alarm."""
 STATED = f"{100 * RATE:.0f}%"
-
-
-def rows(measurement: Measurement) -> Iterable[Block]:
-    # The rows of the OOD sets are scored.
-    return ()
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -153,7 +147,6 @@ ALARMS = Perspective(
         ScoreFacts("detections", "Anomalies detected", True, 1.0, NO_ROWS),
         ScoreFacts("false_alarms", "False alarms", None, None, NO_ROWS),
     ),
-    rows=rows,
     score=score,
     left_out="a point of the curves that `anomaly` has",
 )

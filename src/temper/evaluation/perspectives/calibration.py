@@ -24,7 +24,7 @@ from temper.display.views import Heading, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.binned import binned_error
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import LABELED, Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition
 from temper.evaluation.scoring import METRICS_OF, ScoreEntry, Scoring, statistic_of
@@ -67,13 +67,12 @@ OF_ANSWERS = ("ece_10", "ece_15", "adaptive_ece")
 """Scores of answers in contexts, which are right if they are an exact match."""
 UNSCALED: tuple[Kind, ...] = ("regression", "multi_label", "completions")
 """Kinds of labels without temperature scaling here."""
-RESCORED = ("task", "shift", "adversarial")
 TEMPERATURE = "temperature"
 HELD_OUT = "held_out"
 BINS = 10
 """Number of bins of the reliability diagrams."""
 AFTER = ", after temperature scaling"
-DRAWN = (*((name, "clean") for name in RESCORED), ("calibration", TEMPERATURE))
+DRAWN = (*((name, "clean") for name in LABELED), ("calibration", TEMPERATURE))
 """Perspective and condition of the rows of the reliability diagrams."""
 
 
@@ -137,7 +136,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     }
     fitted = _fitted_on(scoring) if scaled_blocks and scoring.clean.classifies else None
     entries = []
-    for block in scoring.of(*RESCORED):
+    for block in scoring.of(*LABELED):
         name = block.condition.set
         entries += _entries(scoring, Condition("calibration", name), block, len(block))
         if block.answered:
@@ -459,7 +458,7 @@ CALIBRATION = Perspective(
     improves=True,
     without_training=TEMPERATURE,
     averaged=True,
-    rescores=RESCORED,
+    rescores=LABELED,
     kinds=tuple(METRICS_OF),
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; before and after "
     "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags; ECE of "

@@ -9,7 +9,7 @@ sets it is not guaranteed; the loss of coverage is the effect of the shift or at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,9 +20,8 @@ from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Heading
 from temper.display.wording import listed
-from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.calibration import fold_numbers
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import LABELED, Perspective
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.conformal import (
@@ -42,7 +41,6 @@ NOMINAL = 0.9
 """Nominal coverage: fraction of texts whose set should contain the label."""
 ASKED = f"{100 * NOMINAL:.0f}%"
 CLASSES = Unit(1.0, 2, "classes")
-RESCORED = ("task", "shift", "adversarial")
 ATTACKED = ("embedding_attack", "text_attack")
 """Perspectives whose attacked rows are also scored, if they were measured."""
 LAC = "lac"
@@ -53,11 +51,6 @@ MOST = 20
 """Maximum number of classes or groups that are scored one by one; of more, only the worst is."""
 NOWHERE = "Coverage is not significantly below the nominal rate on any set."
 PARTS = {"class": "class, by its number,", "group": "group of the data"}
-
-
-def rows(measurement: Measurement) -> Iterable[Block]:
-    # The rows of task, shift, adversarial sets and attacks are scored.
-    return ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +89,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the sets on dev, shift and adversarial sets, and under attacks."""
     dev = scoring.clean
     result: list[ScoreEntry] = []
-    for block in scoring.of(*RESCORED, *ATTACKED):
+    for block in scoring.of(*LABELED, *ATTACKED):
         attacked = block.condition.perspective in ATTACKED
         condition = Condition("coverage", block.condition.set, LAC)
         if attacked:
@@ -296,7 +289,7 @@ COVERAGE = Perspective(
     figures=figures,
     judged=False,
     ranked=False,
-    rescores=RESCORED,
+    rescores=LABELED,
     summary=(
         "fraction of texts whose conformal set at 90% contains the label, and size of the sets: by "
         "set, class, group, and under attacks that are measured"
@@ -319,7 +312,6 @@ COVERAGE = Perspective(
             "no group has enough rows",
         ),
     ),
-    rows=rows,
     score=score,
     left_out="adds a score for each set, class and group",
 )

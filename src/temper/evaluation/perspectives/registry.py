@@ -52,6 +52,8 @@ ONE_LABEL: tuple[Kind, ...] = ("classification", "regression")
 """Kinds with one label per text."""
 ONE_ANSWER: tuple[Kind, ...] = (*ONE_LABEL, "choices")
 """Those, and choices, of which one is right."""
+LABELED = ("task", "shift", "adversarial")
+"""Perspectives whose rows are clean labeled sets, which others score too."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,8 +64,8 @@ class Perspective(View):
         summary: Its purpose, in one line for lists.
         scores: Names of known scores (`temper.functional.scores.SCORES`), and `ScoreFacts` of new
             ones.
-        rows: From a measurement to blocks of rows; may be empty if it scores rows of others.
         score: From all rows of an evaluation to score entries; it reads only the rows.
+        rows: From a measurement to blocks of rows; none if it scores rows of others.
         needs: The capability that it needs, a key of `NEEDS`; a bare function only predicts.
         rescores: Perspectives whose rows it scores; they must be measured too.
         settings: Class of its settings, a section of ``evaluate`` under its name; None if it has
@@ -85,8 +87,8 @@ class Perspective(View):
 
     summary: str
     scores: tuple[str | ScoreFacts, ...]
-    rows: Callable[[Measurement], Iterable[Block]]
     score: Callable[[Scoring], list[ScoreEntry]]
+    rows: Callable[[Measurement], Iterable[Block]] = lambda measurement: ()
     needs: Need = "answers"
     rescores: tuple[str, ...] = ()
     settings: type[BaseModel] | None = None

@@ -185,10 +185,10 @@ def _serve(
         values = encoder.similarity(texts, others).tolist()
         return _split(values, [len(request.pairs) for request in requests])
     if isinstance(first, Ask):
-        return recipe.proposer.propose(requests)
-    assert recipe.ranker is not None
+        return recipe.propose(requests)
+    assert recipe.rank is not None
     drafts, indices = zip(*requests, strict=True)
-    return recipe.ranker.rank(drafts, indices)
+    return recipe.rank(drafts, indices)
 
 
 def _split(values: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
@@ -368,12 +368,9 @@ def _ranked(
     indices = row.positions
     if len(indices) < 2:
         return list(indices), 0, 0
-    if recipe.ranker is not None:
-        left, cost = _left(settings, 0), recipe.ranker.queries
-        if left is not None and left < cost:
-            return list(indices), 0, 0
+    if recipe.rank is not None:
         gains = yield Rank(row.draft, indices)
-        return [indices[at] for at in in_order(gains)], cost, cost
+        return [indices[at] for at in in_order(gains)], 1, 1
     probed = indices[: _left(settings, 0)]
     answers = yield Query(row.draft, [(index, "") for index in probed])
     order = in_order([answer.gain for answer in answers])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from temper.data.token_spans import Span
@@ -183,23 +183,15 @@ NEIGHBORS = 50
 """Number of nearest words to choose them from, as in TextFooler."""
 
 
-class GradientNorms:
-    """Ranks words by the 1-norm of the mean gradient over their tokens."""
-
-    queries = 1
-
-    def __init__(self, gradients: Gradients) -> None:
-        self._gradients = gradients
-
-    def rank(
-        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
-    ) -> list[list[float]]:
-        """Return the importance of each position; 0 if the model does not read it."""
-        readings = self._gradients.of(drafts)
-        return [
-            [_norm(reading, draft, index) for index in some]
-            for reading, draft, some in zip(readings, drafts, positions, strict=True)
-        ]
+def gradient_norms(
+    gradients: Gradients, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
+) -> list[list[float]]:
+    """Rank words by the 1-norm of the mean gradient over their tokens; 0 if none is read."""
+    readings = gradients.of(drafts)
+    return [
+        [_norm(reading, draft, index) for index in some]
+        for reading, draft, some in zip(readings, drafts, positions, strict=True)
+    ]
 
 
 class _Choice:
@@ -240,20 +232,10 @@ class WordSwaps:
 
     Args:
         gradients: Gradients of the attacked predictor.
-        candidates: Maximum number of words proposed for a position, >= 1.
-        neighbors: Number of nearest words by cosine to consider, >= 1; None considers all.
     """
 
-    def __init__(
-        self,
-        gradients: Gradients,
-        *,
-        candidates: int = CANDIDATES,
-        neighbors: int | None = NEIGHBORS,
-    ) -> None:
+    def __init__(self, gradients: Gradients) -> None:
         self._gradients = gradients
-        self._candidates = candidates
-        self._neighbors = neighbors
         whole = gradients.predictor.whole_words()
         self._inside = _Choice(whole.inside, cased=whole.cased)
         self._leading = _Choice(whole.leading, cased=whole.cased)
@@ -294,12 +276,11 @@ class WordSwaps:
             return []
         words = self._gradients.words(choice.ids, ask.draft)
         token = reading.embeddings[position]
-        if self._neighbors is not None:
-            allowed &= _nearest(words, token, allowed, self._neighbors)
+        allowed &= _nearest(words, token, allowed)
         gradient = reading.gradient[position]
         scores = words.vectors @ gradient - token @ gradient
         scores = torch.where(allowed & (scores > 0), scores, -torch.inf)
-        order = scores.argsort(descending=True, stable=True)[: self._candidates]
+        order = scores.argsort(descending=True, stable=True)[:CANDIDATES]
         return [
             (position, in_case_of(choice.words[number], old), choice.ids[number])
             for number in order.tolist()
@@ -310,7 +291,7 @@ class WordSwaps:
 def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
     assert isinstance(predictor, WordPredictor)
     gradients = Gradients(predictor, batch_size)
-    return Recipe("swaps", WordSwaps(gradients), GradientNorms(gradients))
+    return Recipe("swaps", WordSwaps(gradients).propose, partial(gradient_norms, gradients))
 
 
 def lacks_swaps(predictor: Predictor) -> str:
@@ -337,9 +318,9 @@ def _norm(reading: Reading, draft: Draft, position: Position) -> float:
     return float(reading.gradient[tokens].double().mean(dim=0).abs().sum())
 
 
-def _nearest(words: Words, token: Tensor, allowed: Tensor, count: int) -> Tensor:
+def _nearest(words: Words, token: Tensor, allowed: Tensor) -> Tensor:
     # The norm of the token's own embedding does not change the order.
     cosine = torch.where(allowed, words.directions @ token, -torch.inf)
     near = torch.zeros_like(allowed)
-    near[cosine.argsort(descending=True, stable=True)[:count]] = True
+    near[cosine.argsort(descending=True, stable=True)[:NEIGHBORS]] = True
     return near
