@@ -29,7 +29,8 @@ from temper.data.corpus import review_corpus
 from temper.data.examples import Examples
 from temper.forward.submodels import SubModels
 from temper.functional.losses import symmetric_kl
-from temper.models import DropoutPlan, Network
+from temper.models.network import Network
+from temper.models.passes import DropoutPlan
 from temper.types import Batch
 
 BATCH, RATE = 16, 1e-4

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from temper.methods.r_drop import RDrop as RDrop
     from temper.methods.roast import RoAST as RoAST
     from temper.methods.uegr import UEGR as UEGR
-    from temper.models import Network as Network
+    from temper.models.network import Network as Network
     from temper.training.stepper import Stepper as Stepper
     from temper.training.trainer import RobustTrainer as RobustTrainer
 
@@ -39,7 +39,7 @@ _PUBLIC = {
     "Classifier": "calibration.classifier",
     "Dropout": "methods.dropout",
     "Method": "methods",
-    "Network": "models",
+    "Network": "models.network",
     "RAT": "methods.r_at",
     "RATSU": "methods.r_at_su",
     "RDrop": "methods.r_drop",

@@ -97,11 +97,6 @@ def test_a_word_is_taken_out_with_the_space_that_would_be_doubled(
     assert Words.of(text).text_without(place) == without
 
 
-def test_gaps_must_fit_the_words() -> None:
-    with pytest.raises(ValueError, match="2 words need 3 gaps, got 2"):
-        Words(("a", "b"), ("", ""))
-
-
 @pytest.mark.parametrize("word", ["not", "NOT", "don\u2019t", "The", "I'm", "yourselves"])
 def test_negations_and_other_words_of_grammar_are_stop_words(word: str) -> None:
     assert is_stop_word(word)

@@ -9,7 +9,8 @@ from torch import nn
 
 from temper import UEGR, Stepper
 from temper.forward import StepContext, SubModels
-from temper.models import Network, Recording
+from temper.models.network import Network
+from temper.models.passes import Recording
 from temper.seeding import Streams
 from temper.types import Batch, Step
 from tests.contracts.architectures import batch_of, tiny

@@ -247,7 +247,7 @@ def test_equal_seeds_give_equal_heads_and_leave_the_global_generator_alone(bert:
 
 
 def test_a_regression_has_one_output(bert: Path) -> None:
-    model, _ = load_classifier(str(bert), regression=True)
+    model, _ = load_classifier(str(bert), kind="regression")
     assert tuple(head(model).shape) == (1, 16)
     assert model.config.problem_type == "regression"
 
@@ -260,10 +260,9 @@ def test_a_body_without_a_head_needs_labels(body: Any, tmp_path: Path) -> None:
     assert tuple(head(model).shape) == (2, 16)
 
 
-def test_labels_are_two_or_more_different_names_and_none_of_a_regression(bert: Path) -> None:
+def test_labels_are_two_or_more_different_names(bert: Path) -> None:
     for labels in ([], ["one"], ["same", "same"]):
         refused("`labels` must be two or more different names", bert, labels=labels)
-    refused("give `labels` or `regression`, not both", bert, labels=["no", "yes"], regression=True)
 
 
 # Padding
@@ -360,7 +359,7 @@ def test_a_tokenizer_beside_the_adapter_comes_before_the_bases(
 
 def test_an_adapter_for_other_classes_is_refused(adapter: Path) -> None:
     refused("a head for 3 classes, and 2 are wanted", adapter, labels=["no", "yes"])
-    refused("a head for 3 classes, and 1 are wanted", adapter, regression=True)
+    refused("a head for 3 classes, and 1 are wanted", adapter, kind="regression")
 
 
 def test_an_adapter_without_its_base_weights_or_head_is_refused(

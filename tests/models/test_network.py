@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from temper import RDrop, Stepper
 from temper.errors import ModelError
-from temper.models import DropoutPlan, Network, Recording
 from temper.models.blocks import drops, find_blocks, find_head
+from temper.models.network import Network
+from temper.models.passes import DropoutPlan, Recording
 from temper.types import Batch
 from tests.contracts.architectures import ARCHITECTURES, CLASSICAL, LORA, MEAN_POOLED, tiny
 from tests.methods.tiny import rows, tiny_bert, tiny_network, tiny_xlnet

@@ -114,16 +114,13 @@ def test_proposals_are_those_of_a_direct_forward_with_the_word_masked(
     assert ids.count(tokenizer.mask_token_id) == 1
     expected = direct(masked, blank, ids, ids.index(tokenizer.mask_token_id))
     (found,) = masked.propose([blank], count=5)
-    assert [each.word for each in found] == [word for word, _ in expected[:5]]
-    assert [each.probability for each in found] == pytest.approx(
-        [chance for _, chance in expected[:5]], abs=1e-6
-    )
+    assert found == [word for word, _ in expected[:5]]
 
 
 def test_the_word_that_stood_there_is_not_proposed_in_any_case(masked: MaskedModel) -> None:
     for word in ("film", "Film", "FILM"):
         (found,) = masked.propose([Blank("the ", " was good", word=word)], count=100)
-        assert "film" not in {each.word.lower() for each in found}
+        assert "film" not in {each.lower() for each in found}
         assert len(found) == len(masked.words.inside) - 1
 
 
@@ -133,10 +130,7 @@ def test_no_proposal_depends_on_the_batch_or_the_order(masked: MaskedModel, size
     masked.batch_size = size
     together = masked.propose([*BLANKS[::-1], BLANKS[0]], count=6)
     for one, other in zip([*alone[::-1], alone[0]], together, strict=True):
-        assert [each.word for each in one] == [each.word for each in other]
-        assert [each.probability for each in one] == pytest.approx(
-            [each.probability for each in other], abs=1e-6
-        )
+        assert one == other
 
 
 def test_a_model_in_training_mode_proposes_the_same_and_stays_in_it(masked: MaskedModel) -> None:
@@ -157,7 +151,7 @@ def test_a_text_that_names_the_mask_token_does_not_mislead(masked: MaskedModel) 
     assert len(places) == 3
     expected = direct(masked, blank, ids, places[1])
     (found,) = masked.propose([blank], count=3)
-    assert [each.word for each in found] == [word for word, _ in expected[:3]]
+    assert found == [word for word, _ in expected[:3]]
 
 
 @given(before=st.integers(0, 60), after=st.integers(0, 60))
@@ -180,20 +174,15 @@ def test_a_long_text_is_cut_around_the_blank(before: int, after: int) -> None:
 # What is refused
 
 
-def test_what_cannot_propose_words_is_refused(masked: MaskedModel) -> None:
+def test_what_cannot_propose_words_is_refused() -> None:
     tokenizer, without = wordpiece(), wordpiece()
     without.mask_token = None
     with pytest.raises(ModelError, match="needs a mask token, and .* has none"):
         MaskedModel(masked_bert(tokenizer), without)
-    for name, least in (("max_length", 3), ("batch_size", 1)):
-        with pytest.raises(ModelError, match=f"`{name}` must be >= {least}, got {least - 1}"):
-            MaskedModel(masked_bert(tokenizer), tokenizer, **{name: least - 1})
     model = masked_bert(tokenizer)
     model.config.vocab_size = 5
     with pytest.raises(ModelError, match="No piece .* is a whole word"):
         MaskedModel(model, tokenizer)
-    with pytest.raises(ModelError, match="`count` must be >= 1, got 0"):
-        masked.propose(BLANKS, count=0)
 
 
 def test_logits_that_are_not_finite_are_refused() -> None:
@@ -292,9 +281,7 @@ def test_the_mode_of_the_model_stays(encoder: SentenceEncoder) -> None:
         encoder.model.eval()
 
 
-def test_what_cannot_be_compared_is_refused(encoder: SentenceEncoder) -> None:
-    with pytest.raises(ModelError, match="2 texts cannot be compared with 1 others"):
-        encoder.similarity(["a", "b"], ["a"])
+def test_a_model_with_a_decoder_is_refused() -> None:
     config = T5Config(vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
     with pytest.raises(ModelError, match="a t5 model has a decoder"):
         SentenceEncoder(T5Model(config), wordpiece())

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from temper.errors import ModelError
-from temper.models import DropoutPlan, Network, Recording
+from temper.models.network import Network
+from temper.models.passes import DropoutPlan, Recording
 from temper.models.sites import thinned
 from temper.seeding import generator
 from temper.types import Batch
@@ -162,7 +163,7 @@ def test_recorded_norms_are_those_of_the_gradient_over_real_tokens(make: object)
     loss.backward()
     for hook in hooks:
         hook.remove()
-    assert [name for name, _ in recording.sites.order] == list(outputs)
+    assert [name for name, _ in recording.sites.shapes] == list(outputs)
     for name, gradient in zip(outputs, gradients, strict=True):
         if gradient.dim() == 2:
             expected = gradient.abs()

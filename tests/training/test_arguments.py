@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import TrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from temper.errors import SettingError
 from temper.settings import section
-from temper.training.run import arguments_of
+from temper.training import run
+from temper.training.run import training_arguments
 from temper.training.settings import TRACKERS, TrainSettings, known_tracker
 
 
@@ -30,7 +30,7 @@ def test_a_cpu_trains_in_both_of_its_precisions(
     tmp_path: Path, device: str, precision: str
 ) -> None:
     settings = TrainSettings.model_validate({"device": device, "precision": precision})
-    made = TrainingArguments(**arguments_of(settings, tmp_path, seed=0))
+    made = training_arguments(settings, tmp_path, seed=0)
     assert made.device.type == "cpu"
     assert made.bf16 == (precision == "bf16")
 
@@ -38,13 +38,18 @@ def test_a_cpu_trains_in_both_of_its_precisions(
 @pytest.mark.usefixtures("only_a_cpu")
 def test_a_cpu_that_is_asked_for_fp16_says_so_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="'bf16' or 'fp32'"):
-        arguments_of(TrainSettings(precision="fp16"), tmp_path, seed=0)
+        training_arguments(TrainSettings(precision="fp16"), tmp_path, seed=0)
 
 
 def test_a_gpu_is_left_to_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert not arguments_of(TrainSettings(), tmp_path, seed=0)["use_cpu"]
-    assert arguments_of(TrainSettings(device="cpu"), tmp_path, seed=0)["use_cpu"]
+    # Transformers would look for the GPU.
+    monkeypatch.setattr(run, "TrainingArguments", dict)
+    of_auto, of_cpu = (
+        training_arguments(TrainSettings(device=device), tmp_path, seed=0)
+        for device in ("auto", "cpu")
+    )
+    assert (of_auto["use_cpu"], of_cpu["use_cpu"]) == (False, True)
 
 
 def test_every_tracker_of_transformers_is_known() -> None:

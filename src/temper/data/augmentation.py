@@ -7,7 +7,6 @@ resumed run sees the same rows as an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +41,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         seed: int,
     ) -> None:
         self.clean = clean
+        self.lengths, self.shortest = clean.lengths, clean.shortest
         # Only texts are encoded in each epoch: the labels of the encoded rows stay.
         self.examples = replace(examples, labels=None, label_names=None, kind="unlabeled")
         self.tokenizer = tokenizer
@@ -53,11 +53,6 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
         return len(self.clean)
 
     @property
-    def lengths(self) -> Sequence[int]:
-        """Tokens of each unchanged row."""
-        return self.clean.lengths
-
-    @property
     def truncated(self) -> float:
         """Fraction of the unchanged rows that were cut."""
         return self.clean.truncated
@@ -66,9 +61,6 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
     def unknown(self) -> float:
         """Fraction of unknown tokens in the unchanged rows."""
         return self.clean.unknown
-
-    def shortest(self, count: int) -> list[dict[str, Any]]:
-        return self.clean.shortest(count)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch

@@ -19,11 +19,6 @@ from temper.seeding import derive_seed, generator
 POOL = 50
 
 
-def _check_batch_size(batch_size: int) -> None:
-    if batch_size < 1:
-        raise SettingError(f"`batch_size` must be >= 1, got {batch_size}.")
-
-
 class LengthBucketSampler(Sampler[int]):
     """Shuffle all rows in each epoch so that each run of ``batch_size`` rows has similar lengths.
 
@@ -46,7 +41,8 @@ class LengthBucketSampler(Sampler[int]):
     def __init__(
         self, lengths: Sequence[int], *, batch_size: int, seed: int, drop_last: bool = False
     ) -> None:
-        _check_batch_size(batch_size)
+        if batch_size < 1:
+            raise SettingError(f"`batch_size` must be >= 1, got {batch_size}.")
         self.lengths = lengths
         self.batch_size = batch_size
         self.seed = seed
@@ -138,6 +134,5 @@ def ordered_batches(lengths: Sequence[int], *, batch_size: int) -> list[list[int
         >>> ordered_batches([1, 3, 2], batch_size=2)
         [[1, 2], [0]]
     """
-    _check_batch_size(batch_size)
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]

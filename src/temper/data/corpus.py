@@ -22,6 +22,7 @@ from temper.files import asset
 from temper.seeding import derive_seed
 
 LABEL_NAMES = ("negative", "positive")
+SEED = 0
 
 _Table = dict[str, Any]
 
@@ -125,11 +126,11 @@ class _Writer:
         return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 
 
-def review_corpus(*, seed: int = 0, rows: int = 2000, eval_rows: int = 500) -> Splits:
+def review_corpus(*, rows: int = 2000, eval_rows: int = 500) -> Splits:
     """Generate reviews of phones, restaurants, hotels and laptops.
 
     Train and dev sets are balanced, and no text occurs twice. The dev rows do not depend on the
-    number of training rows. The source ``demo`` is seed 0.
+    number of training rows.
 
     Example:
         >>> splits = review_corpus(rows=4, eval_rows=2)
@@ -138,40 +139,39 @@ def review_corpus(*, seed: int = 0, rows: int = 2000, eval_rows: int = 500) -> S
     """
     taken: set[str] = set()
     domains = lexicon()["domains"]
-    dev = _reviews("dev", domains, seed=seed, rows=eval_rows, taken=taken)
-    train = _reviews("train", domains, seed=seed, rows=rows, taken=taken, held_out=0.0)
+    dev = _reviews("dev", domains, rows=eval_rows, taken=taken)
+    train = _reviews("train", domains, rows=rows, taken=taken, held_out=0.0)
     return Splits(train, dev)
 
 
-def shift_examples(*, seed: int = 0, rows: int = 500) -> Examples:
+def shift_examples(*, rows: int = 500) -> Examples:
     """Generate reviews of films, a product that `review_corpus` never writes about.
 
     The set is balanced and has the corpus's labels.
     """
-    return _reviews("shift", [lexicon()["shifted_domain"]], seed=seed, rows=rows, taken=set())
+    return _reviews("shift", [lexicon()["shifted_domain"]], rows=rows, taken=set())
 
 
-def anomaly_examples(*, seed: int = 0, rows: int = 500) -> Examples:
+def anomaly_examples(*, rows: int = 500) -> Examples:
     """Generate questions and facts about planets, gardens and stones, which review nothing.
 
     The set has no labels.
     """
-    rng = random.Random(derive_seed(seed, "corpus", "anomaly"))
+    rng = random.Random(derive_seed(SEED, "corpus", "anomaly"))
     taken: set[str] = set()
     text = [_unseen(lambda: _fact(rng), taken) for _ in range(rows)]
-    return Examples("anomaly", text, source={"id": "demo:anomaly", "seed": seed})
+    return Examples("anomaly", text, source={"id": "demo:anomaly", "seed": SEED})
 
 
 def _reviews(
     name: str,
     domains: Sequence[_Table],
     *,
-    seed: int,
     rows: int,
     taken: set[str],
     held_out: float = 0.5,
 ) -> Examples:
-    rng = random.Random(derive_seed(seed, "corpus", name))
+    rng = random.Random(derive_seed(SEED, "corpus", name))
     writer = _Writer(rng, domains, held_out=held_out)
     labels = [index % 2 for index in range(rows)]
     return Examples(
@@ -180,7 +180,7 @@ def _reviews(
         labels=labels,
         label_names=LABEL_NAMES,
         kind="classification",
-        source={"id": "demo" if name != "shift" else "demo:shift", "split": name, "seed": seed},
+        source={"id": "demo" if name != "shift" else "demo:shift", "split": name, "seed": SEED},
     )
 
 

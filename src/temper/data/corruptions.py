@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from temper.errors import SettingError
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.lazy import torch
 from temper.seeding import derive_seed, generator
@@ -98,7 +97,7 @@ def corrupt(
         item: A row as `temper.data.encode.EncodedExamples` holds it.
         kind: ``random`` swaps a token for another ordinary one of the vocabulary, each as likely;
             ``mask`` puts the mask token in its place; ``drop`` takes it out with its segment id,
-            but keeps one ordinary token.
+            but keeps one ordinary token. The vocabulary must allow it (`Vocabulary.lacks`).
         rate: Probability that an ordinary token is hit, in [0, 1].
         row: Hash of the row's text, the key of the draws.
         vocabulary: The tokenizer's ids.
@@ -110,10 +109,6 @@ def corrupt(
         >>> corrupt(item, kind="mask", rate=1.0, row="a", vocabulary=ids)["input_ids"]
         [1, 3, 3, 3, 2]
     """
-    if not 0 <= rate <= 1:
-        raise SettingError(f"The rate of a corruption must be in [0, 1], got {rate}.")
-    if reason := vocabulary.lacks(kind):
-        raise SettingError(f"Corruption {kind!r} is not possible: {reason}. Leave it out.")
     tokens = item["input_ids"]
     free = [index for index, token in enumerate(tokens) if token not in vocabulary.spared]
     draws = generator(derive_seed(seed, "corruption", row, kind))

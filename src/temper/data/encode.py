@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from temper.data.spans import token_positions
 from temper.data.stored import Stored, StoredBytes
 from temper.data.tags import first_tokens
 from temper.data.token_spans import Span, check_spans, trimmed
-from temper.data.windows import check_stride, joined, windows_of_rows
+from temper.data.windows import check_stride, encoded_row, joined, windows_of_rows
 from temper.errors import DataError, SettingError, brief
 from temper.types import UNLABELED, Windows
 
@@ -212,11 +212,7 @@ class RowLengths(Stored[int]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+    def __getitem__(self, index: Any) -> Any:
         rows = range(len(self))[index]
         return self.at([rows])[0] if isinstance(rows, int) else self.at(rows)
 
@@ -446,10 +442,8 @@ def _call(
     # verbose would warn of rows above the model's length before they are cut.
     encoded = tokenizer(texts, pairs, padding=False, verbose=False, **options)
     items: list[dict[str, Any]] = []
-    for index, ids in enumerate(encoded["input_ids"]):
-        item = {"input_ids": list(ids), "attention_mask": [1] * len(ids)}
-        if "token_type_ids" in encoded:
-            item["token_type_ids"] = list(encoded["token_type_ids"][index])
+    for index in range(len(rows)):
+        item = encoded_row(encoded, index)
         if "offset_mapping" in encoded and pairs is None:
             item["words"] = first_tokens(texts[index], encoded["offset_mapping"][index])
         elif "offset_mapping" in encoded:
@@ -502,10 +496,8 @@ def _with_choices(
     )
     items, cut, start = [], 0, 0
     for each in choices:
-        parts = result[start : start + len(each)]
+        item = joined(result[start : start + len(each)])
         start += len(each)
-        item = {name: [*chain.from_iterable(part[name] for part in parts)] for name in parts[0]}
-        item["sizes"] = [len(part["input_ids"]) for part in parts]
         # A choice that was not cut may happen to be as long as the limit.
         cut += max(item["sizes"]) >= max_length
         items.append(item)

@@ -15,7 +15,6 @@ import weakref
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice, repeat
 from threading import Lock
 from typing import IO, Any, Self, TypeVar, overload
@@ -105,7 +104,7 @@ class StoredBytes:
 
     def append(self, content: bytes | bytearray) -> None:
         """Append bytes; a full temporary folder raises a `DataError`."""
-        with _room():
+        try:
             if self._file is None and self.size + len(content) > IN_MEMORY:
                 # Without a buffer, forked processes can read the bytes at once.
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
@@ -117,6 +116,12 @@ class StoredBytes:
                 self._memory += content
             else:
                 _write(self._file, content)
+        except OSError as error:
+            raise DataError(
+                f"Texts of more than {IN_MEMORY >> 20} MiB are kept in a temporary file in "
+                f"{tempfile.gettempdir()}, which cannot take them: {error.strerror or error}. Make "
+                "room there, or set TMPDIR to another folder."
+            ) from error
 
     def read(self, start: int, end: int) -> bytes:
         if self._file is None:
@@ -237,19 +242,6 @@ class SharedWords:
 def listed(values: Iterable[object]) -> list[object]:
     """Return values as a list, in which equal words are one object; a list stays unchanged."""
     return values if isinstance(values, list) else list(map(SharedWords().of, values))
-
-
-@contextmanager
-def _room() -> Iterator[None]:
-    """Raise a `DataError` with the temporary folder if it is full."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"Texts of more than {IN_MEMORY >> 20} MiB are kept in a temporary file in "
-            f"{tempfile.gettempdir()}, which cannot take them: {error.strerror or error}. Make "
-            "room there, or set TMPDIR to another folder."
-        ) from error
 
 
 class RowHashes(StoredStrings):

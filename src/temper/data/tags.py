@@ -7,7 +7,7 @@ The words of a text are joined by single spaces, so that all other stages read a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,17 +51,14 @@ def tagged_rows(
 ) -> Examples:
     """Read rows of words, with their tags if there is a column of these."""
     words = read_words(table, column)
-    read = None if tags is None else read_tags(table, tags, words, names)
-    return Examples(
+    examples = Examples(
         name=name,
         text=StoredTexts.of(map(" ".join, words)),
-        labels=None if read is None else list(read.values),
-        label_names=None if read is None else read.names,
-        kind="unlabeled" if read is None else "tokens",
         source={**table.source, "words": True},
-        notices=(*table.notices, *(() if read is None else read.notices)),
+        notices=table.notices,
         numbers=table.numbers,
     )
+    return examples if tags is None else _with_tags(examples, table, tags, words, names)
 
 
 def read_words(table: Table, column: str) -> list[tuple[str, ...]]:
@@ -78,18 +75,13 @@ def read_words(table: Table, column: str) -> list[tuple[str, ...]]:
     return rows
 
 
-@dataclass(frozen=True)
-class Tags:
-    """Tags as `Examples` has them: one per word, as indices of the names."""
-
-    values: list[tuple[int, ...]]
-    names: tuple[str, ...]
-    notices: tuple[str, ...]
-
-
-def read_tags(
-    table: Table, column: str, words: Sequence[Sequence[str]], names: Sequence[str] | None
-) -> Tags:
+def _with_tags(
+    examples: Examples,
+    table: Table,
+    column: str,
+    words: Sequence[Sequence[str]],
+    names: Sequence[str] | None,
+) -> Examples:
     """Read a column of tags, and convert other schemes of entities to IOB2."""
     rows = []
     for index, (value, own) in enumerate(zip(table.column(column), words, strict=True)):
@@ -104,12 +96,12 @@ def read_tags(
         kept = {name for name in names or () if name == "O" or name.startswith(("B-", "I-"))}
         order = sorted(occurring | kept, key=lambda tag: (tag != "O", tag.partition("-")[::-1]))
         ordered = tuple(order)
-    notices: tuple[str, ...] = ()
+    notices = examples.notices
     if scheme is not None:
-        notices = (f"{table.title}: the tags are converted from {scheme} to IOB2.",)
+        notices += (f"{table.title}: the tags are converted from {scheme} to IOB2.",)
     indices = {name: position for position, name in enumerate(ordered)}
-    values = [tuple(indices[tag] for tag in row) for row in converted]
-    return Tags(values, ordered, notices)
+    labels = [tuple(indices[tag] for tag in row) for row in converted]
+    return replace(examples, labels=labels, label_names=ordered, kind="tokens", notices=notices)
 
 
 def word_faults(

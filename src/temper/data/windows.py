@@ -86,12 +86,12 @@ def windows_of_rows(
             return_overflowing_tokens=True,
         )
         for index, number in enumerate(result["overflow_to_sample_mapping"]):
-            parts[split[number]].append(_row(result, index))
+            parts[split[number]].append(encoded_row(result, index))
     cut = sum(len(each) > windows.max_windows for each in parts)
     if whole := [row for row, fit in enumerate(fits) if not fit]:
         result = encoded(whole, truncation=True)
         for index, row in enumerate(whole):
-            parts[row].append(_row(result, index))
+            parts[row].append(encoded_row(result, index))
         cut += len(whole)
     return [joined(each[: windows.max_windows]) for each in parts], cut
 
@@ -109,7 +109,8 @@ def joined(parts: Sequence[Mapping[str, list[int]]]) -> dict[str, Any]:
     return {**item, "sizes": [len(part["input_ids"]) for part in parts]}
 
 
-def _row(encoded: Any, index: int) -> dict[str, list[int]]:
+def encoded_row(encoded: Any, index: int) -> dict[str, Any]:
+    """Return one row of a tokenizer's output, without padding."""
     ids = list(encoded["input_ids"][index])
     row = {"input_ids": ids, "attention_mask": [1] * len(ids)}
     if "token_type_ids" in encoded:

@@ -34,9 +34,6 @@ STOP_WORDS = frozenset(asset("temper.data", "stop_words.txt").split())
 class Words:
     """A text in pieces: ``gaps[0] words[0] gaps[1] ... words[n-1] gaps[n]``.
 
-    Raises:
-        ValueError: The number of gaps is not that of words plus one.
-
     Example:
         >>> Words.of("Well, don't!").words
         ('Well', "don't")
@@ -46,12 +43,6 @@ class Words:
 
     words: tuple[str, ...]
     gaps: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.gaps) != len(self.words) + 1:
-            raise ValueError(
-                f"{len(self.words)} words need {len(self.words) + 1} gaps, got {len(self.gaps)}."
-            )
 
     @classmethod
     def of(cls, text: str) -> Words:

@@ -20,7 +20,7 @@ from temper.evaluation.classifier import label_names_of
 from temper.evaluation.predictor import Gives, Prediction
 from temper.functional.resampling import FloatArray
 from temper.importing import place_of
-from temper.models.pipelines import FunctionToApply, TextPipeline, estimator_answers
+from temper.models.pipelines import FunctionToApply, TextPipeline, estimator_classes
 
 OF_FUNCTIONS: tuple[Gives, ...] = ("logits", "probabilities", "values")
 """Kinds of output of a function."""
@@ -182,24 +182,25 @@ class EstimatorPredictor(CallablePredictor):
     """
 
     def __init__(self, estimator: Any, *, label_names: Sequence[str] | None = None) -> None:
-        result = estimator_answers(estimator)
-        classes = result.label_names
-        if classes is not None and label_names is not None and classes != tuple(label_names):
+        self.estimator = estimator
+        classes = estimator_classes(estimator)
+        if classes is None:
+            super().__init__(estimator.predict, gives="values", label_names=label_names)
+            return
+        # Numbers from 0 to C - 1 are no names.
+        known = None if classes == list(range(len(classes))) else tuple(map(str, classes))
+        if known is not None and label_names is not None and known != tuple(label_names):
             raise ModelError(
-                f"The estimator's classes are {list(classes)}, and `label_names` "
+                f"The estimator's classes are {list(known)}, and `label_names` "
                 f"{list(label_names)}. Leave `label_names` out."
             )
-        if label_names is not None and result.classes not in (0, len(label_names)):
+        if label_names is not None and len(classes) != len(label_names):
             raise ModelError(
-                f"The estimator has {result.classes} classes, and `label_names` are "
+                f"The estimator has {len(classes)} classes, and `label_names` are "
                 f"{list(label_names)}. Give one name per class."
             )
-        self.estimator = estimator
-        super().__init__(
-            result.function,
-            gives="values" if result.regression else "probabilities",
-            label_names=classes or label_names,
-        )
+        names = known or label_names
+        super().__init__(estimator.predict_proba, gives="probabilities", label_names=names)
 
 
 def known_gives(gives: str) -> Gives:

@@ -82,7 +82,7 @@ class SubModels:
         if self.adaptive == "gradient":
             if recording is None:
                 raise ValueError("adaptive='gradient' needs the clean pass's recording.")
-            rates = {key: self.rate(recording, key) for key in recording.sites.order}
+            rates = {key: self.rate(recording, key) for key in recording.sites.shapes}
         return DropoutPlan(
             seed=seed,
             copies=self.passes,

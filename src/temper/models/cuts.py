@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -199,17 +200,14 @@ def _last_matrices(
     hooks: list[RemovableHandle] = []
     result: dict[str, nn.Module] = {}
 
-    def note(name: str) -> Any:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            result[name] = module
-
-        return hook
+    def note(name: str, module: nn.Module, *_: Any) -> None:
+        result[name] = module
 
     # A layer's hook fires after those of the layers inside it, so an adapted matrix counts whole.
     for name, block in blocks:
         for module in block.modules():
             if _is_matrix(module):
-                hooks.append(module.register_forward_hook(note(name)))
+                hooks.append(module.register_forward_hook(partial(note, name)))
     row = {name: tensor[:1] for name, tensor in batch.inputs.items()}
     try:
         with torch.no_grad(), seeded(0, batch.device):

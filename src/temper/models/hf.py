@@ -45,7 +45,6 @@ def load_classifier(
     name: str,
     *,
     labels: Sequence[str] | None = None,
-    regression: bool = False,
     kind: str | None = None,
     device: str = "cpu",
     seed: int = 0,
@@ -60,9 +59,9 @@ def load_classifier(
         labels: Class names, two or more. A head with as many classes is kept, and its outputs
             are put in this order by name; else a new head is drawn. None takes the checkpoint's own
             head, and raises if it has none.
-        regression: Whether the head returns one number; then without ``labels``.
-        kind: Name of the head of `temper.heads` for ``labels``: ``classification``,
-            ``multi_label`` or ``tokens``; None keeps the checkpoint's own, else classification.
+        kind: Name of the head of `temper.heads`: for ``labels`` ``classification``, ``multi_label``
+            or ``tokens``, without them ``regression``; None keeps the checkpoint's own, else
+            classification.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
         new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
@@ -81,7 +80,7 @@ def load_classifier(
         'positive'
     """
     where = device_of(device)
-    _check_labels(labels, regression=regression)
+    _check_labels(labels)
     source = resolve(name)
     with loading(name):
         source, adapter, base, config = configured(source, name)
@@ -98,7 +97,7 @@ def load_classifier(
         tokenizer = load_tokenizer(source, name, base=base)
         auto = _auto_class(config, adapter, kind)
         classes = _own_classes(source, config, adapter, auto)
-        wanted = labels is not None or regression
+        wanted = labels is not None or kind == "regression"
         if classes is None and not wanted:
             raise ModelError(
                 f"{name!r} has no classification head (architectures: {config.architectures}). "
@@ -113,8 +112,7 @@ def load_classifier(
                 order = order_of_head(class_names, labels, name)
             config.update(head_settings(labels, kind=kind or "classification"))
         else:
-            if classes != config.num_labels:
-                config.num_labels = classes
+            config.num_labels = classes
             if class_names is not None:
                 config.update(names_setting(class_names))
         set_padding(tokenizer, config, name)
@@ -153,21 +151,16 @@ class PretrainedReader:
     """A pre-trained model that reads texts without training, in batches of similar length.
 
     A subclass sets the auto class that loads it, ``kind``, and ``spare`` weights, which are unused
-    and may be missing. ``max_length`` tokens (>= ``least_length``) of a text are read, and
-    ``batch_size`` rows (>= 1) in a forward pass.
+    and may be missing. ``max_length`` tokens of a text are read, and ``batch_size`` rows in a
+    forward pass.
     """
 
     kind: ClassVar[Any]
     spare: ClassVar[str] = ""
-    least_length: ClassVar[int] = 1
 
     def __init__(
         self, model: nn.Module, tokenizer: Any, *, max_length: int, batch_size: int
     ) -> None:
-        bounds = {"max_length": (max_length, self.least_length), "batch_size": (batch_size, 1)}
-        for name, (value, least) in bounds.items():
-            if value < least:
-                raise ModelError(f"`{name}` must be >= {least}, got {value}.")
         self.check_kind(getattr(model, "config", None), tokenizer)
         self.model = model
         self.tokenizer = tokenizer
@@ -182,10 +175,8 @@ class PretrainedReader:
     @classmethod
     def check(cls, name: str) -> None:
         """Check the kind of a model without loading its weights."""
-        source = resolve(name)
         with loading(name):
-            if _located(source)[1] is not None:
-                raise ModelError(_adapter_given(name))
+            source = _whole_model(name)
             config, tokenizer = _load_config(source, weights=source), load_tokenizer(source, name)
         cls.check_kind(config, tokenizer)
 
@@ -197,10 +188,8 @@ class PretrainedReader:
         checkpoint without the head of its pre-training is not complete and raises a `ModelError`.
         """
         where = device_of(device)
-        source = resolve(name)
         with loading(name):
-            if _located(source)[1] is not None:
-                raise ModelError(_adapter_given(name))
+            source = _whole_model(name)
             tokenizer = load_tokenizer(source, name)
             model, report = cls.kind.from_pretrained(
                 source,
@@ -250,13 +239,11 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _check_labels(labels: Sequence[str] | None, *, regression: bool) -> None:
-    if labels is not None and regression:
-        raise ModelError("A regression has no classes: give `labels` or `regression`, not both.")
+def _check_labels(labels: Sequence[str] | None) -> None:
     if labels is not None and (len(labels) < 2 or len(set(labels)) < len(labels)):
         raise ModelError(
             f"`labels` must be two or more different names, got {list(labels)}. "
-            "For one number use regression=True."
+            "For one number use kind='regression'."
         )
 
 
@@ -439,11 +426,15 @@ def load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tupl
     return model, [*report["missing_keys"], *resized]
 
 
-def _adapter_given(name: str) -> str:
-    return (
-        f"{name!r} is a PEFT adapter; a whole model is needed here. Merge it into its base "
-        "(merge_and_unload) and save that."
-    )
+def _whole_model(name: str) -> str:
+    """Return the folder or Hub id of a model that is no adapter."""
+    source = resolve(name)
+    if _located(source)[1] is not None:
+        raise ModelError(
+            f"{name!r} is a PEFT adapter; a whole model is needed here. Merge it into its base "
+            "(merge_and_unload) and save that."
+        )
+    return source
 
 
 def _lacking(source: str, wrong: Sequence[str], so: str) -> str:

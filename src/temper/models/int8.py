@@ -39,7 +39,8 @@ from temper.files import sha256, write_json
 from temper.heads import head_of
 from temper.models.adapters import is_adapted
 from temper.models.kinds import position_limit
-from temper.models.onnx_files import check_onnx_installed, quiet, write_onnx
+from temper.models.modes import quiet
+from temper.models.onnx_files import check_onnx_installed, write_onnx
 
 FOLDER, MODEL, RECORD = "int8", "model.onnx", "int8.json"
 """Folder of the 8-bit copy in that of a checkpoint, its network, and its record."""

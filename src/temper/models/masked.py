@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import torch
@@ -35,17 +36,6 @@ class Blank:
     word: str = ""
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A word for a blank, as in the model's vocabulary, and its probability over the vocabulary.
-
-    An uncased model's words are in lower case.
-    """
-
-    word: str
-    probability: float
-
-
 class MaskedModel(PretrainedReader):
     """A masked language model that proposes words.
 
@@ -60,7 +50,6 @@ class MaskedModel(PretrainedReader):
     """
 
     kind = AutoModelForMaskedLM
-    least_length = 3
 
     def __init__(
         self, model: nn.Module, tokenizer: Any, *, max_length: int = 128, batch_size: int = 32
@@ -92,13 +81,14 @@ class MaskedModel(PretrainedReader):
         size = getattr(getattr(self.model, "config", None), "vocab_size", None)
         return whole_words(self.tokenizer, size=size)
 
-    def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[Proposal]]:
-        """Propose at most ``count`` words for each blank, the most likely first."""
-        if count < 1:
-            raise ModelError(f"`count` must be >= 1, got {count}.")
+    def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[str]]:
+        """Propose at most ``count`` (>= 1) words for each blank, the most likely first.
+
+        They are those of the model's vocabulary: an uncased model's words are in lower case.
+        """
         distinct = list(dict.fromkeys(blanks))
         read = [self._read(blank) for blank in distinct]
-        result: dict[Blank, list[Proposal]] = {}
+        result: dict[Blank, list[str]] = {}
         with in_mode(self.model, training=False), torch.no_grad():
             for indices, inputs in self.batches([ids for ids, _ in read]):
                 chances = self._chances(inputs, [read[index][1] for index in indices])
@@ -140,16 +130,15 @@ class MaskedModel(PretrainedReader):
             )
         return chosen.softmax(dim=-1).cpu()
 
-    def _best(self, blank: Blank, chances: Tensor, count: int) -> list[Proposal]:
+    def _best(self, blank: Blank, chances: Tensor, count: int) -> list[str]:
         words = self.words.behind(blank.before)
         ids = torch.tensor(list(words), dtype=torch.int64)
         order = chances[ids].argsort(descending=True, stable=True)
         avoided, script = blank.word.casefold(), script_of(blank.word)
-        best: list[Proposal] = []
-        for number in ids[order].tolist():
-            if len(best) == count:
-                break
-            word = words[number]
-            if word.casefold() != avoided and script in ("", script_of(word)):
-                best.append(Proposal(word, float(chances[number])))
-        return best
+        likely = (words[number] for number in ids[order].tolist())
+        fitting = (
+            word
+            for word in likely
+            if word.casefold() != avoided and script in ("", script_of(word))
+        )
+        return list(islice(fitting, count))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -25,6 +27,20 @@ def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
         for module, mode in modes:
             if module.training is not mode:
                 module.training = mode
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the warnings of libraries inside the `with` block."""
+    # logging has no getter for the level that other code may have set.
+    level = logging.root.manager.disable
+    logging.disable(max(level, logging.WARNING))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
 
 
 @contextmanager

@@ -71,8 +71,6 @@ class MTDNNConfig(PreTrainedConfig):
     @classmethod
     def of(cls, encoder: Any, tasks: Mapping[str, Sequence[str]]) -> MTDNNConfig:
         """Return the config of an encoder with heads for tasks, given their labels by name."""
-        if not tasks:
-            raise ModelError("An MT-DNN must have one or more tasks, got none.")
         for name, labels in tasks.items():
             check_task(name, labels)
         if encoder.is_encoder_decoder or encoder.model_type == MULTI_TASK:

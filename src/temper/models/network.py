@@ -61,7 +61,6 @@ class Network:
             input ids; on any, if it does not return one row of logits per text.
 
     Example:
-        >>> from temper.models import Network
         >>> network = Network(torch.nn.Sequential())
         >>> network.remove_hooks()
     """
@@ -124,13 +123,10 @@ class Network:
             self.without_dropout = bool(self.blocks) and not drops(self.model)
             called = [*((name, 0) for name, _ in self.blocks), *called]
         self._control, self._site_keys = control, tuple(called)
-        self._hooks.append(self._found.module.register_forward_hook(self._add_at_words))
-        if self._found.first_block is not None:
-            self._hooks.append(
-                self._found.first_block.register_forward_pre_hook(
-                    self._add_at_first_block, with_kwargs=True
-                )
-            )
+        self._hooks.append(self._place.module.register_forward_hook(self._add_at_words))
+        if (block := self._place.first_block) is not None:
+            hook = block.register_forward_pre_hook(self._add_at_first_block, with_kwargs=True)
+            self._hooks.append(hook)
 
     def logits(
         self,
@@ -171,7 +167,6 @@ class Network:
         self.probe(batch)
         control = self._control
         assert control is not None
-        assert self._found is not None
         if recording is not None and delta is None:
             raise ModelError("A recording needs a delta; use zeros for no perturbation.")
         norms = recording is not None and recording.channel_norms
@@ -181,7 +176,7 @@ class Network:
                 "remove_hooks() first, or use one for all."
             )
         log = recording.sites if recording is not None and norms else None
-        time_first = self._found.time_first
+        time_first = self._place.time_first
         control.begin(SiteContext(batch.sequences[1], dropout, log, norms, time_first))
         self._delta = None if delta is None else (delta, site)
         self._recording, self._detached = recording, detached
@@ -235,12 +230,11 @@ class Network:
     def embeddings(self, batch: Batch, *, detached: bool = True) -> Tensor:
         """Return the unperturbed word embeddings [B, T, D], by default without a graph."""
         self.probe(batch)
-        assert self._found is not None
         held, self._delta = self._delta, None
         # The whole model is not called, which would gather the table.
         unshard_root(self.model)
         with torch.set_grad_enabled(not detached):
-            values: Tensor = self._found.module(batch.ids)
+            values: Tensor = self._place.module(batch.ids)
         self._delta = held
         return values
 
@@ -248,8 +242,7 @@ class Network:
         """Return the tracer of hidden states down to the word embeddings; created once."""
         self.probe(batch)
         if self._tracer is None:
-            assert self._found is not None
-            self._tracer = StateTracer(self.model, self.blocks, self._found)
+            self._tracer = StateTracer(self.model, self.blocks, self._place)
         return self._tracer
 
     def cuts(self, batch: Batch) -> BlockCuts:
@@ -257,13 +250,12 @@ class Network:
         self.probe(batch)
         if self._cuts is None:
             self.reset()
-            assert self._found is not None
             self._cuts = BlockCuts(
                 self.model,
                 self.blocks,
                 batch,
                 extra=self._extra,
-                time_first=self._found.time_first,
+                time_first=self._place.time_first,
             )
         return self._cuts
 
@@ -277,29 +269,31 @@ class Network:
         return self._site_keys
 
     @property
-    def vocabulary(self) -> int:
+    def _place(self) -> Place:
         assert self._found is not None
-        return self._found.module.num_embeddings
+        return self._found
+
+    @property
+    def vocabulary(self) -> int:
+        return self._place.module.num_embeddings
 
     def width(self, batch: Batch, *, site: Site = "word") -> int:
         """Return D at a site: the embedding size, or the blocks' width."""
         self.probe(batch)
-        assert self._found is not None
         if site == "word":
-            return self._found.module.embedding_dim
-        if not self._found.block_width:
+            return self._place.module.embedding_dim
+        if not self._place.block_width:
             raise ModelError(
                 "site='output' perturbs the input of the first block, and this model has no "
                 "repeated blocks. Use site='word', with relative=True and an epsilon that fits the "
                 "word embeddings (0.025, say)."
             )
-        return self._found.block_width
+        return self._place.block_width
 
     @property
     def delta_dtype(self) -> torch.dtype:
         """Precision of perturbations: fp32, or fp64 for a model in it."""
-        assert self._found is not None
-        return torch.promote_types(self._found.module.weight.dtype, torch.float32)
+        return torch.promote_types(self._place.module.weight.dtype, torch.float32)
 
     def movable(
         self, batch: Batch, *, special_tokens: bool = True, targets: bool = False
@@ -360,9 +354,8 @@ class Network:
 
     def _add(self, values: Tensor) -> Tensor:
         assert self._delta is not None
-        assert self._found is not None
         delta = self._delta[0]
-        ours = values.transpose(0, 1) if self._found.time_first else values
+        ours = values.transpose(0, 1) if self._place.time_first else values
         shape = ours.shape
         if len(shape) == 3 and len(ours) > len(delta) and len(ours) % len(delta) == 0:
             # For the encoder, the choices of a row are separate sequences.
@@ -379,7 +372,7 @@ class Network:
         ours = ours.detach() if self._detached else ours
         moved = (at_least_single(ours) + delta).to(values.dtype)
         moved = moved.view(shape)
-        return moved.transpose(0, 1) if self._found.time_first else moved
+        return moved.transpose(0, 1) if self._place.time_first else moved
 
     def _measure(self, delta: Tensor, precision: torch.dtype) -> None:
         """Warn once if a perturbation is lost in the model's precision."""
@@ -397,10 +390,9 @@ class Network:
         if self._delta is None or self._delta[1] != "word":
             return None
         if self._in_forward:
-            assert self._found is not None
             self._word_calls += 1
             # The decoder of T5 and BART calls the same table.
-            if self._word_calls != self._found.call:
+            if self._word_calls != self._place.call:
                 return None
         return self._add(output)
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from temper.errors import ModelError, SettingError, install_command, one_line
+from temper.models.modes import quiet
 from temper.models.states import layer_means
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
@@ -89,16 +87,3 @@ class _Outputs(nn.Module):
             return result.logits
         mask = given.get("attention_mask", torch.ones_like(given["input_ids"]))
         return result.logits, layer_means(result, mask)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence these libraries' messages."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -37,9 +37,8 @@ class DropoutPlan:
 
 @dataclass
 class SiteLog:
-    """Shapes of the sites in one forward, and gradients by channel once backward has run."""
+    """Shapes of the sites in the order of one forward, and gradients by channel after backward."""
 
-    order: list[SiteKey] = field(default_factory=list)
     shapes: dict[SiteKey, tuple[int, ...]] = field(default_factory=dict)
     channel_norms: dict[SiteKey, Tensor] = field(default_factory=dict)
 

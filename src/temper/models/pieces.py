@@ -71,18 +71,12 @@ def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
     before = list(tokenizer([_ANCHOR], **options)["input_ids"][0])
     behind = tokenizer([f"{_ANCHOR} {word}" for word in result.values()], **options)["input_ids"]
     alone = tokenizer(list(result.values()), **options)["input_ids"]
-    return WholeWords(
-        inside={
-            number: word
-            for (number, word), read in zip(result.items(), behind, strict=True)
-            if list(read) == [*before, number]
-        },
-        leading={
-            number: word
-            for (number, word), read in zip(result.items(), alone, strict=True)
-            if list(read) == [number]
-        },
-    )
+
+    def single(reads: list[list[int]], before: list[int]) -> dict[int, str]:
+        rows = zip(result.items(), reads, strict=True)
+        return {number: word for (number, word), ids in rows if list(ids) == [*before, number]}
+
+    return WholeWords(single(behind, before), single(alone, []))
 
 
 def script_of(word: str) -> str:

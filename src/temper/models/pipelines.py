@@ -7,9 +7,8 @@ others only if the user names them.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -163,25 +162,8 @@ def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
         ) from error
 
 
-@dataclass(frozen=True)
-class EstimatorAnswers:
-    """The prediction function of a fitted scikit-learn estimator.
-
-    Args:
-        function: From texts to probabilities [n, C], or values [n].
-        regression: Whether it returns values.
-        label_names: The classes by column; None if they are only numbers 0..C-1.
-        classes: C, 0 for a regression.
-    """
-
-    function: Callable[[Any], Any]
-    regression: bool
-    label_names: tuple[str, ...] | None = None
-    classes: int = 0
-
-
-def estimator_answers(estimator: Any) -> EstimatorAnswers:
-    """Return the prediction function of a fitted scikit-learn estimator or pipeline.
+def estimator_classes(estimator: Any) -> list[Any] | None:
+    """Return the classes of a fitted scikit-learn classifier or pipeline, None of a regressor.
 
     Raises:
         ModelError: It returns neither probabilities nor values of a regression, or several outputs.
@@ -191,7 +173,7 @@ def estimator_answers(estimator: Any) -> EstimatorAnswers:
         from sklearn.base import is_regressor
 
         if is_regressor(estimator):
-            return EstimatorAnswers(estimator.predict, regression=True)
+            return None
         raise ModelError(
             f"{name} has no probabilities (no predict_proba). Wrap its last step in "
             "sklearn.calibration.CalibratedClassifierCV and fit it again."
@@ -202,10 +184,7 @@ def estimator_answers(estimator: Any) -> EstimatorAnswers:
             f"{name} must be fitted on one label per text, of two classes or more; its classes_ "
             f"are {classes}. Fit it on such labels."
         )
-    values = list(classes)
-    plain = values == list(range(len(values)))
-    names = None if plain else tuple(str(value) for value in values)
-    return EstimatorAnswers(estimator.predict_proba, False, names, len(values))
+    return list(classes)
 
 
 def _longest(tokenizer: Any) -> int:

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -93,26 +94,23 @@ def probe(
     calls: Counter[nn.Module] = Counter()
     first: list[tuple[nn.Module, int]] = []
 
-    def see(name: str) -> Any:
-        def hook(module: nn.Embedding, args: tuple[Any, ...], _: Any) -> None:
-            calls[module] += 1
-            given = args[0] if args else None
-            if not isinstance(given, Tensor) or given.dtype != ids.dtype:
+    def see(name: str, module: nn.Embedding, args: tuple[Any, ...], _: Any) -> None:
+        calls[module] += 1
+        given = args[0] if args else None
+        if not isinstance(given, Tensor) or given.dtype != ids.dtype:
+            return
+        for time_first, in_memory in ((False, ids), (True, ids.T)):
+            if given.shape == in_memory.shape and torch.equal(given, in_memory):
+                same_memory = given.data_ptr() == ids.data_ptr()
+                matches.append((same_memory, name, module, calls[module], time_first))
                 return
-            for time_first, in_memory in ((False, ids), (True, ids.T)):
-                if given.shape == in_memory.shape and torch.equal(given, in_memory):
-                    same_memory = given.data_ptr() == ids.data_ptr()
-                    matches.append((same_memory, name, module, calls[module], time_first))
-                    return
-
-        return hook
 
     def see_block(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         hidden = hidden_state(args, kwargs)
         first.append((module, int(hidden.shape[-1]) if isinstance(hidden, Tensor) else 0))
 
     hooks = [
-        module.register_forward_hook(see(name))
+        module.register_forward_hook(partial(see, name))
         for name, module in model.named_modules()
         if isinstance(module, nn.Embedding)
     ]

@@ -85,8 +85,6 @@ class SentenceEncoder(PretrainedReader):
 
     def similarity(self, texts: Sequence[str], others: Sequence[str]) -> FloatArray:
         """Return the cosine of each text and its other, [n], in [-1, 1]."""
-        if len(texts) != len(others):
-            raise ModelError(f"{len(texts)} texts cannot be compared with {len(others)} others.")
         both = self.embeddings([*texts, *others])
         cosine = (both[: len(texts)] * both[len(texts) :]).sum(axis=1)
         # Rounding lets a text's cosine with itself pass 1 by 1e-16.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -113,17 +114,14 @@ class SiteControl:
     def use_blocks(self) -> None:
         """Make the blocks' outputs sites, for a network that calls no dropout layer."""
         for name, block in self._blocks:
-            self._hooks.append(block.register_forward_hook(self._block_hook(name)))
+            self._hooks.append(block.register_forward_hook(partial(self._at_block, name)))
 
-    def _block_hook(self, name: str) -> Callable[..., Any]:
-        def hook(module: nn.Module, _: Any, output: Any) -> Any:
-            if not module.training or not self.active:
-                return None
-            if isinstance(output, tuple):
-                return (self.apply(name, output[0], 0.0, lambda x: x), *output[1:])
-            return self.apply(name, output, 0.0, lambda x: x)
-
-        return hook
+    def _at_block(self, name: str, module: nn.Module, _: Any, output: Any) -> Any:
+        if not module.training or not self.active:
+            return None
+        if isinstance(output, tuple):
+            return (self.apply(name, output[0], 0.0, lambda x: x), *output[1:])
+        return self.apply(name, output, 0.0, lambda x: x)
 
     def begin(self, context: SiteContext) -> None:
         """Set the context of the sites until the next ``begin``."""
@@ -176,7 +174,6 @@ class SiteControl:
         y = plain(x) if dropped is None else dropped
         if now.log is not None:
             if now.totals is None:
-                now.log.order.append(key)
                 now.log.shapes[key] = tuple(y.shape)
             if fits and now.norms and y.requires_grad:
                 y.register_hook(_recorder(key, now.log, now.mask, time_first))  # type: ignore[no-untyped-call]

@@ -130,7 +130,7 @@ class StateTracer:
         self._shift: Tensor | None = None
         self._texts: int | None = None
         self._implementation: str | None = None
-        self._held: ExitStack | None = None
+        self._held = ExitStack()
         self._donating: bool | None = None
         if compiled(model):
             # A trace is differentiated several times, but compiled graphs free their buffers.
@@ -205,9 +205,7 @@ class StateTracer:
 
     def reset(self) -> None:
         """Restore the platform's default attention kernels."""
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        self._held.close()
 
     def remove_hooks(self) -> None:
         """Remove every hook, and restore the model's attention."""
@@ -228,9 +226,7 @@ class StateTracer:
             if not recomputes(self._model):
                 return kernel
             # Blocks are computed again in the backward, where the same kernel must be chosen.
-            if self._held is None:
-                self._held = ExitStack()
-                self._held.enter_context(kernel)
+            self._held.enter_context(kernel)
             return nullcontext()
         if kernel_name not in PLAIN:
             self._implementation = switch_to_eager(

@@ -59,9 +59,8 @@ def windows_of(model: nn.Module) -> TextWindows | None:
         windows = Windows(**result)
         numbers = (length, windows.stride, windows.max_windows)
         whole = all(type(number) is int for number in numbers)
-        if not whole or windows.pool not in POOLS or not 0 <= windows.stride < length:
-            raise ValueError
-        if windows.max_windows < 1:
+        fits = whole and 0 <= windows.stride < length and windows.max_windows >= 1
+        if not fits or windows.pool not in POOLS:
             raise ValueError
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(

@@ -326,14 +326,11 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
 
 def check_method(model: str, config: Method) -> None:
     """Raise a `SettingError` if a method needs pre-trained weights and there are none."""
-    of_composed = config.parts if isinstance(config, Composed) else ()
-    parts = [(part.name, part.config) for part in of_composed] or [
-        (methods.name_of(config), config)
-    ]
+    members = [part.config for part in config.parts] if isinstance(config, Composed) else [config]
     Faults(
-        f"The method {name!r} {each.PRETRAINED}, and {model!r} is trained from scratch, so it has "
-        "none. Use another method, or a pre-trained model."
-        for name, each in parts
+        f"The method {methods.name_of(each)!r} {each.PRETRAINED}, and {model!r} is trained from "
+        "scratch, so it has none. Use another method, or a pre-trained model."
+        for each in members
         if each.PRETRAINED
     ).refuse()
 

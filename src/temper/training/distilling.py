@@ -16,7 +16,6 @@ from torch import Tensor
 
 from temper.checkpoints.folder import TEACHER_ANSWERS
 from temper.checkpoints.identity import model_identity
-from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples
 from temper.errors import ModelError, WriteError
 from temper.evaluation.classifier import ClassifierPredictor
@@ -24,8 +23,6 @@ from temper.files import replaced
 from temper.functional.label_names import match_names, placeholders
 from temper.functional.resampling import FloatArray
 from temper.models.hf import load_classifier
-from temper.training.config import RunConfig
-from temper.types import TEACHER
 
 SMALLEST = 1e-8
 """Below this a probability is taken as this, so that its logarithm is finite."""
@@ -55,27 +52,6 @@ def teacher_logits(
         total = total + (rows if order is None else rows[:, order])
     mean = torch.from_numpy(np.asarray(total) / len(folders))
     return (mean if labels is None else mean.clamp(min=SMALLEST).log()).float()
-
-
-def ask_teachers(
-    rows: LazilyEncoded,
-    examples: Examples,
-    folders: Sequence[str],
-    config: RunConfig,
-    *,
-    labels: Sequence[str] | None,
-) -> str:
-    """Add the teachers' answers to encoded rows as ``teacher_logits``; return a note about it."""
-    answers = teacher_logits(
-        folders,
-        examples,
-        labels=labels,
-        max_length=config.data.max_length,
-        device=config.train.device,
-    )
-    rows.columns[TEACHER] = answers.tolist()
-    many = "s" if len(folders) > 1 else ""
-    return f"{len(folders)} trained model{many} answered the {len(rows):,} training rows."
 
 
 def _answers(

@@ -222,11 +222,11 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     labels = {name: _labels(splits[name].train) for name in config.tasks}
     trains = [each.train for each in splits.values()]
     texts = [text for rows in trains for text in (*rows.text, *(rows.text_pair or ()))]
-    # Its own head is not used, so any checkpoint is accepted.
+    # Its own head is not used, so any checkpoint is accepted, and all tasks may be regressions.
     classifier, tokenizer, notices = make_network(
         config.first,
         Examples("tasks", texts),
-        labels=next(iter(labels.values())) or None,
+        labels=next(filter(None, labels.values()), ("0", "1")),
         new_head=True,
     )
     model = share_encoder(classifier, labels, seed=config.seed)

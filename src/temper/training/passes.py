@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -15,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from temper.errors import TemperError
 from temper.methods import Method
 from temper.methods.soup import trainings_of
-from temper.models.modes import in_mode
+from temper.models.modes import in_mode, quiet
 from temper.seeding import seeded
 from temper.training.stepper import Stepper
 
@@ -93,14 +91,9 @@ def _products(
 @contextmanager
 def _unseen(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Leave no trace of a step: no gradient, no mode, no draw, no warning."""
-    # logging has no getter for the level that other code may have set.
-    level = logging.root.manager.disable
-    logging.disable(max(level, logging.WARNING))
     try:
-        with seeded(0, device), in_mode(model, training=True), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet(), seeded(0, device), in_mode(model, training=True):
             yield
     finally:
-        logging.disable(level)
         for parameter in model.parameters():
             parameter.grad = None

@@ -22,9 +22,10 @@ from temper.models.heads import order_of_head, set_new_bias
 from temper.models.hf import head_names, load_classifier
 from temper.models.windows import set_windows
 from temper.training.checks import check_head, check_in_windows
-from temper.training.config import RunConfig, check_unlabeled, settings_class, teachers_of
-from temper.training.distilling import ask_teachers
+from temper.training.config import RunConfig, settings_class, teachers_of
+from temper.training.distilling import teacher_logits
 from temper.training.recorder import DEV, SELECTION, ScoredSet
+from temper.types import TEACHER
 
 USUAL_RATE = 1e-4
 """Below this an adapter hardly learns: LoRA's paper has 2e-4 to 5e-4 on GLUE (its table 9)."""
@@ -60,8 +61,6 @@ def prepare(
 ) -> Prepared:
     """Load and build everything that a run needs, so that errors come before any writing."""
     method = methods.build(config.method_config())
-    # The caller's own splits may lack what the settings name.
-    check_unlabeled(method, given=splits.unlabeled is not None)
     check_head(method, {f"Method {config.method_name!r}": splits.train.kind})
     windows, length = config.data.windows, config.data.max_length
     if windows is not None:
@@ -80,7 +79,13 @@ def prepare(
             "another method."
         )
     if folders:
-        notices += (ask_teachers(clean, splits.train, folders, config, labels=labels),)
+        device = config.train.device
+        answers = teacher_logits(
+            folders, splits.train, labels=labels, max_length=length, device=device
+        )
+        clean.columns[TEACHER] = answers.tolist()
+        models = f"{len(folders)} trained model{'s' if len(folders) > 1 else ''}"
+        notices += (f"{models} answered the {len(clean):,} training rows.",)
     unlabeled = None
     if splits.unlabeled is not None:
         unlabeled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=length, windows=windows)
@@ -126,29 +131,27 @@ def make_network(
         model, tokenizer = load_classifier(
             config.model,
             labels=labels,
-            regression=rows.kind == "regression",
             kind=rows.kind,
             seed=config.seed,
             new_adapter=config.train.adapter,
             given=config.train.given_names,
             new_head=new_head or config.train.new_head,
         )
-        # The checkpoint may read texts in its own windows.
-        set_windows(model, config.data.windows, max_length=config.data.max_length)
-        _set_prior(model, rows)
-        return model, tokenizer, ()
-    built = build_classifier(
-        config.model,
-        [*rows.text, *(rows.text_pair or ())],
-        labels=labels,
-        kind=rows.kind,
-        settings=settings_class(config.model).model_validate(config.architecture),
-        max_length=config.data.max_length,
-        seed=config.seed,
-    )
-    set_windows(built.model, config.data.windows, max_length=config.data.max_length)
-    _set_prior(built.model, rows)
-    return built.model, built.tokenizer, built.notices
+        notices: tuple[str, ...] = ()
+    else:
+        model, tokenizer, notices = build_classifier(
+            config.model,
+            [*rows.text, *(rows.text_pair or ())],
+            labels=labels,
+            kind=rows.kind,
+            settings=settings_class(config.model).model_validate(config.architecture),
+            max_length=config.data.max_length,
+            seed=config.seed,
+        )
+    # The checkpoint may read texts in its own windows.
+    set_windows(model, config.data.windows, max_length=config.data.max_length)
+    _set_prior(model, rows)
+    return model, tokenizer, notices
 
 
 def _set_prior(model: Any, rows: Examples) -> None:
@@ -162,11 +165,8 @@ def _set_prior(model: Any, rows: Examples) -> None:
 
 def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
     """Return what a network from scratch or an adapter is made of; nothing of others."""
-    counts, rate, adapter = (
-        parameter_counts(model),
-        config.train.learning_rate,
-        config.train.adapter,
-    )
+    counts, rate = parameter_counts(model), config.train.learning_rate
+    adapter = config.train.adapter
     if adapter is not None:
         kind = "LoRA" if adapter["peft_type"] == "LORA" else adapter["peft_type"]
         notices = [
@@ -321,11 +321,7 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
     """
     if setting is None:
         return None
-    if train_rows.kind == "regression":
-        raise SettingError(
-            "`train.class_weights` needs classes, but the labels are numbers. Leave it out."
-        )
-    if train_rows.kind in HEADED:
+    if train_rows.kind == "regression" or train_rows.kind in HEADED:
         raise SettingError(
             "`train.class_weights` needs classes, but the labels are "
             f"{LABELS_OF[train_rows.kind]}. Leave it out."

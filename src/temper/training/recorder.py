@@ -287,13 +287,11 @@ class EpochScores(Listener):
         chooser = next((each for each in self.sets if each.name == SELECTION), None)
         if chooser is None:
             return None
-        label, best = chooser.label, None
+        label = chooser.label
         sign = 1 if scores.facts(chooser.metric).higher_is_better else -1
-        for entry in self.entries:
-            value = entry[label]
-            if value is not None and (best is None or sign * value > sign * best[label]):
-                best = entry
-        return best
+        scored = (entry for entry in self.entries if entry[label] is not None)
+        # The first one of equals.
+        return max(scored, key=lambda entry: sign * entry[label], default=None)
 
     def resume(self, step: int) -> None:
         """Read the scores of the part of the run before a stop, until a step."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 from collections.abc import Sequence
@@ -423,8 +422,10 @@ def make_trainer(
     return trainer
 
 
-def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict[str, Any]:
-    """Translate the settings of a run to keywords of ``TrainingArguments`` of Transformers 5.23."""
+def training_arguments(
+    settings: TrainSettings, out: Path | str, *, seed: int, **more: Any
+) -> TrainingArguments:
+    """Translate the settings of a run to Transformers' arguments; ``more`` are further ones."""
     device = settings.device
     if device.startswith("cuda:") and device != "cuda:0":
         raise SettingError(
@@ -470,18 +471,8 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
         "logging_nan_inf_filter": False,
     }
     if settings.gradient_checkpointing:
-        values["activation_checkpointing"] = True
-        values["activation_checkpointing_kwargs"] = {"use_reentrant": False}
-    return values
-
-
-def training_arguments(
-    settings: TrainSettings, out: Path | str, *, seed: int, **more: Any
-) -> TrainingArguments:
-    """Return Transformers' arguments for Temper's settings; see `arguments_of`."""
-    values = arguments_of(settings, out, seed=seed)
-    fields = {field.name for field in dataclasses.fields(TrainingArguments)}
-    if "activation_checkpointing" not in fields:  # its name before Transformers 5.23
-        for name in [name for name in values if name.startswith("activation_")]:
-            values[name.replace("activation_", "gradient_")] = values.pop(name)
+        # Transformers before 5.23 calls it gradient checkpointing.
+        is_new = hasattr(TrainingArguments, "activation_checkpointing")
+        name = "activation_checkpointing" if is_new else "gradient_checkpointing"
+        values |= {name: True, f"{name}_kwargs": {"use_reentrant": False}}
     return TrainingArguments(**{**values, **more})

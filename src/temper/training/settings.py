@@ -274,10 +274,7 @@ class TrainSettings(BaseModel):
         apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
         if self.keep == "last":
             apart |= {"keep", "keep_fraction"}
-        apart |= {name for name in ("lora", "peft") if getattr(self, name) is None}
         # Left out if not set, so that the keys of earlier runs stay valid.
-        named = ("label_names", "label_map", "new_head")
-        apart |= {setting for setting in named if not getattr(self, setting)}
-        if not self.fsdp:
-            apart |= {"fsdp"}
+        later = ("lora", "peft", "label_names", "label_map", "new_head", "fsdp")
+        apart |= {setting for setting in later if not getattr(self, setting)}
         return self.model_dump(mode="json", exclude=apart)

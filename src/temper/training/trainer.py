@@ -329,7 +329,7 @@ class RobustTrainer(Trainer):
             ranks=self.args.world_size,
             special_ids=getattr(self.processing_class, "all_special_ids", None) or (),
             class_weights=self.class_weights,
-            task_loss=task_loss_of(self.compute_loss_func, outputs=SequenceClassifierOutput),
+            task_loss=task_loss_of(self.compute_loss_func),
         )
         longer = times_as_long(args, trainings_of(self.method.rule))
         return super().set_initial_training_values(longer, dataloader)
@@ -511,21 +511,23 @@ class RobustTrainer(Trainer):
 
 
 def task_loss_of(
-    given: Callable[..., Any] | None, *, outputs: Callable[..., Any]
+    given: Callable[..., Any] | None,
 ) -> Callable[[Tensor, Tensor], Tensor] | None:
     """Return ``compute_loss_func`` as a function of logits and labels.
 
     It is called for the logits of every pass, with the rows of this call as the number of items, so
     that a sum that it divides by them and a plain mean both give the mean over the rows. That mean
     then counts for each row of the call: micro-batches and processes weigh by their rows, as one
-    batch would. ``outputs`` makes of ``logits`` the outputs of a model, which it is given.
+    batch would.
     """
     if given is None:
         return None
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         items = torch.tensor(len(labels), device=labels.device)
-        value: Tensor = given(outputs(logits=logits), labels, num_items_in_batch=items)
+        value: Tensor = given(
+            SequenceClassifierOutput(logits=logits), labels, num_items_in_batch=items
+        )
         return value
 
     return loss

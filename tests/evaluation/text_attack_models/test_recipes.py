@@ -18,7 +18,7 @@ from temper.evaluation.settings import EvaluationSettings
 from temper.evaluation.text_attack.contract import Ask, Position, TextAttackSettings
 from temper.evaluation.text_attack.recipes import masked_words
 from temper.evaluation.text_attack.search import draft_of
-from temper.models.masked import Blank, MaskedModel, Proposal
+from temper.models.masked import Blank, MaskedModel
 from temper.models.sentence import SentenceEncoder
 from tests.models.tiny_text import (
     WORDS,
@@ -75,9 +75,9 @@ class Known:
         self.words = words
         self.blanks: list[Blank] = []
 
-    def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[Proposal]]:
+    def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[str]]:
         self.blanks += blanks
-        return [[Proposal(word, 0.1) for word in self.words[:count]] for _ in blanks]
+        return [list(self.words[:count]) for _ in blanks]
 
 
 def test_words_are_asked_for_in_their_place_and_offered_in_the_case_of_the_old_one(
@@ -111,7 +111,7 @@ def test_offered_words_are_the_models_without_stop_words(
     draft = draft_of("row", 0, "the film was good", None)
     (found,) = masked_words(model, [Ask(draft, Position(0, 1), 0)])
     (every,) = model.propose([Blank("the ", " was good", "film")], count=99)
-    assert found == [each.word for each in every if not is_stop_word(each.word)][:5]
+    assert found == [word for word in every if not is_stop_word(word)][:5]
 
 
 # From the settings to the rows

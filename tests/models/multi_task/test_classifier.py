@@ -21,7 +21,6 @@ from transformers import (
 )
 
 from temper.errors import ModelError
-from temper.models import Network
 from temper.models.classical.networks import TextCNNConfig
 from temper.models.hf import load_classifier
 from temper.models.multi_task import (
@@ -30,6 +29,7 @@ from temper.models.multi_task import (
     check_task,
     share_encoder,
 )
+from temper.models.network import Network
 from temper.types import Batch
 
 TASKS = {"rte": ("entailment", "not_entailment"), "sts-b": (), "tnews": ("a", "b", "c")}
@@ -174,11 +174,6 @@ def test_an_encoder_is_taken_from_a_classifier_and_heads_are_drawn_from_the_seed
     with torch.no_grad():
         first.get_input_embeddings().weight.zero_()
     assert all(torch.equal(weight, before[name]) for name, weight in source.state_dict().items())
-
-
-def test_a_model_without_tasks_is_refused() -> None:
-    with pytest.raises(ModelError, match="one or more tasks"):
-        MTDNNConfig.of(ENCODERS["bert"], {})
 
 
 @pytest.mark.parametrize("name", ["a.b", "", "../up", "keys", "-x", "training", "T_destination"])

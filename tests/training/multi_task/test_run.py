@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, SettingError
@@ -54,6 +55,19 @@ def tree(project: Path, **more: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def whole(project: Path) -> Path:
     return train_tasks(MultiTaskConfig.of(tree(project)), project / "whole")
+
+
+def test_the_first_task_may_be_a_regression_of_an_encoder_without_a_head(
+    project: Path, tmp_path: Path
+) -> None:
+    body = tmp_path / "body"
+    shutil.copytree(project / "model", body)
+    AutoModel.from_pretrained(body).save_pretrained(body)
+    tasks = tree(project)["tasks"]
+    order = {name: tasks[name] for name in ("stars", "reviews")}
+    config = MultiTaskConfig.of(tree(project, model=str(body), tasks=order))
+    splits = {name: load_splits(run.data) for name, run in config.tasks.items()}
+    assert prepare_tasks(config, splits).model.config.task_names == ("stars", "reviews")
 
 
 def test_the_record_lists_the_tasks_and_each_has_one_of_its_own(whole: Path) -> None:
