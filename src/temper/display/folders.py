@@ -102,7 +102,7 @@ def read_columns(
         path: The file.
         columns: Names of its columns.
         what: Name in messages.
-        optional: Columns that older files may lack.
+        optional: Columns that a file lacks if no perspective measured them.
         perspective: Perspective to read; None reads all rows.
 
     Raises:
@@ -162,7 +162,7 @@ class Run:
         Args:
             columns: Names of columns of ``rows.parquet``.
             perspective: Which rows, for example ``"task"``.
-            optional: Columns that older files may lack.
+            optional: Columns that a file lacks if no perspective measured them.
 
         Returns:
             The rows; empty if the model was not evaluated, or if only scores were stored.

@@ -16,13 +16,14 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.display.folders import Run, Source, read_columns
+from temper.display.folders import Run, Source
 from temper.display.records import run_record
 from temper.display.views import Heading, View
 from temper.display.wording import plural
 from temper.functional.proportions import wilson
 from temper.functional.resampling import FloatArray, IntegerArray, divide
 from temper.functional.units import ABSENT, PERCENT
+from temper.report.answers import COLUMNS, KEYS, clean_answers, kept_texts
 from temper.report.derived import views
 
 SHOWN = 10
@@ -158,7 +159,7 @@ def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | Non
     run = source.runs[0] if source.kind != "study" else None
     if run is None or run.scores is None or run.scores.task.kind != "classification":
         return None
-    answers = _answers(run)
+    answers = _with_confidence(clean_answers(run))
     dev = answers[answers["set"] == "dev"]
     if dev.empty:
         return None
@@ -178,26 +179,15 @@ def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | Non
     )
 
 
-_KEYS = ["set", "index"]
-_COLUMNS = [*_KEYS, "row", "condition", "label", "prediction", "probabilities"]
-
-
-def _answers(run: Run) -> pd.DataFrame:
-    result = [run.rows(_COLUMNS, view.name) for view in views() if view.answered]
-    rows = pd.concat([each for each in result if len(each)] or result[:1])
-    rows = rows[(rows["condition"] == "clean") & rows["label"].notna()]
-    return _with_confidence(rows.drop_duplicates(_KEYS))
-
-
 def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
     """Return the predictions on perturbed texts that are right without the perturbation."""
-    right = answers.loc[answers["prediction"] == answers["label"], _KEYS]
+    right = answers.loc[answers["prediction"] == answers["label"], KEYS]
     result = []
     for view in views():
         if view.heading != Heading.ROBUSTNESS or view.answered:
             continue
-        rows = run.rows([*_COLUMNS, "parameters"], view.name)
-        rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=_KEYS)
+        rows = run.rows([*COLUMNS, "parameters"], view.name)
+        rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=KEYS)
         # Use the middle strength of each perturbation, as in the overview: the largest breaks any
         # text.
         sizes = rows.groupby("condition", sort=False)["parameters"].unique()
@@ -277,15 +267,13 @@ def _mistakes(rows: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tupl
 
 
 def _texts(run: Run) -> Texts:
-    if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
+    texts = kept_texts(run)
+    if texts is None:
         return {}
-    texts = read_columns(path, ["perspective", *_KEYS, "text", "text_pair"], "texts")
-    texts = texts[texts["perspective"].isna()]
+    texts = texts.loc[texts["perspective"].isna(), [*KEYS, "text", "text_pair"]]
     return {
         (name, index): (text, text_pair if isinstance(text_pair, str) else "")
-        for name, index, text, text_pair in texts.drop(columns="perspective").itertuples(
-            index=False
-        )
+        for name, index, text, text_pair in texts.itertuples(index=False)
     }
 
 

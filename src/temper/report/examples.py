@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 
 from temper.display.cells import ScoreKey
-from temper.display.folders import Run, Source, read_columns
+from temper.display.folders import Run, Source
 from temper.display.records import Parameters
+from temper.report.answers import COLUMNS, KEYS, clean_answers, kept_texts
 from temper.report.derived import views
 
 Kind = Literal["same", "removed", "added"]
@@ -199,7 +200,6 @@ class Gallery:
 OUTCOMES = ("broken", "held", "wrong before")
 MEASURED = ("queries", "changed")
 """Optional columns of an attacked row that are shown."""
-_ROW = ["set", "index"]
 _SHOWN = ("set", "label", "before", "after", "confidence_before", "confidence_after", *MEASURED)
 
 
@@ -239,33 +239,25 @@ def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
 
 def _attacks(run: Run) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the perspective and the rows of each attack of a run whose texts were kept."""
-    if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
+    texts = kept_texts(run)
+    if texts is None:
         return
-    texts = read_columns(path, ["perspective", *_ROW, "condition", "text", "text_pair"], "texts")
+    clean = clean_answers(run)
+    if clean.empty:
+        return
     changed = texts["perspective"].notna()
-    known = texts[~changed].drop_duplicates(_ROW).drop(columns=["perspective", "condition"])
-    answers = [
-        run.rows([*_ROW, "condition", "prediction", "probabilities"], view.name)
-        for view in views()
-        if view.answered
-    ]
-    answers = [each for each in answers if len(each)]
-    if not answers:
-        return
-    clean = pd.concat(answers)
-    clean = clean[clean["condition"] == "clean"].drop_duplicates(_ROW).drop(columns="condition")
-    clean = clean.merge(known, on=_ROW)
+    known = texts[~changed].drop_duplicates(KEYS).drop(columns=["perspective", "condition"])
+    clean = clean.drop(columns=["row", "condition", "label"]).merge(known, on=KEYS)
     unchanged = [view.name for view in views() if view.unchanged_texts]
-    wanted = [*_ROW, "row", "condition", "parameters", "label", "prediction", "probabilities"]
     for name in dict.fromkeys([*unchanged, *texts.loc[changed, "perspective"]]):
-        rows = run.rows(wanted, name, optional=MEASURED)
+        rows = run.rows([*COLUMNS, "parameters"], name, optional=MEASURED)
         rows = rows[rows["label"].notna() & rows["prediction"].notna()]
-        rows = rows.merge(clean, on=_ROW, suffixes=("", "_clean"))
+        rows = rows.merge(clean, on=KEYS, suffixes=("", "_clean"))
         changed_texts = texts[texts["perspective"] == name].drop(columns="perspective")
         # If the attack changes texts, unchanged texts are not examples of it.
         how: Literal["inner", "left"] = "inner" if len(changed_texts) else "left"
         rows = rows.merge(
-            changed_texts, on=[*_ROW, "condition"], how=how, suffixes=("", "_changed")
+            changed_texts, on=[*KEYS, "condition"], how=how, suffixes=("", "_changed")
         )
         for _, attack in rows.groupby(["set", "condition", "parameters"], sort=False):
             yield name, attack

@@ -1,0 +1,28 @@
+"""Predictions of a run on unperturbed texts, and the texts that its evaluation kept."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from temper.display.folders import Run, read_columns
+from temper.report.derived import views
+
+KEYS: Final = ["set", "index"]
+"""Columns that identify a text."""
+COLUMNS: Final = [*KEYS, "row", "condition", "label", "prediction", "probabilities"]
+
+
+def clean_answers(run: Run) -> pd.DataFrame:
+    """Return the predictions on unperturbed labeled texts, each text once, with `COLUMNS`."""
+    answers = [run.rows(COLUMNS, view.name) for view in views() if view.answered]
+    rows = pd.concat([each for each in answers if len(each)] or answers[:1])
+    return rows[(rows["condition"] == "clean") & rows["label"].notna()].drop_duplicates(KEYS)
+
+
+def kept_texts(run: Run) -> pd.DataFrame | None:
+    """Return ``texts.parquet``; ``perspective`` is missing of unchanged texts. None without one."""
+    if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
+        return None
+    return read_columns(path, ["perspective", *KEYS, "condition", "text", "text_pair"], "texts")
