@@ -174,12 +174,7 @@ class LinearModel:
     @classmethod
     def fit(cls, config: RunConfig, rows: Examples, of_row: IntegerArray) -> LinearModel:
         names = label_names(rows)
-        predictor = frozen_predictor(
-            config.model,
-            classes=names,
-            max_length=config.data.max_length,
-            device=config.train.device,
-        )
+        predictor = frozen_predictor(config, names)
         begun = time.monotonic()
         features, labels = embeddings(predictor, rows), np.asarray(rows.labels, dtype=np.int64)
         seconds = time.monotonic() - begun

@@ -110,12 +110,8 @@ def out_of_fold(
     rows = replace(rows, label_names=names)
     of_row = np.asarray(fold_of_rows(rows, folds, seed=config.seed))
     # First, so that an unsuitable encoder fails at once.
-    frozen = frozen_predictor(
-        embedder or config.model,
-        classes=names,
-        max_length=config.data.max_length,
-        device=config.train.device,
-    )
+    encoder = config.model_copy(update={"model": embedder or config.model})
+    frozen = frozen_predictor(encoder, names)
     labels = np.asarray(rows.labels, dtype=np.int64)
     _, logs = choose_strength(embeddings(frozen, rows), labels, of_row, classes=len(names))
     fine_tuned = np.zeros((len(rows), len(names)))
