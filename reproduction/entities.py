@@ -3,8 +3,8 @@
     python -m reproduction.entities run --data FOLDER --scratch FOLDER
     python -m reproduction.entities table --write docs/entities.md
 
-`run` trains by `temper.compare`, one seed of all columns before the next, so a stopped one goes on
-where it stopped. Scores of finished seeds are kept in ``reproduction/results/entities``.
+`run` calls `temper.compare` for one seed after the other. It can be stopped and started again:
+scores of finished seeds are kept in ``reproduction/results/entities``.
 """
 
 from __future__ import annotations

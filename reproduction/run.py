@@ -15,8 +15,8 @@ from temper.display.folders import Source, read
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
 from temper.files import make_folder, write_json
 from temper.progress import Progress
+from temper.study.plan import check_workers
 from temper.study.schedule import run_study
-from temper.study.workers import check_workers
 
 FILE = "reproduction.json"
 CHOICES = "choices"

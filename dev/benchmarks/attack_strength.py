@@ -12,7 +12,6 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,8 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
-from temper.evaluation.attack import Budget, Target, attack
+from temper.evaluation.attack import EmbeddingAttackSettings, PGDSettings, Target, attack
 from temper.evaluation.loading import load_predictor
-from temper.evaluation.perspectives.embedding_attack import PGDSettings
 from temper.evaluation.predictor import RowBatch, Session
 from temper.functional.norms import project, steepest
 
@@ -40,19 +38,17 @@ BATCH = 32
 METHODS, SEEDS = ("plain", "uegr"), (0, 1)
 
 
-def budgets() -> dict[str, Budget]:
+def attacks() -> dict[str, EmbeddingAttackSettings]:
     """Return the attacks that are compared, the default first."""
     default = PGDSettings()
-    own = Budget(
-        ("pgd",),
-        ("l2",),
-        (RADIUS,),
-        steps=default.steps,
-        step_fraction=default.step_size,
-        restarts=default.restarts,
-    )
-    name = f"default: {own.steps} steps, {own.restarts} start"
-    return {name: own, "15 steps, 3 starts": replace(own, steps=15, restarts=3)}
+    ways = {
+        f"default: {default.steps} steps, {default.restarts} start": default,
+        "15 steps, 3 starts": PGDSettings(steps=15, restarts=3),
+    }
+    return {
+        name: EmbeddingAttackSettings(fgm=False, radii=(RADIUS,), pgd=pgd)
+        for name, pgd in ways.items()
+    }
 
 
 def trained(method: str, seed: int, *, data: str, rows: int, folder: Path) -> Path:
@@ -81,7 +77,7 @@ def measured(run: Path, examples: Examples, *, console: Console) -> dict[str, di
     labels = torch.tensor(examples.labels)
     right: dict[str, int] = {}
     passes: dict[str, int] = {}
-    ways = budgets()
+    ways = attacks()
     with predictor.session() as session:  # type: ignore[attr-defined]
         parts = list(session.parts(examples))
         for part in track(parts, run.name, console=console, transient=True):
@@ -96,7 +92,7 @@ def measured(run: Path, examples: Examples, *, console: Console) -> dict[str, di
 
 
 def _answers(
-    session: Session, part: RowBatch, labels: Tensor, ways: dict[str, Budget]
+    session: Session, part: RowBatch, labels: Tensor, ways: dict[str, EmbeddingAttackSettings]
 ) -> Iterator[tuple[str, Tensor, int]]:
     """Yield each attack's name, the logits under it and the rows that it passed forward."""
     count = 0
@@ -109,9 +105,9 @@ def _answers(
     embeddings = session.embeddings(part)
     own = labels[part.indices].to(embeddings.device)
     target = Target(forward, own, embeddings, part.batch.mask, part.rows)
-    for name, budget in ways.items():
+    for name, settings in ways.items():
         count = 0
-        clean, outcomes = attack(target, budget)
+        clean, outcomes = attack(target, settings)
         for outcome in outcomes:
             yield name, outcome.logits, count
     yield "clean", clean, len(part.rows)

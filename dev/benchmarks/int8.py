@@ -32,7 +32,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
 from temper.display.wording import pipe_table
-from temper.evaluation.evaluate import EvaluationRequest
+from temper.evaluation.request import EvaluationRequest
 from temper.functional.calibration import expected_calibration_error
 from temper.functional.detectors import auroc
 

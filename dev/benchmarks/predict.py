@@ -31,7 +31,7 @@ from temper.calibration.calibration import Detector
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.display.wording import pipe_table
 from temper.evaluation import classifier as reading
-from temper.evaluation.evaluate import EvaluationRequest
+from temper.evaluation.request import EvaluationRequest
 from temper.models.hf import load_classifier
 
 BATCH, LENGTH = 32, 128

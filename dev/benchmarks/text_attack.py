@@ -35,7 +35,7 @@ from temper.data.sources import load_splits
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.text_attack.contract import TextAttackSettings
-from temper.evaluation.text_attack.recipes import characters
+from temper.evaluation.text_attack.recipes import CHARACTERS
 from temper.evaluation.text_attack.search import (
     Outcome,
     Row,
@@ -112,12 +112,11 @@ def ways_of(
     predictor: ClassifierPredictor, settings: TextAttackSettings
 ) -> dict[str, Callable[[list[Row]], list[Outcome]]]:
     """Return the three ways to attack some rows."""
-    recipe = characters()
     single, batched = (partial(predictor.predict, batch_size=size) for size in (1, BATCH))
     return {
-        ONE_QUERY: lambda rows: [attack([row], single, recipe, settings)[0] for row in rows],
-        ONE_EXAMPLE: lambda rows: [attack([row], batched, recipe, settings)[0] for row in rows],
-        ACROSS: lambda rows: attack(rows, batched, recipe, settings),
+        ONE_QUERY: lambda rows: [attack([row], single, CHARACTERS, settings)[0] for row in rows],
+        ONE_EXAMPLE: lambda rows: [attack([row], batched, CHARACTERS, settings)[0] for row in rows],
+        ACROSS: lambda rows: attack(rows, batched, CHARACTERS, settings),
     }
 
 

@@ -188,7 +188,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
         "Unknown method 'uerg'. Did you mean 'uegr'? Known: plain, uegr."
     """
     names = sorted(shortened(each, longest=LONGEST_VALUE) for each in known)
-    near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
+    # A single name that is nearly the same, or two that are similar.
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
+    near = near or difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     guess = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
     listed = shortened(", ".join(names), longest=LONGEST_LIST)
     return f"Unknown {kind} {brief(name)}.{guess} Known: {listed or 'none'}."

@@ -66,6 +66,18 @@ def test_a_run_begins_with_a_line_and_messages_are_printed_once() -> None:
     ]
 
 
+def test_on_a_terminal_the_scores_of_an_epoch_name_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    shown = Bars(clock=lambda: 0.0, interactive=True)
+    shown.runs(1, 4, "uegr, seed 0")
+    shown.logged({"step": 1, "epoch": 1.0, "dev/accuracy": 0.75})
+    shown.close()
+    assert "uegr, seed 0, epoch 1: dev accuracy 75.0%\n" in terminal.getvalue()
+
+
 @pytest.mark.parametrize("columns", [80, 100])
 def test_the_bar_has_the_same_width_whatever_stands_after_it(
     columns: int, monkeypatch: pytest.MonkeyPatch

@@ -169,6 +169,10 @@ def test_a_run_is_evaluated_on_its_own_data_where_no_other_is_given(
     # What is given beside it still counts.
     few = answer(*words, "--eval-rows", "4", "--out", tmp_path / "few")
     assert {score["n"] for score in few["scores"]} == {4}
+    # The only split of a file has no name that the user knows.
+    (file,) = (tiny_data / "reviews").glob("dev.*")
+    result = call(*words, "--data", file, "--out", tmp_path / "file")
+    assert f"12 rows of {file} are evaluated." in result.stderr
 
 
 def test_predicting_lines_of_stdin_gives_a_json_object_a_line(trained: dict[str, Any]) -> None:

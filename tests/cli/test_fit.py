@@ -73,6 +73,7 @@ def test_the_model_is_calibrated_and_was_not_trained_on_the_rows_set_aside(fitte
     assert (fitted / "evaluation" / "report.html").exists()
     exported = json.loads((fitted / "export" / "export.json").read_text(encoding="utf-8"))
     assert exported["likeness"]["pipeline.py"]["alike"] == exported["compared"]["rows"]
+    refused(call("report", fitted), str(fitted / "evaluation" / "report.html"))
 
 
 def test_a_finished_result_is_kept_and_another_one_is_refused(
@@ -99,3 +100,13 @@ def test_numbers_as_labels_are_refused(tiny_model: Path, tmp_path: Path) -> None
     (tmp_path / "numbers.csv").write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(DataError, match="temper train"):
         temper.fit(str(tmp_path / "numbers.csv"), models=str(tiny_model), out=tmp_path / "out")
+
+
+def test_answers_in_a_context_are_refused_without_a_wrong_hint(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    answers = '"answers": {"text": ["Ada"], "answer_start": [0]}'
+    line = '{"question": "Who?", "context": "Ada %d.", ' + answers + "}"
+    (tmp_path / "qa.jsonl").write_text("\n".join(line % i for i in range(20)), encoding="utf-8")
+    with pytest.raises(DataError, match=r"are answers in a context. Use `temper train`.$"):
+        temper.fit(str(tmp_path / "qa.jsonl"), models=str(tiny_model), out=tmp_path / "out")

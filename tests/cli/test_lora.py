@@ -30,7 +30,7 @@ def test_an_adapter_is_trained_judged_and_asked(
         "--out", out,
     )  # fmt: skip
     assert "Recipe plain (the default)" in trained.stderr
-    assert "LORA adapter" in trained.stderr
+    assert "LoRA adapter" in trained.stderr
     assert json.loads((out / "adapter_config.json").read_text())["r"] == 4
     succeed(
         "evaluate", out, "--perspectives", "task", "--out", tmp_path / "judged", "--device", "cpu",

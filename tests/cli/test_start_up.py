@@ -75,6 +75,12 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "empty.csv").write_text("text,label\n", encoding="utf-8")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
+    run = {"task": {"kind": "classification", "labels": ["bad", "good"]}}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    (tmp_path / "columns.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    (tmp_path / "labels.csv").write_text("text,label\na,good\nb,odd\n", encoding="utf-8")
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "mine.txt").write_text("keep", encoding="utf-8")
     return tmp_path
@@ -174,6 +180,12 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("calibrate", "no/run/here", "--data", "no.csv"), ("no/run/here", "no.csv")),
     (("predict", "no/run/here", "--text", "a"), ("'no/run/here'",)),
     (("predict", "model", "--data", "no.csv"), ("no.csv",)),
+    (("predict", "run", "--data", "columns.csv"), ("no text column",)),
+    (("evaluate", "run", "--data", "columns.csv", *OUT), ("no text column",)),
+    (("evaluate", "run", "--data", "labels.csv", *OUT), ("Unknown label 'odd'",)),
+    (("calibrate", "run", "--data", "labels.csv"), ("Unknown label 'odd'",)),
+    (("export", "run", "--data", "labels.csv", *OUT), ("Unknown label 'odd'",)),
+    (("check-labels", "columns.csv", "--model", "minilm", *OUT[:1], "a.csv"), ("no text column",)),
     (("list", "methods", "ueg"), ("'uegr'",)),
     ((*TRAIN, "--model", "model", *DEMO, "--import", "no.py"), ("There is no file no.py",)),
     (("reproduce", "nope"), ("Unknown reproduction 'nope'",)),
@@ -211,6 +223,8 @@ def test_lists_need_nothing_heavy(folder: Path) -> None:
 def test_a_method_that_is_registered_elsewhere_is_known() -> None:
     from temper.methods import registry
 
+    # All methods are loaded first: those that are loaded later would be forgotten too.
+    methods.names()
     before = registry.registered()
 
     class Mine(type(methods.configure("plain"))):  # type: ignore[misc]

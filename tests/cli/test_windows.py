@@ -149,7 +149,7 @@ def test_training_on_from_such_a_run_reads_texts_as_it_says(
     given = ("--model", run, "--data", project / "data", "--max-length", LENGTH, "--device", "cpu")
     short = ("--set", "train.max_steps=1", "--out", tmp_path / "run")
     said = succeed("train", *given, *short).stderr
-    assert "--stride 4" in said
+    assert "stride=4" in said
     predictor: Any = load_predictor(Checkpoint.of(tmp_path / "run"), device="cpu")
     assert predictor.windows is None
     assert "text_windows" not in json.loads((tmp_path / "run" / "config.json").read_text())

@@ -140,6 +140,8 @@ BROKEN = {
     "damaged gzip": ("a.csv.gz", gzip.compress(b"text\na")[:-8] + b"\0" * 8, "not a whole gzip"),
     "no Parquet": ("a.parquet", b"text\na\n", "is not a whole Parquet file"),
     "cut Parquet": ("a.parquet", as_parquet()[:-20], "is not a whole Parquet file"),
+    "zip archive called CSV": ("a.csv", b"PK\x03\x04...", "not a text file"),
+    "program called CSV": ("a.csv", b"\x7fELF\x02\x01\0\0\0\0", "not a text file"),
     "missing": ("a.csv", None, "No such file: "),
     "unknown format": ("a.xlsx", b"x", "the name must end with one of .csv"),
 }

@@ -337,6 +337,11 @@ BAD_FOLDERS = [
     ({"train": rows(4), "dev": rows(2)}, {"eval_split": "tset"}, "Unknown split 'tset'"),
     ({"train": [{"text": "a"}], "dev": rows(2)}, {}, "split 'train' has no labels to train on"),
     (
+        {"train": [{"text": "a", "label": ""}, {"text": "b", "label": ""}]},
+        {},
+        "no labels to train on: each cell of column 'label' is empty or -1. Fill in the labels",
+    ),
+    (
         {"train": [{"text": "a", "stars": "good"}], "dev": rows(2)},
         {},
         r"columns are text, stars: give the label's with --label-column \(`label_column`\)",
@@ -388,6 +393,13 @@ def test_a_folder_without_data_or_with_one_split_in_two_files_is_an_error(tmp_pa
     (tmp_path / "data/train.csv").write_text("text,label\na,0\n")
     with pytest.raises(DataError, match=r"holds split 'train' twice: train.csv and train.jsonl"):
         splits_of(source)
+
+
+def test_the_folder_of_a_model_is_no_data(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer_config.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(DataError, match="folder of a model"):
+        splits_of(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["{", '{"label_names": ["a", "a"]}', '{"label_names": [1]}'])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import os
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +22,35 @@ from temper.data import stored
 from temper.data.content import TextFile
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
-from temper.data.stored import RowHashes, StoredBytes, StoredTexts, row_hash, values_at
+from temper.data.stored import RowHashes, StoredBytes, StoredTexts, values_at
 from temper.errors import DataError
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=12)
+
+
+@contextmanager
+def kept(in_memory: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "IN_MEMORY", in_memory)
+        yield
+
+
+def is_on_disk(content: StoredBytes) -> bool:
+    return content._file is not None
+
+
+def row_hash(text: str, text_pair: str | None = None) -> str:
+    whole = "".join(f"{len(each)}:{each}" for each in (text, text_pair) if each is not None)
+    return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
 
 
 @given(TEXTS, st.sampled_from([0, 5, 1 << 20]), st.data())
 def test_stored_texts_are_the_list_they_were_made_of(
     texts: list[str], in_memory: int, data: st.DataObject
 ) -> None:
-    found = StoredTexts.of(iter(texts), in_memory=in_memory)
-    assert found.on_disk == (sum(len(text.encode()) for text in texts) > in_memory)
+    with kept(in_memory):
+        found = StoredTexts.of(iter(texts))
+    assert is_on_disk(found._content) == (sum(len(text.encode()) for text in texts) > in_memory)
     assert found == texts
     assert texts == found
     assert list(found) == texts
@@ -55,13 +75,14 @@ def test_texts_end_where_they_do_whatever_the_size_of_all(size: int) -> None:
 
 @given(st.lists(st.binary(max_size=9)), st.integers(0, 20))
 def test_stored_bytes_are_read_where_they_were_appended(parts: list[bytes], limit: int) -> None:
-    content, places = StoredBytes(in_memory=limit), []
+    content, places = StoredBytes(), []
     for part in parts:
         places.append((content.size, content.size + len(part)))
-        content.append(part)
+        with kept(limit):
+            content.append(part)
         assert content.read(*places[0]) == parts[0]
     assert [content.read(*place) for place in places] == parts
-    assert content.on_disk == (content.size > limit)
+    assert is_on_disk(content) == (content.size > limit)
 
 
 def test_a_folder_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,21 +90,24 @@ def test_a_folder_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(stored.tempfile, "TemporaryFile", full)
-    with pytest.raises(DataError, match=r"cannot take them: No space left on device\. Make room"):
-        StoredTexts.of(["good"], in_memory=0)
+    message = r"cannot take them: No space left on device\. Make room"
+    with kept(0), pytest.raises(DataError, match=message):
+        StoredTexts.of(["good"])
 
 
 def test_a_system_that_cannot_read_at_a_place_reads_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "pread", raising=False)
-    found = StoredTexts.of(["good", "naïve", "bad"], in_memory=0)
+    with kept(0):
+        found = StoredTexts.of(["good", "naïve", "bad"])
     assert list(found) == ["good", "naïve", "bad"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that are forked")
 def test_a_forked_process_reads_the_same_texts() -> None:
-    found = StoredTexts.of([f"text {number}" for number in range(50)], in_memory=0)
+    with kept(0):
+        found = StoredTexts.of([f"text {number}" for number in range(50)])
     reader, writer = os.pipe()
     if not (child := os.fork()):
         os.write(writer, found[7].encode())
@@ -108,7 +132,7 @@ def test_a_set_of_a_file_is_the_set_of_its_lists(tmp_path: Path, limit: int) -> 
     found = load_examples(str(tmp_path / "set.csv"))
     plain = Examples("set", texts, seconds, labels=[0, 1, 0], kind="classification")
     assert isinstance(found.text, StoredTexts)
-    assert found.text.on_disk == (limit == 0)
+    assert is_on_disk(found.text._content) == (limit == 0)
     assert (found.text, found.text_pair, found.rows) == (texts, seconds, plain.rows)
     assert found.hash == plain.hash
     chosen = found.select([2, 0])

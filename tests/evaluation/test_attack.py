@@ -14,14 +14,30 @@ from torch import Tensor
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation import attack as module
-from temper.evaluation.attack import Budget, Outcome, Target, attack
+from temper.evaluation.attack import (
+    EmbeddingAttackSettings,
+    Outcome,
+    PGDSettings,
+    Target,
+    attack,
+)
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
-from temper.functional.norms import size
+from temper.functional.norms import Norm, size
 
-BOTH = Budget(attacks=("fgm", "pgd"), norms=("l2", "linf"), radii=(0.5, 1.0))
+BOTH = EmbeddingAttackSettings(norms=("l2", "linf"), radii=(0.5, 1.0))
+
+
+def pgd(radius: float, *, norm: Norm = "l2", **settings: Any) -> EmbeddingAttackSettings:
+    return EmbeddingAttackSettings(
+        fgm=False, norms=(norm,), radii=(radius,), pgd=PGDSettings(**settings)
+    )
+
+
+def with_pgd(settings: EmbeddingAttackSettings, pgd: PGDSettings | None) -> EmbeddingAttackSettings:
+    return settings.model_copy(update={"pgd": pgd})
 
 
 def toy(forward: Callable[[Tensor], Tensor], *, rows: int = 3, regression: bool = False) -> Target:
@@ -48,10 +64,12 @@ def bowl(delta: Tensor) -> Tensor:
     return (((delta - center) * weights) ** 2).sum(dim=(1, 2))[:, None]
 
 
-def outcomes(target: Target, budget: Budget) -> dict[tuple[str, str, float], Outcome]:
+def outcomes(
+    target: Target, settings: EmbeddingAttackSettings
+) -> dict[tuple[str, str, float], Outcome]:
     return {
         (found.attack, found.norm, round(float(found.radius[0]), 6)): found
-        for found in attack(target, budget)[1]
+        for found in attack(target, settings)[1]
     }
 
 
@@ -68,8 +86,8 @@ def test_fgm_on_a_linear_model_moves_by_the_dual_norm() -> None:
 @pytest.mark.parametrize("steps", [1, 2, 7])
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_pgd_never_loses_to_fgm(steps: int, restarts: int) -> None:
-    budget = replace(BOTH, steps=steps, restarts=restarts)
-    found = outcomes(toy(bowl, regression=True), budget)
+    settings = with_pgd(BOTH, PGDSettings(steps=steps, restarts=restarts))
+    found = outcomes(toy(bowl, regression=True), settings)
     for (name, norm, radius), outcome in found.items():
         if name == "pgd":
             assert (outcome.logits >= found["fgm", norm, radius].logits).all()
@@ -77,7 +95,7 @@ def test_pgd_never_loses_to_fgm(steps: int, restarts: int) -> None:
 
 
 def test_pgd_climbs_higher_than_fgm_on_a_convex_loss() -> None:
-    found = outcomes(toy(bowl, regression=True), replace(BOTH, steps=10))
+    found = outcomes(toy(bowl, regression=True), with_pgd(BOTH, PGDSettings(steps=10)))
     better = found["pgd", "l2", 1.0].logits > found["fgm", "l2", 1.0].logits * 1.001
     assert better.all()
 
@@ -112,7 +130,7 @@ def test_steps_that_lead_nowhere_are_halved() -> None:
     for steps in (2, 5, 30):
         target = replace(toy(hill, rows=1, regression=True), labels=torch.zeros(1))
         target = replace(target, movable=torch.tensor([[True, False]]))
-        found = outcomes(target, Budget(("pgd",), ("l2",), (1.0,), steps=steps))
+        found = outcomes(target, pgd(1.0, steps=steps))
         reached.append(float(found["pgd", "l2", 1.0].logits))
     assert reached == sorted(reached)
     assert reached[-1] == pytest.approx(10.0, abs=1e-3)
@@ -127,7 +145,7 @@ def test_a_row_that_is_wrong_is_left_alone() -> None:
 
     target = toy(counted, rows=2)
     hard = replace(target, labels=torch.tensor([0.0, 1.0]))
-    list(attack(hard, Budget(("pgd",), ("l2",), (1.0,), steps=4, restarts=2))[1])
+    list(attack(hard, pgd(1.0, steps=4, restarts=2))[1])
     # The second row is wrong as it is: it has the clean pass and FGM's.
     assert seen == [2, 2, 1, 1, 1, 1, 1, 1, 1, 1][: len(seen)]
     assert len(seen) == 1 + 4 + 5
@@ -142,8 +160,8 @@ def test_every_delta_keeps_to_its_radius_and_off_the_padding(norm: Any) -> None:
         return bowl(delta)
 
     target = toy(watched, regression=True)
-    budget = Budget(("pgd",), (norm,), (0.7,), steps=4, step_fraction=0.6, restarts=3)
-    list(attack(target, budget)[1])
+    settings = pgd(0.7, norm=norm, steps=4, step_size=0.6, restarts=3)
+    list(attack(target, settings)[1])
     assert len(seen) == 1 + 4 + 2 * 5
     for delta in seen:
         assert (delta[~target.movable] == 0).all()
@@ -154,8 +172,8 @@ def test_every_delta_keeps_to_its_radius_and_off_the_padding(norm: Any) -> None:
 
 def test_a_relative_radius_is_a_fraction_of_the_rows_own_norm() -> None:
     target = toy(linear)
-    budget = Budget(("fgm",), ("l2", "linf"), (0.1,), relative=True)
-    first, second = attack(target, budget)[1]
+    settings = EmbeddingAttackSettings(pgd=None, norms=("l2", "linf"), radii=(0.1,), relative=True)
+    first, second = attack(target, settings)[1]
     own = torch.where(target.movable[..., None], target.embeddings, 0.0).double()
     assert first.radius.numpy() == pytest.approx(0.1 * own.flatten(1).norm(dim=1).numpy())
     assert second.radius.numpy() == pytest.approx(0.1 * own.flatten(1).amax(dim=1).numpy())
@@ -165,7 +183,7 @@ def test_a_relative_radius_is_a_fraction_of_the_rows_own_norm() -> None:
 def test_a_row_without_movable_tokens_stays_and_has_no_relative_radius() -> None:
     target = toy(linear)
     target = replace(target, movable=target.movable & torch.tensor([False, True, True])[:, None])
-    clean, found = attack(target, Budget(("pgd",), ("l2",), (1.0,), restarts=2))
+    clean, found = attack(target, pgd(1.0, restarts=2))
     outcome = next(found)
     assert torch.equal(outcome.logits[0], clean[0])
     assert outcome.radius_relative.isnan().tolist() == [True, False, False]
@@ -178,10 +196,10 @@ def test_the_clean_gradient_serves_every_norm_and_radius() -> None:
         passes["gradient" if torch.is_grad_enabled() else "forward"] += 1
         return bowl(delta)
 
-    list(attack(toy(counted, regression=True), replace(BOTH, attacks=("fgm",)))[1])
+    list(attack(toy(counted, regression=True), with_pgd(BOTH, None))[1])
     assert passes == {"forward": 4, "gradient": 1}
     passes.update(forward=0, gradient=0)
-    list(attack(toy(counted, regression=True), replace(BOTH, steps=3))[1])
+    list(attack(toy(counted, regression=True), with_pgd(BOTH, PGDSettings(steps=3)))[1])
     # Two norms by two radii, each two more gradients and one forward; FGM's answer is among them.
     assert passes == {"forward": 4, "gradient": 1 + 4 * 2}
 
@@ -191,7 +209,7 @@ def test_a_very_sure_model_is_attacked_all_the_same() -> None:
     def sure(delta: Tensor) -> Tensor:
         return linear(delta) + torch.tensor([60.0, 0.0])
 
-    found = outcomes(toy(sure), replace(BOTH, attacks=("fgm",), radii=(20.0,)))
+    found = outcomes(toy(sure), EmbeddingAttackSettings(pgd=None, norms=BOTH.norms, radii=(20.0,)))
     assert (found["fgm", "l2", 20.0].logits.argmax(dim=1) == 1).all()
 
 

@@ -79,7 +79,7 @@ def test_held_out_rows_give_one_temperature_for_every_set() -> None:
         assert told["ece_10"]["value"] == pytest.approx(
             float(expected_calibration_error(scaled.correct, fractions.max(1), bins=10))
         )
-    assert any(f"{wanted:.4g} (40 rows" in notice for notice in found.notices)
+    assert any(f"{wanted:.4g} (40 labels" in notice for notice in found.notices)
     # Whoever has the rows can fit the temperature again.
     kept = block(found, "calibration", "held_out")
     again = fit_temperature(kept.label, log_probabilities(kept.probabilities)).value

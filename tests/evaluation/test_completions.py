@@ -121,8 +121,8 @@ def test_ood_texts_are_scored_by_the_mean_states_of_the_prompt(predictor: TextGe
         values = block(found, Condition("anomaly", name, "mahalanobis")).value
         wanted = judge.score(states_alone(predictor, rows))
         assert values == pytest.approx(wanted, rel=1e-3, abs=1e-3)
-    told = {(e["condition"], e["name"]) for e in found.scores if e["perspective"] == "anomaly"}
-    assert told == {("mahalanobis", name) for name in ("auroc", "aupr", "fpr95")}
+    reported = {(e["condition"], e["name"]) for e in found.scores if e["perspective"] == "anomaly"}
+    assert reported == {("mahalanobis", name) for name in ("auroc", "aupr", "fpr95")}
 
 
 def test_the_pass_that_reads_states_has_the_same_losses(predictor: TextGenerator) -> None:
@@ -184,11 +184,11 @@ def test_the_confidence_of_the_likeliest_token_is_compared_with_the_targets(
             gaps[min(int(sure * 10), 9)] += (int(best) == token) - float(sure)
             losses.append(-float(scores[place, token]))
     assert 5 < hits < len(losses)
-    told = {(e["perspective"], e["name"]): e for e in found.scores if e["set"] == "dev"}
-    error = told["calibration", "ece_10"]
+    reported = {(e["perspective"], e["name"]): e for e in found.scores if e["set"] == "dev"}
+    error = reported["calibration", "ece_10"]
     assert error["value"] == pytest.approx(sum(map(abs, gaps)) / len(losses), abs=1e-5)
     assert error["n"] == len(dev)
-    assert told["task", "completion_loss"]["value"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert reported["task", "completion_loss"]["value"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert {e["name"] for e in found.scores if e["perspective"] == "calibration"} == {"ece_10"}
     settings = EvaluationSettings(perspectives=("task", "shift", "calibration"), bootstrap=0)
     assert_same_scores(score(found.rows, "completion_loss", settings=settings), found.scores)
@@ -267,9 +267,9 @@ def test_an_attack_climbs_the_loss_of_the_completion(predictor: TextGenerator) -
     assert fgm.measured["target_loss"] == pytest.approx(np.array(wanted), rel=1e-4)
     assert (pgd.measured["target_loss"] >= fgm.measured["target_loss"] - 1e-9).all()
     assert pgd.measured["target_loss"].sum() > fgm.measured["target_loss"].sum() + 1e-3
-    told = {(e["condition"], e["name"]): e["value"] for e in found.scores}
-    drop = told["fgm", "completion_loss"] - told["clean", "completion_loss"]
-    assert told["fgm", "drop"] == pytest.approx(drop)
+    reported = {(e["condition"], e["name"]): e["value"] for e in found.scores}
+    drop = reported["fgm", "completion_loss"] - reported["clean", "completion_loss"]
+    assert reported["fgm", "drop"] == pytest.approx(drop)
     assert drop > 0
     # The clean pass of the attack also gives the clean rows.
     clean = block(found, Condition("task", "dev")).measured

@@ -13,9 +13,10 @@ import pytest
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import SettingError
-from temper.evaluation.evaluate import EvaluationRequest, evaluate_model, load_evaluated
+from temper.evaluation.evaluate import evaluate_model
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Gives
+from temper.evaluation.request import EvaluationRequest
 from tests.data.test_hub import cache, cached
 
 __all__ = ["cache"]
@@ -62,11 +63,7 @@ def run(tmp_path: Path) -> str:
 def evaluated(run: str, data: Mapping[str, Any], *, gives: Gives = "probabilities") -> Examples:
     """Load what an evaluation with these settings of data would measure a run on."""
     predictor = CallablePredictor(asked, gives=gives)
-    return load_evaluated(
-        Checkpoint(run),
-        EvaluationRequest.of({"data": data}, model=Checkpoint(run)).data,
-        predictor=predictor,
-    )
+    return EvaluationRequest.of({"data": data}, model=Checkpoint(run)).rows(predictor)
 
 
 def test_another_split_of_a_runs_own_data_is_read_as_the_run_read_its_rows(run: str) -> None:

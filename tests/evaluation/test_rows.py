@@ -206,7 +206,7 @@ def test_rows_are_written_in_groups(tmp_path: Any) -> None:
 CLEAN = EvaluationSettings(perspectives=("task", "shift", "calibration", "anomaly"), bootstrap=50)
 
 
-def test_an_evaluation_replaces_an_older_one_and_nothing_else(
+def test_an_evaluation_replaces_an_older_one(
     predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
 ) -> None:
     found = evaluate(predictor, data, CLEAN)
@@ -216,12 +216,6 @@ def test_an_evaluation_replaces_an_older_one_and_nothing_else(
     assert sorted(path.name for path in out.parent.iterdir()) == ["evaluation"]
     files = ["rows.parquet", "scores.json", "texts.parquet"]
     assert sorted(path.name for path in out.iterdir()) == files
-    (out / "notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match=r"contains other files \(notes.txt\)"):
-        write(found, out)
-    assert (out / "notes.txt").read_text() == "mine"
-    with pytest.raises(CheckpointError, match="is a file"):
-        write(found, out / "notes.txt")
 
 
 def test_a_write_that_fails_leaves_the_older_evaluation_and_no_rest(

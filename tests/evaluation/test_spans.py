@@ -156,11 +156,11 @@ def test_the_confidence_of_an_answer_is_compared_with_its_exact_match(
     answers = predictor.predict(dev)
     assert answers.spans is not None
     assert dev.labels is not None
-    told = [
+    reported = [
         context[start:end]
         for context, (start, end) in zip(dev.text_pair or (), answers.spans.tolist(), strict=True)
     ]
-    right = [text == own[0][1] for text, own in zip(told, dev.labels, strict=True)]
+    right = [text == own[0][1] for text, own in zip(reported, dev.labels, strict=True)]
     sure = answers.probabilities[:, 0].tolist()
     assert 0 < sum(right) < len(right)
     scores = {
@@ -344,9 +344,9 @@ def test_the_temperature_has_the_least_loss_of_starts_and_ends(
 
     best = minimize_scalar(loss, bounds=(0.01, 50.0), method="bounded", options={"xatol": 1e-6}).x
     (notice,) = (each for each in found.notices if "temperature of the calibration is" in each)
-    told = float(notice.split("calibration is ")[1].split(" ")[0])
-    assert told == pytest.approx(best, rel=1e-3)
-    assert told != pytest.approx(1.0, rel=0.05)
+    reported = float(notice.split("calibration is ")[1].split(" ")[0])
+    assert reported == pytest.approx(best, rel=1e-3)
+    assert reported != pytest.approx(1.0, rel=0.05)
     before, after = (
         block(found, Condition(*names))
         for names in (("task", "dev"), ("calibration", "dev", "temperature"))

@@ -110,6 +110,15 @@ def test_what_may_be_less_accurate_is_not_recommended(verdict: Verdict) -> None:
     assert found.sentence.startswith("Keep plain fine-tuning. `new` ")
 
 
+def test_every_method_without_a_significant_difference_is_named() -> None:
+    found = first(
+        row("task", 0.90, new=(0.901, "equivalent"), plain_x2=(0.902, "equivalent")),
+        row("calibration", 0.10, new=(0.099, "equivalent"), plain_x2=(0.101, "equivalent")),
+    )
+    assert found.recommended == "plain"
+    assert "No difference of `new` and `plain_x2`" in found.sentence
+
+
 def test_another_baseline_than_plain_fine_tuning_is_kept_by_its_name() -> None:
     made = row("task", 0.90, new=(0.87, "worse"))
     cells = {"tuned" if name == "plain" else name: cell for name, cell in made.cells.items()}
@@ -348,3 +357,15 @@ def test_the_page_begins_with_the_sentence_and_escapes_what_stands_in_it(
     text = compare(read(folder)).answer
     assert text.startswith("`uegr` cannot be compared with `plain`")
     assert "<h1><code>uegr</code> cannot be compared with <code>plain</code>" in page
+
+
+def test_too_few_evaluation_rows_name_the_remedy(make_study: MakeStudy) -> None:
+    # Scores over seeds, such as a mean over sets, need no rows.
+    folder = make_study(Plan(drop=lambda score, column, seed: score["perspective"] != "task"))
+    for path in folder.glob("runs/*/evaluation/scores.json"):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        scores = [{**each, "n": 20} for each in document["scores"]]
+        path.write_text(json.dumps({**document, "scores": scores}), encoding="utf-8")
+    text = compare(read(folder)).answer
+    assert text.startswith("`uegr` cannot be compared with `plain`: too few rows (20 of at least")
+    assert "hold out more rows, for example with --set data.dev_fraction=0.3" in text

@@ -15,6 +15,7 @@ from temper.display.cells import Comparison, Difference, ScoreKey
 from temper.display.folders import read
 from temper.display.records import ScoreRecord
 from temper.errors import CheckpointError
+from temper.functional.effects import RowVariance
 from temper.functional.intervals import LEAST_ROWS
 from temper.report.derived import Scores, add_mean_rank
 from temper.report.table import (
@@ -50,6 +51,7 @@ def differ(
     paired: Paired | OverRows | None = None,
     margin: float | None = None,
     common: Collection[int] | None = None,
+    largest: float | None = None,
     **more: Any,
 ) -> Difference:
     """Return the difference of two columns that were evaluated at some common seeds."""
@@ -67,6 +69,7 @@ def differ(
         common=dict.fromkeys(cells, tuple(seeds) if common is None else common),
         paired={} if paired is None else {"uegr": paired},
         margin=margin,
+        largest=largest,
     )
     difference = found["uegr"].difference
     assert difference is not None
@@ -118,6 +121,18 @@ def test_what_lacks_seeds_or_rows_has_no_verdict_and_says_so(
     difference = differ(seeds, **more)
     assert difference.said == said
     assert difference.low is None
+
+
+def test_two_seeds_give_no_interval_beyond_possible_differences() -> None:
+    # Seeds that vary less than the rows leave almost no degrees of freedom.
+    paired = OverRows(frozenset({0, 1}), RowVariance(1e-4, (0.01, 0.01)))
+    seeds = {0: (0.50, 0.52), 1: (0.52, 0.53)}
+    free = differ(seeds, paired=paired)
+    assert free.low is not None
+    assert free.low < -1000.0
+    limited = differ(seeds, paired=paired, largest=1.0)
+    assert (limited.low, limited.high, limited.least) == (-1.0, 1.0, None)
+    assert limited.verdict == "not significant"
 
 
 PAIRS = st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=3, max_size=6)

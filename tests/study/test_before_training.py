@@ -15,8 +15,9 @@ from temper import files, memory
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import DataError, MemoryLimitError, SettingError, TemperError, WriteError
-from temper.evaluation.evaluate import EvaluationRequest, check_size, evaluate_model
+from temper.evaluation.evaluate import check_size, evaluate_model
 from temper.evaluation.loading import check_named_models
+from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.run import EvaluationData, check_before_training
 from temper.evaluation.settings import EvaluationSettings, SetSources
 from temper.study import work

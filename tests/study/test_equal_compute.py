@@ -96,7 +96,12 @@ def test_plain_fine_tuning_has_training_settings_of_its_own_at_most() -> None:
 
 @pytest.mark.parametrize("equal_compute", [True, False])
 def test_a_comparison_trains_it_unless_told_otherwise(
-    tiny_model: Path, tiny_data: Path, tmp_path: Path, *, equal_compute: bool
+    tiny_model: Path,
+    tiny_data: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    equal_compute: bool,
 ) -> None:
     study = temper.compare(
         methods="plain,r_drop",
@@ -105,5 +110,6 @@ def test_a_comparison_trains_it_unless_told_otherwise(
         out=tmp_path / "study",
         config=study_tree(tiny_model, tiny_data / "reviews"),
     )
+    assert "A comparison needs at least 50 evaluation rows, and there are 12." in caplog.text
     wanted = ("plain", "r_drop", "plain_x2")
     assert study.comparison.columns == (wanted if equal_compute else wanted[:2])

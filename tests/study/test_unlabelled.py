@@ -12,8 +12,7 @@ import pytest
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.settings import DataSettings
 from temper.errors import SettingError
-from temper.evaluation.evaluate import load_evaluated
-from temper.evaluation.loading import load_predictor
+from temper.evaluation.request import EvaluationRequest
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
 from tests.cli.tiny_project import sentences, study_tree, write_csv
@@ -75,7 +74,7 @@ def test_a_study_trains_both_kinds_of_columns_and_records_it(
     assert told[NAME]["notices"] == [f"8 rows of unlabeled text from {pool}"]
     # The run's own dev rows are found again though the text is gone.
     pool.unlink()
-    source = DataSettings(source=str(tiny_data / "reviews"))
-    predictor = load_predictor(Checkpoint.of(runs[NAME]), device="cpu")
-    dev = load_evaluated(Checkpoint.of(runs[NAME]), source, predictor=predictor)
+    tree = {"data": {"source": str(tiny_data / "reviews")}, "predictor": {"device": "cpu"}}
+    request = EvaluationRequest.of(tree, model=Checkpoint.of(runs[NAME]))
+    dev = request.rows(request.load())
     assert dev.hash == told[NAME]["data"]["dev"]["hash"]

@@ -172,7 +172,7 @@ def test_a_worker_that_is_killed_while_it_waits_for_a_run_ends_the_study_too(
                     child.kill()
 
     monkeypatch.setattr(module, "SAVED", 5.0)
-    with pytest.raises(TemperError, match=r"^The worker of short, seed 0 was ended by SIGKILL\. S"):
+    with pytest.raises(TemperError, match=r"^The worker of short, seed 0 was ended by SIGKILL\."):
         study(
             tiny_model,
             tiny_data,
@@ -183,9 +183,9 @@ def test_a_worker_that_is_killed_while_it_waits_for_a_run_ends_the_study_too(
             max_steps=5000,
             save_steps=5000,
         )
-    assert [json.loads(file.read_text())["status"] for file in out.glob("runs/v*/run.json")] == [
-        "stopped"
-    ]
+    assert [
+        json.loads(file.read_text())["status"] for file in out.glob("runs/plain-*/run.json")
+    ] == ["stopped"]
 
 
 def test_a_worker_that_cannot_begin_says_why(

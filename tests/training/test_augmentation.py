@@ -11,7 +11,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.augmentation import AugmentedExamples
 from temper.data.sources import load_splits
 from temper.errors import SettingError
-from temper.evaluation.evaluate import EvaluationRequest
+from temper.evaluation.request import EvaluationRequest
 from temper.study.plan import Column, StudyConfig
 from temper.training.config import RunConfig, run_key
 from temper.training.prepared import prepare

@@ -72,9 +72,11 @@ def check_labels(
     run, *_ = refuse([partial(_check, tree, folds), *of_paths(tree), *of_paths(encoder)])
     progress.info(f"Loading {run.model} ...")
     from temper.data.reading import read_as
-    from temper.study.wrong_labels import out_of_fold, rank_labels
 
     rows = _rows(run.data)
+    # After the rows, so that an error in a file is reported before torch is imported.
+    from temper.study.wrong_labels import out_of_fold, rank_labels
+
     progress.info_all(filter(None, [read_as(rows)]))
     progress.notice_all(rows.notices)
     for name in dict.fromkeys((run.model, embeddings or run.model)):

@@ -84,7 +84,7 @@ def compare(
         TemperError: Data, model or a method does not fit, the folder has something else, or a loss
             is not finite.
     """
-    from temper.study.plan import StudyConfig, columns_of
+    from temper.study.plan import StudyConfig, check_workers, columns_of
 
     heard = progress or Bars()
     tree = nested(COMPARE, config, {"data": data, "model": model, "cluster": cluster, **settings})
@@ -106,6 +106,7 @@ def compare(
             *of_paths(tree),
             *of_sources(sets.given()),
             *([] if is_url(target) else [partial(check_study_room, Path(target))]),
+            partial(check_workers, workers),
             partial(check_margin, margin),
             partial(check_detect, detect),
         ]
@@ -114,8 +115,16 @@ def compare(
         heard.notice(f"No --out: the study is written to {target}.")
     heard.info(f"Loading {tree.get('model', 'models')} ...")
     from temper.data.sources import load_splits
+    from temper.functional.intervals import LEAST_ROWS
 
     splits = load_splits(plan.data)
+    if len(splits.dev) < LEAST_ROWS:
+        from temper.report.headline import MORE_ROWS
+
+        heard.notice(
+            f"A comparison needs at least {LEAST_ROWS} evaluation rows, and there are "
+            f"{len(splits.dev)}. {MORE_ROWS}"
+        )
     # After the data, so that an error in a file is reported before torch is imported.
     from temper.cluster.machines import Cluster
     from temper.study.cluster import opened

@@ -32,8 +32,8 @@ from temper.settings import section
 
 if TYPE_CHECKING:
     from temper.cluster.machines import Cluster
-    from temper.evaluation.evaluate import EvaluationRequest
     from temper.evaluation.predictor import Predictor
+    from temper.evaluation.request import EvaluationRequest
 
 
 def evaluate(
@@ -94,9 +94,13 @@ def evaluate(
         ]
     )
     progress.info(f"Loading {checkpoint.name} ...")
+    from temper.evaluation.request import EvaluationRequest
+
+    request = EvaluationRequest.of(tree, model=checkpoint)
+    request.check_rows()
     from temper.calibration.files import read_calibration
     from temper.cluster.machines import Cluster
-    from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
+    from temper.evaluation.evaluate import evaluate_model
 
     machines = Cluster.of(machines_table)
     if machines is not None and not is_named:
@@ -104,7 +108,6 @@ def evaluate(
             "A cluster's machines load the model by its name, and it is an object in memory. Save "
             "it and give its folder, or name it as file.py:NAME."
         )
-    request = EvaluationRequest.of(tree, model=checkpoint)
     if (kept := read_calibration(checkpoint)) is not None:
         request = replace(request, thresholds=kept.raw_thresholds)
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}

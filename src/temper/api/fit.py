@@ -122,6 +122,7 @@ def fit(
     progress.info(f"Loading {', '.join(names)} ...")
     from temper.checkpoints.folder import held_folder, read_json
     from temper.checkpoints.identity import digest
+    from temper.data.examples import LABELS_OF
     from temper.data.reading import splits_read_as
     from temper.data.sources import load_splits
     from temper.files import write_json, write_text
@@ -134,9 +135,12 @@ def fit(
     progress.info_all(splits_read_as(splits))
     progress.notice_all([*splits.notices, *_repeated(splits.train)])
     if splits.train.kind != "classification":
+        as_classes = splits.train.kind in ("regression", "multi_label")
+        classes = ", or give --set data.kind=classification" if as_classes else ""
         raise DataError(
-            f"`temper fit` takes rows with one class each, and {splits.train.origin} is read as "
-            f"{splits.train.kind}. Use `temper train`, or give --set data.kind=classification."
+            "`temper fit` takes rows with one class each, and the labels of "
+            f"{splits.train.origin} are {LABELS_OF[splits.train.kind]}. Use `temper "
+            f"train`{classes}."
         )
     key = digest([tree, names, budget, splits.train.hash, splits.dev.hash])
     kept = read_json(folder / RECORD) if (folder / RECORD).exists() else {"key": key}
@@ -167,11 +171,13 @@ def fit(
 
         labels = suspicious_labels(choice)
         write_text(folder / LABELS, labels.to_csv(index=False, lineterminator="\n"))
+        results = findings(choice, splits, labels, evaluation, calibration, folder / MODEL)
+        seconds = round(time.monotonic() - begun, 1)
         record = {
             "key": key,
             "candidates": candidates_of(choice),
-            "findings": findings(choice, splits, labels, evaluation, calibration, folder / MODEL),
-            "seconds": (seconds := round(time.monotonic() - begun, 1)),
+            "findings": results,
+            "seconds": seconds,
         }
         write_json(folder / RECORD, record)
         if seconds > time_limit:
@@ -211,8 +217,8 @@ def _repeated(rows: Examples) -> list[str]:
     if not count:
         return []
     return [
-        f"{count:,} of {len(rows):,} training rows repeat a text; {different:,} texts have "
-        "different labels."
+        f"{count:,} of {len(rows):,} training rows repeat a text. Texts with "
+        f"different labels: {different:,}."
     ]
 
 
@@ -225,7 +231,8 @@ def _seconds(budget: str) -> float:
 
 def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
     from temper.checkpoints.checkpoint import Checkpoint
-    from temper.evaluation.evaluate import EvaluationRequest, evaluate_model
+    from temper.evaluation.evaluate import evaluate_model
+    from temper.evaluation.request import EvaluationRequest
     from temper.report import build
 
     tree = {"evaluate": {"perspectives": list(PERSPECTIVES)}}
@@ -239,7 +246,7 @@ def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
     """Calibrate the model on the rows that were set aside; None if they do not suffice."""
     from temper.calibration.calibrate import calibrate
     from temper.checkpoints.checkpoint import Checkpoint
-    from temper.evaluation.evaluate import EvaluationRequest
+    from temper.evaluation.request import EvaluationRequest
     from temper.functional.calibration import EveryRowRightError
 
     request = EvaluationRequest.of({}, model=Checkpoint.of(folder / MODEL))

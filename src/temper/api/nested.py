@@ -376,6 +376,12 @@ def check_reported(folder: Path) -> None:
     if not any((folder / name).exists() for name in REPORTED):
         from temper.models.names import near_folder
 
+        if (folder / "fit.json").exists():
+            raise CheckpointError(
+                f"{folder} is a folder of `temper fit`, and its report is finished: "
+                f"{folder / 'evaluation' / 'report.html'}. To write it again: "
+                f"temper report {folder / 'evaluation'}"
+            )
         what = f"holds no {', '.join(REPORTED)}" if folder.is_dir() else "is not a folder"
         raise CheckpointError(
             f"{folder} {what}.{near_folder(folder)} Give the --out folder of `temper compare`, "

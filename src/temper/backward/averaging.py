@@ -21,11 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def warn_of_running_statistics(params: Parameters) -> None:
-    """Warn that the running statistics of batch normalization are not averaged.
-
-    Args:
-        params: The trainable parameters.
-    """
+    """Warn that the running statistics of batch normalization are not averaged."""
     if params.has_running_statistics:
         logger.warning(
             "The model has batch normalization, whose running statistics belong to the last "
@@ -37,10 +33,7 @@ def warn_of_running_statistics(params: Parameters) -> None:
 def update_average(average: dict[str, Tensor], params: Parameters, *, fraction: float) -> None:
     """Move an average towards the current weights; an empty average is set to them.
 
-    Args:
-        average: Averages by name, in at least fp32; changed in place.
-        params: The trainable parameters.
-        fraction: Fraction of the distance, in [0, 1].
+    The average, in at least fp32, is changed in place; ``fraction`` is that of the distance.
     """
     if not average:
         for name, tensor in params.tensors.items():
@@ -63,9 +56,7 @@ class RunningAverage(WeightAverageRule):
 
     Args:
         decay: Largest b, in [0, 1].
-        warm_up: At least 0.
         begin: Fraction of the run whose steps do not count, in [0, 1).
-        name: Key of its state.
 
     References:
         Polyak and Juditsky (1992); Izmailov et al., UAI 2018; Shamir and Zhang, ICML 2013,
@@ -80,17 +71,15 @@ class RunningAverage(WeightAverageRule):
     supports_fsdp = True
 
     def init(self, params: Parameters) -> State:
-        """Start without an average."""
         warn_of_running_statistics(params)
         return {"weights": {}, "counted": 0}
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Check that the end of the excluded steps is known."""
+        # The excluded steps are a fraction of the total, so it must be known.
         if self.begin:
             known_total(self, step)
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
-        """Update the average."""
         if step.skipped or step.number + 1 <= self.begin * step.total:
             return
         counted = state["counted"]
@@ -106,6 +95,5 @@ class FinalAverage(RunningAverage):
     conflicts = frozenset({"on_train_end"})
 
     def on_train_end(self, params: Parameters, state: State) -> None:
-        """Replace the weights by their average."""
         for name, average in state["weights"].items():
             params.tensors[name].copy_(average)

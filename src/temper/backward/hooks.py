@@ -32,10 +32,7 @@ class BeginsRun(Protocol):
     def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
         """Run once, before everything else; not repeated when a run resumes.
 
-        Args:
-            params: The trainable parameters. ``params.start`` is updated afterwards.
-            state: The rule's state.
-            rng: Streams of the first step.
+        ``rng`` has the streams of the first step. ``params.start`` is updated afterwards.
         """
 
 
@@ -44,13 +41,7 @@ class Accumulates(Protocol):
     """Reads the gradients of an epoch before training, for example squared gradients."""
 
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
-        """Add the gradient of one batch.
-
-        Args:
-            grads: Gradients of the clean loss by parameter.
-            params: The trainable parameters.
-            state: The rule's state.
-        """
+        """Add the gradient of the clean loss on one batch."""
 
 
 @runtime_checkable
@@ -70,15 +61,10 @@ class Calibrates(Protocol):
         step: Step,
         rng: Streams,
     ) -> None:
-        """Measure the model.
+        """Measure the model on at least ``calibration_rows`` rows, if the data has that many.
 
-        Args:
-            network: The network; it must be unchanged afterwards.
-            batches: At least ``calibration_rows`` rows, if the data has that many.
-            params: The trainable parameters.
-            state: The rule's state.
-            step: The first step.
-            rng: Streams of the first step.
+        The network must be unchanged afterwards. The step and the streams are those of the first
+        step.
         """
 
 
@@ -87,14 +73,7 @@ class BeginsEpoch(Protocol):
     """Acts before the first step of each epoch, for example draws a mask."""
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
-        """Prepare an epoch; called again when a run resumes within it.
-
-        Args:
-            params: The trainable parameters.
-            state: The rule's state.
-            rng: Streams of the step.
-            epoch: Number of the epoch, from 0.
-        """
+        """Prepare an epoch, counted from 0; called again when a run resumes within it."""
 
 
 @runtime_checkable
@@ -102,14 +81,7 @@ class BeforeForward(Protocol):
     """Acts before the first pass of a step; may move weights until ``after_backward``."""
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Prepare the passes of a step.
-
-        Args:
-            params: The trainable parameters.
-            state: The rule's state.
-            step: Position in training.
-            rng: Streams of the step.
-        """
+        """Prepare the passes of a step."""
 
 
 @runtime_checkable
@@ -124,12 +96,8 @@ class RecomputesGradient(Protocol):
     ) -> Gradients:
         """Return the gradient to use.
 
-        Args:
-            params: The trainable parameters. A rule that moves them restores them by copying, in a
-                ``finally``.
-            state: The rule's state.
-            compute: Returns the gradient at the current weights. Every call repeats the same
-                random draws.
+        ``compute`` returns the gradient at the current weights and repeats the same random draws. A
+        rule that moves weights restores them by copying, in a ``finally``.
         """
 
 
@@ -138,12 +106,7 @@ class AfterBackward(Protocol):
     """Acts after the last pass of a step."""
 
     def after_backward(self, params: Parameters, state: State) -> None:
-        """Undo the changes of ``before_forward``, bit for bit; also called if a pass failed.
-
-        Args:
-            params: The trainable parameters.
-            state: The rule's state.
-        """
+        """Undo the changes of ``before_forward``, bit for bit; also called if a pass failed."""
 
 
 @runtime_checkable
@@ -155,12 +118,7 @@ class Regularizes(Protocol):
     ) -> Gradients:
         """Return the gradients of the regularized loss.
 
-        Args:
-            grads: By parameter, times ``step.loss_scale``; their storage may be reused.
-            params: The trainable parameters.
-            state: The rule's state.
-            step: Position in training.
-            rng: Streams of the step.
+        ``grads`` are multiplied by ``step.loss_scale``; their storage may be reused.
         """
 
 
@@ -169,11 +127,7 @@ class LogsRegularization(Protocol):
     """Reports the losses whose gradients ``regularize`` added; logs add them to the loss."""
 
     def regularization_losses(self, state: State) -> Mapping[str, Tensor]:
-        """Return the weighted losses of this step by name.
-
-        Args:
-            state: The rule's state.
-        """
+        """Return the weighted losses of this step by name."""
 
 
 @runtime_checkable
@@ -185,12 +139,7 @@ class TransformsGradient(Protocol):
     ) -> Gradients:
         """Return the gradients for the optimizer.
 
-        Args:
-            grads: By parameter; their storage may be reused. The optimizer skips parameters that
-                are left out.
-            params: The trainable parameters.
-            state: The rule's state.
-            rng: Streams of the step.
+        The storage of ``grads`` may be reused. The optimizer skips parameters that are left out.
         """
 
 
@@ -201,13 +150,7 @@ class ScalesLearningRates(Protocol):
     def learning_rate_scales(
         self, params: Parameters, state: State, step: Step
     ) -> Mapping[str, float]:
-        """Return a factor for each parameter, 1 by default.
-
-        Args:
-            params: The trainable parameters.
-            state: The rule's state.
-            step: Position in training.
-        """
+        """Return a factor for each parameter, 1 by default."""
 
 
 @runtime_checkable
@@ -217,10 +160,7 @@ class AfterStep(Protocol):
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
         """Change or read the new weights.
 
-        Args:
-            params: The trainable parameters.
-            state: The rule's state.
-            step: Position in training, with learning rate and weight decay in ``step.rates``.
+        ``step.rates`` has the learning rate and the weight decay.
         """
 
 
@@ -229,9 +169,4 @@ class OnTrainEnd(Protocol):
     """Sets the final weights."""
 
     def on_train_end(self, params: Parameters, state: State) -> None:
-        """Change the weights after the last step.
-
-        Args:
-            params: The trainable parameters.
-            state: The rule's state.
-        """
+        """Change the weights after the last step."""

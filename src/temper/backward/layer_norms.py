@@ -35,7 +35,6 @@ class LayerNorms(UpdateRule):
 
     Args:
         strategy: Formula of the weights; ``uniform`` needs no measurement.
-        temperature: Temperature of the strategy ``log``.
         rows: Number of rows to measure on, >= 1.
         projections: Probes per row and layer, >= 1.
         twice: Whether the penalty will differentiate the states twice; a model without a second
@@ -56,11 +55,10 @@ class LayerNorms(UpdateRule):
 
     @property
     def calibration_rows(self) -> int:
-        """Number of rows to measure on."""
         return 0 if self.strategy == "uniform" else self.rows
 
     def init(self, params: Parameters) -> State:
-        """Start without measurements; uniform weights are an empty tensor."""
+        # Uniform weights, which are not measured, are an empty tensor.
         return {"weights": torch.empty(0)} if self.strategy == "uniform" else {}
 
     def calibrate(
@@ -72,11 +70,7 @@ class LayerNorms(UpdateRule):
         step: Step,
         rng: Streams,
     ) -> None:
-        """Measure the norms and compute the layer weights.
-
-        Raises:
-            ModelError: If the model has no blocks, or a norm is 0 or not finite.
-        """
+        """Measure the norms and compute the layer weights."""
         norms = jacobian_norms(
             network,
             batches,
@@ -114,16 +108,8 @@ def jacobian_norms(
 ) -> Tensor:
     """Estimate the mean over examples of ``||J_l||_F^2`` in evaluation mode (Eq. 2).
 
-    Args:
-        network: The network; the modes of its modules are restored.
-        batches: The examples.
-        projections: Probes per row and layer.
-        draws: Generator of the probes.
-        ranks: Number of processes that measure together.
-        twice: Whether the states must have a second derivative; if not, an error is raised here.
-
-    Returns:
-        [L], fp64 on the CPU, over the examples of all processes.
+    ``twice`` raises if the states have no second derivative. The result is [L], fp64 on the CPU,
+    over the examples of all ``ranks`` processes.
     """
     # Several derivatives of one graph read weights after FSDP would have freed them.
     keep_whole(network.model)

@@ -57,21 +57,13 @@ class UpdateRule:
     def init(self, params: Parameters) -> State:
         """Return the rule's state before the first step.
 
-        Args:
-            params: The trainable parameters.
-
-        Returns:
-            Nested dicts of tensors and plain values. A tensor shaped like a parameter is stored
-            under the parameter's name and sharded like it.
+        It is nested dicts of tensors and plain values. A tensor shaped like a parameter is stored
+        under the parameter's name and sharded like it.
         """
         return {}
 
     def diagnostics(self, state: State) -> Mapping[str, Tensor | float]:
-        """Return measurements of the last step by their name in logs.
-
-        Args:
-            state: The rule's state.
-        """
+        """Return measurements of the last step by their name in logs."""
         return {name: state[key] for name, key in self.logged.items() if key in state}
 
 
@@ -92,15 +84,9 @@ class WeightAverageRule(UpdateRule):
 
 
 class Chain(UpdateRule):
-    """Apply rules in order; the state of each is stored under its name.
+    """Apply rules in order, or none; the state of each is stored under its name.
 
     ``gradient`` nests with the first rule outermost, and ``after_backward`` runs in reverse order.
-
-    Args:
-        rules: The rules; none is the identity.
-
-    Raises:
-        CompositionError: If two rules have the same name or conflict.
     """
 
     name = "chain"
@@ -121,12 +107,7 @@ class Chain(UpdateRule):
         self.supports_fsdp = all(rule.supports_fsdp for rule in rules)
 
     def implementing(self, state: State, hook: type[Hook]) -> Iterator[tuple[Hook, State]]:
-        """Yield the rules that implement a hook, each with its own state.
-
-        Args:
-            state: The chain's state.
-            hook: One of `temper.backward.hooks`.
-        """
+        """Yield the rules that implement a hook, each with its own state."""
         # isinstance is slow for a protocol, and a step runs every hook.
         if hook not in self._implementing:
             self._implementing[hook] = [rule for rule in self.rules if isinstance(rule, hook)]
@@ -146,7 +127,6 @@ class Chain(UpdateRule):
 
     @property
     def calibration_rows(self) -> int:
-        """Most rows that a rule calibrates on."""
         wanted = [rule.calibration_rows for rule in self.rules if isinstance(rule, Calibrates)]
         return max(wanted, default=0)
 
@@ -206,7 +186,6 @@ class Chain(UpdateRule):
     def learning_rate_scales(
         self, params: Parameters, state: State, step: Step
     ) -> dict[str, float]:
-        """Multiply the rules' factors."""
         scales: dict[str, float] = {}
         for rule, rule_state in self.implementing(state, ScalesLearningRates):
             for name, scale in rule.learning_rate_scales(params, rule_state, step).items():
@@ -235,10 +214,6 @@ def chain(*rules: UpdateRule) -> Chain:
 
     Raises:
         CompositionError: If two rules have the same name or conflict.
-
-    Example:
-        >>> chain().transform({}, None, {}, None)
-        {}
     """
     flat = [rule for given in rules for rule in rules_of(given)]
     return Chain(tuple(sorted(flat, key=lambda rule: isinstance(rule, WeightAverageRule))))
@@ -250,25 +225,12 @@ def rules_of(rule: UpdateRule) -> tuple[UpdateRule, ...]:
 
 
 def implements(rule: UpdateRule, kind: type) -> bool:
-    """Whether a rule, or one of a chain's rules, implements a hook or is of a class.
-
-    Args:
-        rule: The rule.
-        kind: One of `temper.backward.hooks`, or a class of rules.
-    """
+    """Whether a rule, or one of a chain's rules, implements a hook or is of a class."""
     return any(isinstance(each, kind) for each in rules_of(rule))
 
 
 def known_total(rule: UpdateRule, step: Step) -> int:
-    """Return the number of steps of the run.
-
-    Args:
-        rule: The rule that depends on it.
-        step: Position in training.
-
-    Raises:
-        SettingError: If the number is unknown.
-    """
+    """Return the number of steps of the run; raise a `SettingError` if it is unknown."""
     if not step.total:
         raise SettingError(
             f"The update rule {rule.name!r} needs the number of optimizer steps. Pass "

@@ -47,10 +47,8 @@ class Selection(UpdateRule):
 
     Args:
         alpha: Turning point; about the fraction that is masked.
-        beta: Sharpness.
         p_min: Smallest probability; 0 sets no bound, and draws a step's mask with 32 bits instead
             of 16.
-        scale: Whether to divide by p.
         normalize: ``rank``: global rank among the non-zero entries; ``range``: Eq. 8 as printed.
         orientation: ``prose``: salient entries move; ``printed``: Eq. 9 as printed.
         scope: ``blocks`` (embeddings and head always train; all parameters of a model without
@@ -75,13 +73,11 @@ class Selection(UpdateRule):
     logged = MappingProxyType({"mask/kept": "kept"})
 
     def names(self, params: Parameters) -> list[str]:
-        """Return the parameters that the mask covers."""
         if self.scope == "all" or not params.blocks:
             return list(params.tensors)
         return [name for name in params.tensors if name in params.blocks]
 
     def _covered(self, grads: Gradients, params: Parameters) -> Gradients:
-        """Return the gradients under the mask, in fp32."""
         return {
             name: grads[name].float().contiguous() for name in self.names(params) if name in grads
         }
@@ -109,7 +105,6 @@ class SelectiveUpdate(Selection):
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Mask the gradients in scope."""
         covered = self._covered(grads, params)
         if not covered:
             return grads
@@ -162,7 +157,6 @@ class EpochSelectiveUpdate(Selection):
     """
 
     def init(self, params: Parameters) -> State:
-        """Start with no importance and no mask."""
         covered = set(self.names(params))
         zeros = {
             name: torch.zeros(tensor.shape, dtype=torch.float32, device=tensor.device)
@@ -172,7 +166,6 @@ class EpochSelectiveUpdate(Selection):
         return {"importance": zeros, "codes": {}, "epoch": -1, "observed": 0, "loss_scale": 1.0}
 
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
-        """Add a batch's squared gradient to the importance."""
         if state["observed"] == 0:
             # Reset here, not in begin_epoch: an epoch of only the head has no new importance.
             for total in state["importance"].values():
@@ -220,7 +213,6 @@ class EpochSelectiveUpdate(Selection):
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Apply the epoch's mask to the gradients in scope."""
         covered = self._covered(grads, params)
         if not covered or _overflowed(covered, params, state):
             return grads

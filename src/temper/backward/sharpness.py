@@ -32,13 +32,7 @@ SMALLEST = 1e-30
 
 @dataclass(frozen=True)
 class WeightPart:
-    """The part of a parameter that an ascent moves.
-
-    Args:
-        name: The parameter's name.
-        weight: The parameter, any shape.
-        rows: Rows that move [n]; None for all.
-    """
+    """The part of a parameter that an ascent moves; its ``rows`` [n], or all if None."""
 
     name: str
     weight: Tensor
@@ -49,11 +43,9 @@ class WeightPart:
         return tensor if self.rows is None else tensor.index_select(0, self.rows)
 
     def copy(self) -> Tensor:
-        """Return a copy of the part's weights."""
         return self.weight.clone() if self.rows is None else self.of(self.weight)
 
     def put(self, values: Tensor) -> None:
-        """Write the part's weights."""
         if self.rows is None:
             self.weight.copy_(values)
         else:
@@ -76,27 +68,17 @@ class WeightAscent(UpdateRule):
     ) -> list[float] | None:
         """Return the factor by which each gradient is multiplied.
 
-        Args:
-            parts: The parts that may move.
-            gradients: Their gradients; may be changed in place into other directions.
-            sizes: The l2 norm of each gradient, over the whole parameter if it is sharded.
-            params: The trainable parameters.
-
-        Returns:
-            One factor per part, 0 for a part that does not move; None if no part can move, because
-            the gradient is zero or not finite.
+        ``sizes`` are the l2 norms of the gradients, of whole parameters if they are sharded. The
+        gradients may be changed in place into other directions. A part with the factor 0 does not
+        move. None means that no part can move: the gradient is zero or not finite.
         """
 
     def covers(self, tensor: Tensor) -> bool:
-        """Return whether a parameter may move.
-
-        Args:
-            tensor: The parameter, or its gradient.
-        """
+        """Return whether a parameter may move, given it or its gradient."""
         return True
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Store the factor of the loss scaler, for the diagnostics."""
+        # `diagnostics` divides by it.
         state["loss_scale"] = step.loss_scale
 
     def gradient(
@@ -118,7 +100,6 @@ class WeightAscent(UpdateRule):
             torch.clear_autocast_cache()
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
-        """Return the norm of the first gradient, over the parameters that may move."""
         if "norm" not in state:
             return {}
         return {"ascent/gradient_norm": state["norm"] / state["loss_scale"]}
@@ -130,14 +111,7 @@ class WeightAscent(UpdateRule):
         compute: Callable[[], Gradients],
         moved: list[tuple[WeightPart, Tensor]],
     ) -> None:
-        """Move the weights; the first gradients are freed, because the second need the memory.
-
-        Args:
-            params: The trainable parameters.
-            state: The rule's state.
-            compute: Returns the gradient.
-            moved: Filled with the original weights of each part, before it moves.
-        """
+        """Move the weights; ``moved`` is filled with the weights of each part before it moves."""
         with torch.enable_grad():
             here = {name: g for name, g in compute().items() if self.covers(g)}
         if not here:
@@ -159,21 +133,14 @@ class WeightAscent(UpdateRule):
 
 
 def has_direction(size: float) -> bool:
-    """Return whether a gradient can be divided by its norm.
-
-    Args:
-        size: The norm.
-    """
+    """Return whether a gradient can be divided by its norm."""
     return math.isfinite(size) and size > SMALLEST
 
 
 def l2_norms(tensors: Sequence[Tensor], params: Parameters) -> list[float]:
     """Return the l2 norm of each tensor, in at least fp32, with one device synchronization.
 
-    Args:
-        tensors: At least one, any shapes, on one device.
-        params: The parameters of these gradients or values; for sharded parameters the norms are
-            those of the whole.
+    The tensors are on one device. For sharded parameters the norms are those of the whole.
     """
     single = torch.float32
     for tensor in tensors:

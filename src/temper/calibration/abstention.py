@@ -29,14 +29,9 @@ class Abstention:
 
     @classmethod
     def of(cls, rules: str | None, max_risk: float | None = None) -> Abstention:
-        """Read rules with commas between.
+        """Read the rules ``anomaly`` and ``set>K``, K >= 1, with commas between.
 
-        Args:
-            rules: ``anomaly`` and ``set>K``, K >= 1.
-            max_risk: In (0, 1).
-
-        Raises:
-            SettingError: A rule is neither, or comes twice.
+        ``max_risk`` is in (0, 1). A rule that is unknown or repeated raises a `SettingError`.
 
         Example:
             >>> Abstention.of("anomaly, set>2")
@@ -60,7 +55,6 @@ class Abstention:
         return cls(anomaly, largest, max_risk)
 
     def __bool__(self) -> bool:
-        """Return whether there is a rule."""
         return self.anomaly or self.largest_set is not None or self.max_risk is not None
 
     def reasons(
@@ -73,14 +67,8 @@ class Abstention:
     ) -> dict[str, list[str]]:
         """Return for each rule and row why there is no answer; empty if there is one.
 
-        Args:
-            flagged: Which are anomalies, [N].
-            in_sets: Which classes are in each row's set, [N, C].
-            confidence: Probability of the likeliest class, [N].
-            needed: The least confidence that is answered at.
-
-        Returns:
-            ``anomaly``, ``set`` and ``confidence``, those that there is a rule of, to N reasons.
+        Keys are ``anomaly``, ``set`` and ``confidence``, if there is a rule. ``needed`` is the
+        lowest confidence at which a text is answered.
 
         Example:
             >>> import numpy as np

@@ -15,12 +15,8 @@ from temper.functional.resampling import FloatArray
 class TaggedSpan:
     """A part of a text with a tag: an entity, or a word if tags mark no entities.
 
-    Args:
-        label: Type of the entity, or tag of the word.
-        text: The part of the text.
-        start: Its first character.
-        end: The character after its last.
-        probability: Product of the probabilities of the predicted tags of its words.
+    ``start`` and ``end`` (exclusive) are characters; ``probability`` is the product of those of the
+    predicted tags of its words.
     """
 
     label: str
@@ -34,11 +30,8 @@ class TaggedSpan:
 class Span:
     """The part of a context that answers a question.
 
-    Args:
-        text: The part.
-        start: Its first character.
-        end: The character after its last.
-        probability: Product of the probabilities of its first and its last token.
+    ``start`` and ``end`` (exclusive) are characters; ``probability`` is the product of those of its
+    first and its last token.
     """
 
     text: str
@@ -121,7 +114,6 @@ class Shift:
     rows: int
 
     def __str__(self) -> str:
-        """Return the result in a line."""
         has = "has shifted" if self.shifted else "shows no shift"
         return f"The batch {has} from the held-out rows (p = {self.p:.3g}, {self.rows} texts)."
 
@@ -130,11 +122,7 @@ class Shift:
 class UnlabeledScores:
     """Scores of texts without labels, estimated, or the reason why they cannot be.
 
-    Args:
-        rows: Number of texts.
-        accuracy: Estimated accuracy with its 90% interval; None if it cannot be estimated.
-        macro_f1: The same for macro-F1.
-        reason: Why there is no estimate; None if there is one.
+    Accuracy and macro-F1 have 90% intervals; both are None if there is a ``reason``.
     """
 
     rows: int
@@ -143,7 +131,6 @@ class UnlabeledScores:
     reason: str | None = None
 
     def __str__(self) -> str:
-        """Return one sentence."""
         if self.accuracy is None or self.macro_f1 is None:
             return f"Accuracy without labels: cannot tell, because {self.reason}."
         named = {"accuracy": self.accuracy, "macro-F1": self.macro_f1}
@@ -177,7 +164,6 @@ class Answers(Sequence[Answer]):
     abstained: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def summary(self) -> dict[str, Any]:
-        """Return the lines of the summary."""
         asked = [row.abstain for row in self.rows if row.abstain is not None]
         flags = [row.anomalous for row in self.rows if row.anomalous is not None]
         return {
@@ -190,11 +176,9 @@ class Answers(Sequence[Answer]):
         }
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Answer]:
-        """Iterate over the answers."""
         return iter(self.rows)
 
     @overload
@@ -204,5 +188,4 @@ class Answers(Sequence[Answer]):
     def __getitem__(self, index: slice) -> tuple[Answer, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Answer | tuple[Answer, ...]:
-        """Return the answer at a place."""
         return self.rows[index]

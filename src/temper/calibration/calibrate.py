@@ -39,12 +39,12 @@ from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.decisions import label_decisions, label_matrix, label_probabilities
-from temper.evaluation.evaluate import EvaluationRequest
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import check_kind, unknown_in
 from temper.evaluation.measurement import block_of, labels_of
 from temper.evaluation.perspectives.registry import ONE_ANSWER, ONE_LABEL
 from temper.evaluation.predictor import KINDS, Prediction, Predictor, StateReader
+from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.evaluation.sets import trained_rows
@@ -82,17 +82,9 @@ def calibrate(
     validation rows, on which scores are reported. With fewer than 100 rows, and nothing asked for
     by name, only a temperature is fitted.
 
-    Args:
-        request: The model's folder, the held-out rows, and sets of anomalies to choose a detector
-            by; an earlier calibration is replaced.
-        settings: The settings that are kept.
-        with_dev: Whether validation rows are taken all the same.
-        backend: ``int8`` makes an 8-bit copy of the model (`temper.models.int8`) and fits all of it
-            on the copy's answers. Both are kept in the folder ``int8`` of the model's folder.
-        progress: Receives notices.
-
-    Returns:
-        The content of the file.
+    An earlier calibration is replaced. ``with_dev`` keeps the validation rows. The backend ``int8``
+    makes an 8-bit copy of the model (`temper.models.int8`), fits all of it on the copy's answers,
+    and stores both in the folder ``int8`` of the model's folder.
 
     Raises:
         TemperError: The folder has no checkpoint, the model has seen all of the rows, they are
@@ -137,8 +129,6 @@ def calibrate(
 
 @dataclass
 class _Fit:
-    """One calibration: its inputs and the values derived from them."""
-
     request: EvaluationRequest
     settings: CalibrationSettings
     predictor: Predictor
@@ -153,11 +143,7 @@ class _Fit:
         self.notices += texts
 
     def run(self, *, keeps_sets: bool) -> tuple[Calibration, dict[str, Any]]:
-        """Fit everything.
-
-        Args:
-            keeps_sets: Whether the replaced calibration has more than a temperature.
-        """
+        """Fit all; ``keeps_sets``: the replaced calibration has more than a temperature."""
         self._check_kind()
         first, second = self._parts()
         repeats = self._repeats(second)
@@ -230,14 +216,11 @@ class _Fit:
         return made, record
 
     def _parts(self) -> tuple[IntegerArray, IntegerArray]:
-        """Draw the rows that are fitted on and those that set thresholds.
-
-        The draw is by row, not by label or text, because rows that set thresholds must be
-        exchangeable with new ones. Drawn by text, a text that is a tenth of all rows would be none
-        of those that set thresholds, or a fifth of them.
-        """
+        """Draw the rows that are fitted on and those that set thresholds."""
         count, settings = len(self.rows), self.settings
         asked = self._asked or bool(self.request.sets.anomaly)
+        # By row, not by label or text: rows that set thresholds must be exchangeable with new ones.
+        # Drawn by text, a text that is a tenth of all rows would be none of them, or a fifth.
         seen: Counter[str] = Counter()
         keys = []
         for row in self.rows.rows:
@@ -283,7 +266,6 @@ class _Fit:
         return bool(self.settings.model_fields_set - {"threshold"})
 
     def _check_kind(self) -> None:
-        """Raise on settings for other kinds of models."""
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
                 f"calibrate.by=class needs classes, and {self.request.model} is a regression."
@@ -339,7 +321,6 @@ class _Fit:
             )
 
     def _read(self, rows: Examples) -> tuple[Prediction, States]:
-        """Predict rows and read their states, if the model returns states."""
         size = self.request.evaluate.batch_size
         try:
             if isinstance(self.predictor, StateReader):
@@ -452,7 +433,6 @@ class _Fit:
         return best
 
     def _teacher(self) -> States | None:
-        """Read states of training rows, None if they cannot be read."""
         train, _ = trained_rows(self.request.model)
         if train is None:
             return None
@@ -484,13 +464,7 @@ def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
 
 
 def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    """Return why a temperature may do no good on other rows.
-
-    Args:
-        rows: How many it was fitted on.
-        before: NLL and ECE of these without it.
-        after: The same with it.
-    """
+    """Return why a temperature may do no good on other rows than those it was fitted on."""
     reasons = []
     if rows < LEAST_ROWS:
         reasons.append(

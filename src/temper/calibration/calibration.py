@@ -89,24 +89,13 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Detector:
-    """A score of anomaly.
-
-    Args:
-        name: Which one.
-        fitted: The fit to in-distribution rows; None for a detector that reads logits.
-    """
+    """An OOD detector; ``fitted`` is None for one that reads logits."""
 
     name: DetectorName
     fitted: Mahalanobis | None = None
 
     def score(self, answers: Prediction, scaled: Prediction, states: NDArray[Any]) -> FloatArray:
-        """Score rows, higher is stranger, [n].
-
-        Args:
-            answers: The model's own answers.
-            scaled: The calibrated ones.
-            states: Hidden states, [n, L, D]; only `mahalanobis` reads them.
-        """
+        """Score rows, higher is stranger, [n]; only `mahalanobis` reads the states [n, L, D]."""
         if self.fitted is not None:
             return self.fitted.score(states)
         if self.name == "energy":
@@ -158,7 +147,6 @@ class Calibration:
 
     @property
     def wants_states(self) -> bool:
-        """Whether hidden states are read."""
         fitted = self.detector is not None and self.detector.fitted is not None
         return fitted or self.reference is not None
 
@@ -170,11 +158,7 @@ class Calibration:
         return outputs(self.held_out.prediction)[:REFERENCE]
 
     def applied(self, prediction: Prediction) -> Prediction:
-        """Return predictions with calibrated probabilities and the decisions of the thresholds.
-
-        Args:
-            prediction: The model's own predictions.
-        """
+        """Return predictions with calibrated probabilities and the decisions of the thresholds."""
         if self.temperature is None:
             return prediction
         assert prediction.logits is not None
@@ -189,35 +173,19 @@ class Calibration:
     def in_sets(self, scaled: Prediction, *, coverage: float) -> BooleanArray:
         """Return which classes are in each row's prediction set, [N, C].
 
-        Args:
-            scaled: Calibrated answers.
-            coverage: Nominal coverage of the sets; for several labels the expected
-                fraction of a text's labels that are in its set.
-
-        Raises:
-            SettingError: The held-out rows are too few for that coverage.
+        For several labels ``coverage`` is the expected fraction of a text's labels that are in its
+        set. A `SettingError` is raised if the held-out rows are too few for it.
         """
         assert self.rule is not None
         return prediction_sets(lac_scores(scaled.probabilities), self.threshold(coverage))
 
     def intervals(self, values: FloatArray, *, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Return the ends of each predicted value's interval, [N] each.
-
-        Args:
-            values: Predicted values, [N].
-            coverage: Nominal coverage of the intervals.
-
-        Raises:
-            SettingError: The held-out rows are too few for that coverage.
-        """
+        """Return the ends of each predicted value's interval, [N] each; see `threshold`."""
         threshold = self.threshold(coverage)
         return values - threshold, values + threshold
 
     def threshold(self, coverage: float) -> FloatArray:
         """Return the conformal threshold: one number [], or one per class [C].
-
-        Args:
-            coverage: In (0, 1).
 
         Raises:
             SettingError: The held-out rows are too few for it.
@@ -294,9 +262,6 @@ class Calibration:
 
     def confident(self, risk: float) -> Selection:
         """Return the confidence from which on answers are wrong at the rate ``risk`` at most.
-
-        Args:
-            risk: In (0, 1).
 
         Raises:
             SettingError: None is shown to be enough on the held-out rows.

@@ -29,13 +29,13 @@ from temper.evaluation.generator import TextGenerator
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
     WRITING,
-    check_pairs,
     load_generator,
     load_int8_predictor,
     load_predictor,
     unknown_in,
 )
 from temper.evaluation.predictor import Prediction, Predictor, StateReader, joined
+from temper.evaluation.request import check_pairs
 from temper.evaluation.settings import PredictorSettings
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection
@@ -58,14 +58,7 @@ DRAWN = 200
 
 @dataclass(frozen=True)
 class Terms:
-    """The requested parts of an answer; `Classifier.terms` checks them.
-
-    Args:
-        coverage: Nominal coverage of prediction sets, or intervals; None if there are
-            none.
-        rules: When to abstain.
-        selection: The required confidence, if a maximum risk was set.
-    """
+    """The requested parts of an answer; `Classifier.terms` checks them."""
 
     coverage: float | None = None
     rules: Abstention = field(default_factory=Abstention)
@@ -230,15 +223,10 @@ class Classifier:
         abstain: str | None = None,
         max_risk: float | None = None,
     ) -> Terms:
-        """Check the options of answers, before there is a text.
-
-        Args:
-            coverage: As for a call.
-            abstain: As for a call.
-            max_risk: As for a call.
+        """Check the options of a call, before there is a text.
 
         Raises:
-            SettingError: The calibration cannot say it.
+            SettingError: The calibration does not support an option.
         """
         rules, known, name = Abstention.of(abstain, max_risk), self.calibration, self.name
         if coverage is not None and not 0.0 < coverage < 1.0:
@@ -274,16 +262,10 @@ class Classifier:
     def answers(
         self, examples: Examples, terms: Terms | None = None, *, compare: bool = True
     ) -> Answers:
-        """Answer the texts of a set.
+        """Answer the texts of a set, with ``terms`` checked by `terms`.
 
-        Args:
-            examples: Texts; labels are not looked at.
-            terms: The result of `terms`; None for only the labels.
-            compare: Whether the texts as a whole are compared with held-out rows; a service does
-                that itself, over the texts of several requests.
-
-        Raises:
-            TemperError: As for a call.
+        Unless ``compare``, the texts as a whole are not compared with held-out rows: a service does
+        that itself, over the texts of several requests.
         """
         terms = self.terms() if terms is None else terms
         if not len(examples):
@@ -312,11 +294,7 @@ class Classifier:
         )
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
-        """Return notices about all answers: the length of texts, the required confidence.
-
-        Args:
-            terms: Options of the answers.
-        """
+        """Return notices about all answers: the length of texts, the required confidence."""
         known, longest = self.calibration, longest_row(self.predictor)
         notices = []
         if known is not None and windows_read(self.predictor) != known.windows:
@@ -341,29 +319,21 @@ class Classifier:
     def shift(self, own: Prediction, states: FloatArray) -> Shift | None:
         """Compare texts as a whole with held-out rows of the calibration.
 
-        Args:
-            own: The model's own answers to them, n rows (`Answers.own`).
-            states: Their states, [n, D] (`Answers.states`). Of more than 200 texts, 200 at equal
-                distances are compared.
-
-        Returns:
-            The result; None for fewer than 20 texts, or if no held-out rows are kept.
+        ``own`` and ``states`` are those of `Answers`. None for fewer than 20 texts, or if no
+        held-out rows are kept.
         """
         known, count = self.calibration, len(own)
         reference = None if known is None else known.compared
         if known is None or reference is None or count < LEAST_BATCH:
             return None
+        # Few rows, because the test costs their square.
         indices = np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64)
         seen = outputs(own) if known.reference is None else states
         p = mmd_test(reference, seen[indices], seed=0).p
         return Shift(p, p <= ALARM, len(indices))
 
     def names_of(self, answers: Prediction) -> tuple[str, ...]:
-        """Return the classes' names; those without are ``LABEL_0`` and so on, of choices 0, 1 ....
-
-        Args:
-            answers: Answers of the model.
-        """
+        """Return the names of classes: ``LABEL_0`` and so on if they have none, of choices 0, 1."""
         count = answers.probabilities.shape[1]
         if self.predictor.gives == "choices":
             return tuple(map(str, range(count)))
@@ -377,15 +347,7 @@ class Classifier:
         examples: Examples,
         tagged: list[WordsInText] | None = None,
     ) -> Answers:
-        """Return the answers with sets, flags and abstentions, from the model's predictions.
-
-        Args:
-            own: The answers, n rows.
-            anomaly: Score of the calibration's detector, [n]; None without one.
-            terms: Options of the answers.
-            examples: The texts.
-            tagged: Where the words of each text are, if words have tags.
-        """
+        """Return the answers with sets, flags and abstentions, from the model's predictions."""
         known, notices = self.calibration, self.notices(terms)
         notices += cut_in(self.predictor, own.truncated, rows="texts")
         scaled = own if known is None else known.applied(own)
@@ -428,12 +390,10 @@ class Classifier:
         return Answers(tuple(Answer(**each) for each in fields), notices, abstained=abstained)
 
     def _read(self, examples: Examples) -> tuple[Prediction, FloatArray | None, FloatArray]:
-        """Return the model's own answers, their scores of anomaly, and states to compare, [n, D].
-
-        The states of all layers are many numbers a row, so few rows' are in memory at a time.
-        """
+        """Return the model's own answers, their OOD scores, and states to compare [n, D]."""
         known = self.calibration
         answers, scores, states = [], [], []
+        # The states of all layers are many numbers per row, so few rows' are in memory at a time.
         for start in range(0, len(examples), WINDOW):
             part = examples
             if len(examples) > WINDOW:
@@ -455,7 +415,6 @@ class Classifier:
 
 
 def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the fields of each answer that need no held-out rows."""
     if answers.regression:
         return [{"value": value} for value in answers.prediction.tolist()]
     if answers.applies is not None:
@@ -479,7 +438,6 @@ def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _check_texts(name: str, given: object, count: int) -> None:
-    """Raise if a value is not a list of texts, or has another length than ``texts``."""
     if given is None and name != "texts":
         return
     if isinstance(given, str) or not isinstance(given, Sequence):

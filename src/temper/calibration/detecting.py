@@ -43,14 +43,6 @@ def choose_detector(
 
     A detector that is fitted on the in-distribution rows is scored on the half that it was not
     fitted on. Without anomalies it is the Mahalanobis distance if states are read, else the energy.
-
-    Args:
-        made: The temperature that is already fitted.
-        ordinary: In-distribution rows.
-        anomalies: Answers and states of each OOD set.
-
-    Raises:
-        ValueError: No detector fits the model, or the states do not vary.
     """
     known: tuple[DetectorName, ...] = get_args(DetectorName)
     classes = one_class(ordinary.answers)
@@ -63,7 +55,6 @@ def choose_detector(
 
     @cache
     def fitted(name: DetectorName, left_out: int | None = None) -> Detector:
-        """Fit a detector on all in-distribution rows or on those of the other half."""
         if name != OF_STATES:
             return Detector(name)
         if ordinary.taught is not None:

@@ -28,15 +28,7 @@ def unlabeled_scores(
     test of the hidden states, and two-sample Kolmogorov-Smirnov tests of the OOD detector's scores
     and of the confidence (Rabanser et al., "Failing Loudly", NeurIPS 2019, tests the softmax).
 
-    Args:
-        known: The calibration.
-        own: The model's own answers to the texts, n rows.
-        anomaly: Their scores by the detector of the calibration, [n].
-        shift: Result of the shift test.
-
-    Returns:
-        The estimates, or why there are none; None for a regression, several labels or tags, or
-        without held-out rows.
+    None for a regression, several labels or tags, or without held-out rows.
     """
     if known is None or known.held_out is None or own.logits is None or anomaly is None:
         return None

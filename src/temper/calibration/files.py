@@ -81,16 +81,7 @@ class CalibrationRecord(BaseModel):
 def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Keep a calibration in a checkpoint's folder, whose lock is held.
 
-    The arrays have their hash in their name, and come first: a record never names arrays that are
-    not its own, and one that is replaced stays whole until the new one is.
-
-    Args:
-        folder: The folder.
-        made: The calibration.
-        fields: Further fields of the record: how it was fitted.
-
-    Returns:
-        The content of ``calibration.json``.
+    ``fields`` are further fields of the record: how it was fitted.
     """
     record: dict[str, Any] = {**fields, "max_length": made.max_length}
     if made.windows is not None:
@@ -104,6 +95,8 @@ def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]
             "false_alarms": made.false_alarms,
             "threshold": made.alarm,
         }
+    # The hash is in the arrays' name, and they come first: a record never names arrays that are not
+    # its own, and one that is replaced stays complete until the new one is written.
     arrays = _arrays(made)
     name = None
     if arrays:
@@ -121,14 +114,7 @@ def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]
 
 
 def remove_calibration(model: Checkpoint, backend: Backend = "torch") -> Path:
-    """Remove a stored calibration.
-
-    Args:
-        model: The model.
-        backend: ``int8`` removes the 8-bit model and its calibration.
-
-    Returns:
-        What was removed: the record, whose arrays are too, or the folder of the 8-bit model.
+    """Remove a stored calibration, or the 8-bit model with its own; return the removed path.
 
     Raises:
         CheckpointError: There is none.
@@ -157,18 +143,10 @@ def _sweep(folder: Path, kept: str | None) -> None:
 
 
 def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibration | None:
-    """Read the calibration of a model.
-
-    Args:
-        model: The model.
-        backend: ``int8`` reads the calibration of its 8-bit copy.
-
-    Returns:
-        The calibration, None if none is stored.
+    """Read the calibration of a model, or of its 8-bit copy; None if none is stored.
 
     Raises:
-        CheckpointError: A file is damaged, or the weights next to it are others than those that it
-            was fitted for.
+        CheckpointError: A file is damaged, or was fitted for other weights than those next to it.
     """
     folder = model.folder / INT8 if backend == "int8" else model.folder
     file = folder / FILE
@@ -196,27 +174,17 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
 
 
 def copy_calibration(model: Checkpoint, folder: Path) -> None:
-    """Copy a model's calibration, if it has one, as that of the same weights in other files.
-
-    Args:
-        model: The model.
-        folder: The folder, which also has these weights.
-    """
+    """Copy a model's calibration, if any, to a folder with the same weights in other files."""
     source = model.folder
     for name in calibration_files(source):
         if name != FILE:
             shutil.copyfile(source / name, folder / name)
     if model.is_calibrated:
         content = read_json(source / FILE)
-        calibration = read_calibration(model)
-        if calibration is not None and calibration.rule is not None:
-            # Another version may have computed the stored thresholds by another rule.
-            content["sets"] = _sets(calibration, calibration.rule)
         write_json(folder / FILE, {**content, "model": model_identity(str(folder))})
 
 
 def calibration_files(folder: Path) -> list[str]:
-    """Return the names of the files that a checkpoint's calibration consists of; none of none."""
     if not (folder / FILE).is_file():
         return []
     return [FILE, *(file.name for file in folder.glob(CALIBRATION_ARRAYS))]
@@ -261,10 +229,7 @@ def _arrays(made: Calibration) -> dict[str, Any]:
 def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     """Make a calibration from the content of its files.
 
-    Raises:
-        ValueError: The arrays are not those of the record.
-        KeyError: One is missing.
-        OSError, SafetensorError: They cannot be read.
+    Damaged files raise a `ValueError`, `KeyError`, `OSError` or `SafetensorError`.
     """
     thresholds = None if record.decision is None else record.decision.thresholds
     arrays: dict[str, Any] = {}

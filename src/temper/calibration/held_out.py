@@ -8,9 +8,9 @@ from dataclasses import replace
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import DataError
-from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
 from temper.evaluation.measurement import align
 from temper.evaluation.predictor import Predictor
+from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.sets import seen_among
 
 
@@ -19,35 +19,21 @@ def held_out_rows(
 ) -> tuple[Examples, dict[str, int], list[str]]:
     """Load the rows that the model has not seen, with the model's labels.
 
-    Args:
-        request: The model and its rows.
-        predictor: The loaded model.
-        with_dev: Whether validation rows are taken all the same.
-
-    Returns:
-        The rows, how many rows were left out by reason, and notices.
+    The other results are how many rows were left out by reason, and notices.
 
     Raises:
         DataError: The model has seen all of the rows, or their labels are not the model's.
     """
-    rows = replace(
-        load_evaluated(request.model, request.data, predictor=predictor), name="held_out"
-    )
+    rows = replace(request.rows(predictor), name="held_out")
     rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
     aligned = align_all(rows, predictor.label_names, source=request.data.source)
     return aligned, left_out, [*rows.notices, *notices]
 
 
 def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: str) -> Examples:
-    """Renumber a set's labels by name, without merging the model's classes.
+    """Renumber a set's labels by name; see `temper.evaluation.measurement.align`.
 
-    Args:
-        examples: See `temper.evaluation.measurement.align`.
-        label_names: See there.
-        source: Source of the set, for the error.
-
-    Raises:
-        DataError: As there, or if the set has two of the model's three classes of entailment.
+    Two of the model's three classes of entailment raise a `DataError`.
     """
     aligned = align(examples, label_names)
     if aligned.entailment is not None:
@@ -61,11 +47,7 @@ def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: 
 def _unseen(
     model: Checkpoint, rows: Examples, source: str, *, with_dev: bool
 ) -> tuple[Examples, dict[str, int], list[str]]:
-    """Leave out the rows that a model has seen.
-
-    Returns:
-        The others, how many were trained on and how many are validation rows, and notices.
-    """
+    """Leave out the rows that a model has seen; return also counts by reason and notices."""
     seen = seen_among(model, rows)
     notices = list(seen.notices)
     whom = str(model) if model.run is not None else f"a run of {model}"

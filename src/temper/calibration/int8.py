@@ -36,21 +36,10 @@ def make_int8(
     *,
     progress: Progress,
 ) -> tuple[Int8Predictor, dict[str, Any], list[str]]:
-    """Write an 8-bit copy of a checkpoint, and load it.
+    """Write an 8-bit copy of a checkpoint into an empty folder, and load it.
 
-    Args:
-        model: The checkpoint.
-        predictor: The checkpoint as it is loaded.
-        rows: Labeled held-out rows that set no threshold.
-        folder: An empty folder.
-        progress: Receives notices.
-
-    Returns:
-        The copy; how its answers to at most 500 of the rows differ; and notices.
-
-    Raises:
-        SettingError: The extra ``onnx`` is not installed.
-        ModelError: The model is no classifier of Transformers, or cannot be written as ONNX.
+    The fine products are chosen on labeled held-out rows that set no threshold. Return also how the
+    copy's answers to at most 500 of the rows differ, and notices.
     """
     if not isinstance(predictor, ClassifierPredictor) or predictor.config is None:
         raise ModelError(f"{model} is no checkpoint of Transformers, so it has no 8-bit copy.")

@@ -13,30 +13,17 @@ from temper.evaluation.predictor import Prediction
 def picked_choices(
     fields: Sequence[dict[str, Any]], own: Prediction, choices: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Name the picked choice of each question.
+    """Add to each answer the index of the choice as ``choice``, and its text as ``label``.
 
-    Args:
-        fields: Of each answer, as of a class; the classes are the choices by their index.
-        own: The answers, n rows.
-        choices: The choices of each question, as JSON (`temper.data.choices`).
-
-    Returns:
-        The fields, with the index of the choice as ``choice``, and its text as ``label``.
+    The classes of ``own`` are the choices by their index; ``choices`` are JSON
+    (`temper.data.choices`).
     """
     rows = zip(fields, own.prediction.astype(int).tolist(), choices, strict=True)
     return [{**each, "choice": best, "label": choices_of(text)[best]} for each, best, text in rows]
 
 
 def picked_spans(own: Prediction, contexts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the answer to each question.
-
-    Args:
-        own: The answers, n rows, with ``spans``.
-        contexts: The context of each question.
-
-    Returns:
-        The answer as ``span``, its text empty if no token of the context was read.
-    """
+    """Return the answer to each question as ``span``, empty if no token of the context was read."""
     assert own.spans is not None
     fields = []
     rows = zip(own.spans.tolist(), own.probabilities[:, 0].tolist(), contexts, strict=True)

@@ -23,11 +23,6 @@ MEASURES = {
 
 
 def known_backend(name: str) -> Backend:
-    """Return a backend by its name.
-
-    Raises:
-        SettingError: There is no such backend.
-    """
     for known in get_args(Backend):
         if name == known:
             return cast(Backend, known)

@@ -29,13 +29,7 @@ class WordsInText:
 
 
 def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
-    """Split texts into words, as those of the training rows were.
-
-    Args:
-        examples: Running texts, or texts whose words a file gives.
-
-    Returns:
-        The same rows with words joined by single spaces, and where the words are in the texts.
+    """Split texts into words, as those of the training rows were; join these by single spaces.
 
     Raises:
         DataError: There are two texts per row, or a text has no words.
@@ -61,13 +55,7 @@ def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
 def tags_of(
     answers: Prediction, names: Sequence[str], texts: Sequence[WordsInText]
 ) -> list[dict[str, Any]]:
-    """Return the entities of each text, or its words with their tags if tags mark no entities.
-
-    Args:
-        answers: The tags of the words of each text.
-        names: Names of the tags.
-        texts: Where the words are.
-    """
+    """Return the entities of each text, or its words with their tags if tags mark no entities."""
     fields = []
     for pieces, text in zip(pieces_of(answers, names), texts, strict=True):
         spans = []

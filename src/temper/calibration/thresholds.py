@@ -28,14 +28,6 @@ def label_temperatures(
 
     Labels of few rows, and those for which no temperature is optimal, take the best common one of
     all labels: a temperature of a few rows is worse than none.
-
-    Args:
-        applies: 1 if a label applies, else 0, [n, L].
-        logits: [n, L].
-        names: Of the labels.
-
-    Returns:
-        Temperatures, L of them; and a report.
     """
     try:
         common = _temperature(applies.ravel(), logits.ravel())
@@ -71,14 +63,7 @@ def choose_thresholds(
 ) -> tuple[tuple[float, ...], list[str]]:
     """Return the best threshold of each label by a rule, and notices.
 
-    Args:
-        applies: 1 if a label applies, else 0, [n, L].
-        probabilities: [n, L].
-        names: Of the labels.
-        rule: As `temper.functional.decisions.parse_rule` takes it.
-
-    Returns:
-        Thresholds, L of them, 0.5 if the rule chooses none; and a report.
+    A threshold is 0.5 if the rule chooses none.
 
     Raises:
         DataError: It chooses none for any label.

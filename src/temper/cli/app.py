@@ -112,7 +112,7 @@ def _show_version(asked: bool) -> None:
 app = typer.Typer(
     name="temper",
     cls=Commands,
-    help="Fine-tune language models that hold under shift, attack and noise, and measure it.",
+    help="Fine-tune language models that stay accurate under shift and attack; measure it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Boxes hard-wrap messages, which then cannot be searched for.
@@ -128,7 +128,7 @@ def before_any_command(
         typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version."),
     ] = False,
 ) -> None:
-    """Fine-tune language models that hold under shift, attack and noise, and measure it."""
+    """Fine-tune language models that stay accurate under shift and attack; measure it."""
 
 
 for commands in COMMANDS.values():

@@ -82,11 +82,13 @@ def calibrate(
             *of_sources(sets.given()),
         ]
     )
-    from temper.calibration.calibrate import calibrate as fit
-    from temper.cli.bars import progress
-    from temper.evaluation.evaluate import EvaluationRequest
+    from temper.evaluation.request import EvaluationRequest
 
     request = EvaluationRequest.of(tree, model=Checkpoint(model))
+    request.check_rows()
+    from temper.calibration.calibrate import calibrate as fit
+    from temper.cli.bars import progress
+
     with progress() as shown:
         made = fit(
             request, chosen, with_dev=with_dev, backend=known_backend(backend), progress=shown

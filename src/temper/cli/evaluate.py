@@ -149,7 +149,7 @@ def _print_lines(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bool) -> None:
     from temper.calibration.classifier import Classifier
-    from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
+    from temper.evaluation.request import EvaluationRequest
     from temper.files import write_json
 
     request = EvaluationRequest.of(tree, model=Checkpoint(model))
@@ -159,7 +159,7 @@ def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bo
         batch_size=request.evaluate.batch_size,
         settings=request.predictor,
     )
-    rows = load_evaluated(request.model, request.data, predictor=classifier.predictor, labeled=None)
+    rows = request.rows(classifier.predictor, labeled=None)
     answers = classifier.answers(rows)
     if answers.scores is None:
         raise UnlabeledError(

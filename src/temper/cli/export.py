@@ -54,11 +54,14 @@ def export(
         raise SettingError(f"Without --data there are no rows: leave {names} out.")
     checkpoint = Checkpoint(model)
     refuse([partial(check_loadable, checkpoint), *of_tables(tree), *of_paths(tree)])
-    from temper.cli.bars import progress
-    from temper.evaluation.evaluate import EvaluationRequest
-    from temper.export.export import export as write
+    from temper.evaluation.request import EvaluationRequest
 
     request = None if data is None else EvaluationRequest.of(tree, model=checkpoint)
+    if request is not None:
+        request.check_rows()
+    from temper.cli.bars import progress
+    from temper.export.export import export as write
+
     with progress() as shown:
         made = write(
             checkpoint,

@@ -251,7 +251,7 @@ Variants = Annotated[list[str] | None, option(
 )]
 EqualCompute = Annotated[bool, option(
     MODEL, "--equal-compute/--no-equal-compute", "",
-    "Add plain fine-tuning as long as the costliest method is costly, as the column plain_xK.",
+    "Add plain fine-tuning with the compute of the most expensive method, as plain_xK.",
 )]
 
 # Optimization.

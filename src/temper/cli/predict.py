@@ -99,9 +99,7 @@ def predict(
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
     checkpoint = Checkpoint(model)
     refuse([partial(check_loadable, checkpoint), *of_sources([source] if source else [])])
-    from temper.calibration.classifier import Classifier
-    from temper.evaluation.loading import check_pairs
-    from temper.files import write_json
+    from temper.evaluation.request import check_pairs
 
     if text:
         from temper.data.examples import Examples
@@ -113,6 +111,10 @@ def predict(
         examples = _read_table(checkpoint, source, reading, columns=columns or "all")
     source_name = "these texts" if source is None else f"the rows of {source}"
     check_pairs(model, checkpoint.paired, examples.text_pair is not None, rows=source_name)
+    # After the rows, so that an error in a file is reported before torch is imported.
+    from temper.calibration.classifier import Classifier
+    from temper.files import write_json
+
     classifier = Classifier.load(
         checkpoint,
         max_length=max_length,

@@ -13,6 +13,7 @@ from temper.checkpoints.folder import RunFolder
 from temper.cli import options
 from temper.cli.screen import print_headline, print_json, say
 from temper.display.bars import losses
+from temper.display.wording import plural
 from temper.training.processes import joined
 
 
@@ -68,7 +69,7 @@ def train(
         return
     logged = [entry for entry in RunFolder(folder).logs() if "loss" in entry]
     last = f", last logged {', '.join(losses(logged[-1]))}" if logged else ""
-    say(f"{record['times']['steps']} steps{last}.")
+    say(f"{plural(record['times']['steps'], 'step')}{last}.")
     for line in _kept(record):
         say(line)
     for each in record.get("tasks", {}).values():

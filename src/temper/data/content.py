@@ -29,6 +29,8 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+# A zip archive (also Excel's), Parquet, gzip and PDF.
+_BINARY = (b"PK\x03\x04", b"PAR1", b"\x1f\x8b", b"%PDF")
 # Number of letters shown on both sides of a byte that cannot be read.
 _AROUND = 12
 
@@ -76,7 +78,7 @@ class TextFile:
         plain = cls(path)
         try:
             with plain._opened() as file:
-                start = file.read(4)
+                start = file.read(1024)
         except (OSError, EOFError, zlib.error):
             # The error can only be located in the whole file.
             read_bytes(path)
@@ -84,6 +86,11 @@ class TextFile:
         marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
         if marked is not None:
             return cls(path, marked)
+        if start.startswith(_BINARY) or (encoding is None and b"\0\0" in start):
+            raise DataError(
+                f"{path} is not a text file. Export a table of Excel as CSV; rename a Parquet file "
+                "to .parquet and a gzipped one to .gz. UTF-32 needs --set data.encoding=utf-32."
+            )
         if encoding is None or start.startswith(codecs.BOM_UTF8) or plain._is_beyond_ascii():
             return plain
         return cls(path, encoding)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from temper.data.stored import RowHashes, values_at
-from temper.data.stored import row_hash as row_hash
 from temper.data.table import skipped_rows
 from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names

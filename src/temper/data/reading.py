@@ -289,6 +289,12 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
         opened, train_split, name="train", columns=settings.columns, kind=settings.kind
     )
     if train.labels is None or train.kind == "unlabeled":
+        if label := train.source.get("columns", {}).get("label"):
+            raise DataError(
+                f"{opened.title}: split {train_split!r} has no labels to train on: each cell of "
+                f"column {label!r} is empty or -1. Fill in the labels, or name another column with "
+                f"{OPTIONS['label']}."
+            )
         raise DataError(
             f"{opened.title}: split {train_split!r} has no labels to train on. Its columns are "
             f"{', '.join(opened.splits[train_split]().names)}: give the label's with "

@@ -217,6 +217,11 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
         if path.is_dir():
             if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
                 return replace(_open_saved(path), options=options)
+            if (path / "tokenizer_config.json").is_file():
+                raise DataError(
+                    f"{base} is the folder of a model. Name a file or folder of rows; a model to "
+                    "start from is given with --model."
+                )
             return open_folder(path, options)
         splits = {"train": partial(read_table, path, options)}
         names = named_labels(path.parent)

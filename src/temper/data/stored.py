@@ -92,27 +92,21 @@ def values_at(values: Sequence[Any], indices: Sequence[int] | NDArray[Any]) -> S
 
 
 class StoredBytes:
-    """Bytes that are appended and read again; above a limit they are in a temporary file.
+    """Bytes that are appended and read again; above `IN_MEMORY` they are in a temporary file.
 
-    A forked process may read the bytes from before the fork; it must not append. `IN_MEMORY` bytes
-    stay in memory by default.
+    A forked process may read the bytes from before the fork; it must not append.
     """
 
-    def __init__(self, *, in_memory: int | None = None) -> None:
-        self._limit = IN_MEMORY if in_memory is None else in_memory
+    def __init__(self) -> None:
         self._memory = bytearray()
         self._file: IO[bytes] | None = None
         self._lock = Lock()
         self.size = 0
 
-    @property
-    def on_disk(self) -> bool:
-        return self._file is not None
-
     def append(self, content: bytes | bytearray) -> None:
         """Append bytes; a full temporary folder raises a `DataError`."""
         with _room():
-            if self._file is None and self.size + len(content) > self._limit:
+            if self._file is None and self.size + len(content) > IN_MEMORY:
                 # Without a buffer, forked processes can read the bytes at once.
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
                 weakref.finalize(self, self._file.close)
@@ -161,16 +155,12 @@ class StoredTexts(StoredStrings):
         self._sizes = sizes
 
     @classmethod
-    def of(cls, texts: Iterable[str], *, in_memory: int | None = None) -> StoredTexts:
+    def of(cls, texts: Iterable[str]) -> StoredTexts:
         """Store texts one by one; they are never all in memory as strings."""
-        writer = TextWriter(in_memory=in_memory)
+        writer = TextWriter()
         for text in texts:
             writer.append(text)
         return writer.texts()
-
-    @property
-    def on_disk(self) -> bool:
-        return self._content.on_disk
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -200,8 +190,8 @@ class StoredTexts(StoredStrings):
 class TextWriter:
     """Make `StoredTexts` of texts that come one at a time."""
 
-    def __init__(self, *, in_memory: int | None = None) -> None:
-        self._content, self._block = StoredBytes(in_memory=in_memory), bytearray()
+    def __init__(self) -> None:
+        self._content, self._block = StoredBytes(), bytearray()
         self._lengths = array("q")
 
     def append(self, text: str) -> None:
@@ -263,7 +253,9 @@ def _room() -> Iterator[None]:
 
 
 class RowHashes(StoredStrings):
-    """Hashes of rows as one array of big-endian numbers, [n] uint64.
+    """Hashes of rows (blake2b) as one array of big-endian numbers, [n] uint64.
+
+    A row's hash is the same on every machine and version.
 
     Example:
         >>> hashes = RowHashes.of(["a good phone", "a bad one"])
@@ -317,16 +309,6 @@ class RowHashes(StoredStrings):
 
     def _read(self, index: int) -> str:
         return f"{int(self._numbers[index]):016x}"
-
-
-def row_hash(text: str, text_pair: str | None = None) -> str:
-    """Hash a row's text to 16 hexadecimal digits (blake2b), the same on every machine and version.
-
-    Example:
-        >>> row_hash("a good phone")
-        '36821fe421257811'
-    """
-    return _digest(text, text_pair).hex()
 
 
 def _digest(text: str, text_pair: str | None) -> bytes:

@@ -26,7 +26,6 @@ class Bars(Progress):
     Elsewhere a line is written every `EVERY` seconds. Messages are logged, each once.
 
     Args:
-        clock: Returns the time in seconds.
         interactive: Whether bars are drawn; None looks for a terminal or a notebook.
     """
 
@@ -42,10 +41,10 @@ class Bars(Progress):
         self._written = clock()
         self._loss, self._scores = list[str](), list[str]()
         self._messages: set[str] = set()
+        self._run = ""
 
     def runs(self, number: int, total: int, name: str) -> None:
-        """Show which run it is, and start its bars again."""
-        self._loss, self._scores = [], []
+        self._loss, self._scores, self._run = [], [], name
         for kind in ("steps", "evaluation"):
             self._end(kind)
         self._draw("runs", number - 1, total, [f"run {number} of {total}: {name}"])
@@ -53,38 +52,35 @@ class Bars(Progress):
             self.write(f"run {number} of {total}: {name}")
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """Show the steps of a run, its loss and the scores of the last epoch."""
         shown = [] if loss is None else self._loss or [f"loss {loss:.4f}"]
         self._show("steps", done, total, "training", [*shown[:1], *self._scores, *shown[1:]])
 
     def logged(self, entry: Mapping[str, Any]) -> None:
-        """Keep the loss with its parts, or write the scores of an epoch."""
+        """Keep the loss with its parts; keep and write the scores of an epoch."""
         if "loss" in entry:
             self._loss = losses(entry)
         else:
             names = [name for name in entry if name not in ("step", "epoch")]
             self._scores = [_score(name, entry[name]) for name in names]
-            self.write(f"epoch {entry['epoch']:.3g}: {', '.join(self._scores)}")
+            # A terminal has no line for each run, only a bar that disappears.
+            run = f"{self._run}, " if self._run and self._interactive else ""
+            self.write(f"{run}epoch {entry['epoch']:.3g}: {', '.join(self._scores)}")
 
     def evaluation(self, done: int, total: int, what: str) -> None:
-        """Show the current measurement."""
         self._end("steps")
         self._show("evaluation", done, total, f"evaluating {what}", [])
 
     def info(self, text: str) -> None:
-        """Report an informational message once."""
         if text not in self._messages:
             self._messages.add(text)
             self.report(text, warning=False)
 
     def notice(self, text: str) -> None:
-        """Report a warning once."""
         if text not in self._messages:
             self._messages.add(text)
             self.report(text, warning=True)
 
     def report(self, text: str, *, warning: bool) -> None:
-        """Log a message."""
         logging.getLogger("temper").log(logging.WARNING if warning else logging.INFO, text)
 
     def write(self, line: str) -> None:
@@ -95,7 +91,6 @@ class Bars(Progress):
             self.report(line, warning=False)
 
     def close(self) -> None:
-        """Remove the bars."""
         for kind in list(self._bars):
             self._end(kind)
 

@@ -36,12 +36,7 @@ WITHIN: tuple[Verdict, ...] = ("equivalent", "non-inferior", "non-superior")
 
 @dataclass(frozen=True)
 class ScoreKey:
-    """Identifies a score.
-
-    Args:
-        perspective, set, condition, name: As in ``scores.json``.
-        parameters: Of the condition: radius, norm, sigma, rate, layer and the like.
-    """
+    """Identifies a score; ``parameters`` are those of the condition, such as the radius."""
 
     perspective: str
     set: str
@@ -65,7 +60,6 @@ class Difference:
     """A column's paired difference against the reference (column minus reference).
 
     Args:
-        seeds: Difference of every seed that both have.
         mean: Mean over the seeds, None if no seed is common.
         low, high: 95% interval: over seeds (`temper.functional.effects`), or of one seed that over
             examples if the study stored one; else None.
@@ -112,15 +106,10 @@ class Cell:
     """One score of one column.
 
     Args:
-        seeds: Defined values, one per seed.
-        runs: Folder name of the run of each seed.
         mean: Mean over the seeds, None if no value is defined.
         standard_deviation: Sample standard deviation over the seeds, None below two.
-        examples: Distinct numbers of scored examples.
         fewest: Number of examples of the smallest class or group; None if unknown.
         low, high: 95% interval over examples, for one seed only.
-        standard_errors: Standard errors over examples, if recorded.
-        reasons: Why values are undefined, each once.
         difference: Difference from the reference; None for the reference itself.
     """
 
@@ -138,12 +127,10 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95% interval of the mean: over examples for one seed, over seeds from three on.
-
-        None for two seeds: their t interval reaches 13 standard errors to either side.
-        """
+        """The 95% interval of the mean: over examples for one seed, over seeds from three on."""
         if self.low is not None and self.high is not None:
             return self.low, self.high
+        # The t interval of two seeds reaches 13 standard errors to either side.
         if len(self.seeds) < LEAST_SEEDS:
             return None
         over_seeds = effect(list(self.seeds.values()))
@@ -155,12 +142,9 @@ class Row:
     """One score of all columns.
 
     Args:
-        key: Identifies the score.
         group: Title of its perspective.
-        label: Label, unique within its group.
+        label: Unique within its group.
         higher_is_better: Direction; None if neither is better.
-        unit: Unit and digits.
-        cells: Column name to cell, in the order of the columns.
         minor: Whether it is shown in figures only.
     """
 
@@ -187,7 +171,6 @@ class Row:
         return f"{value} \u00b1 {self.unit.text(cell.standard_deviation)}"
 
     def value_text(self, column: str) -> str:
-        """Return the mean of a cell with its unit."""
         return self.unit.with_sign(self.unit.text(self.cells[column].mean))
 
     def interval_text(self, column: str) -> str:
@@ -220,10 +203,7 @@ class Row:
 class TrainingCost:
     """Training cost of a column, as means over its runs; None if no run recorded it.
 
-    Args:
-        passes: Forward-pass equivalents: F per step, times the steps.
-        memory: Peak memory in MiB.
-        parameters: Number of parameters of the final network.
+    Passes are forward-pass equivalents: F per step, times the steps. Memory is the peak in MiB.
     """
 
     passes: float | None = None
@@ -237,18 +217,11 @@ class Comparison:
 
     Args:
         kind: ``study``, ``run`` or ``evaluation``.
-        model: The model that was trained or evaluated.
         metric: The task's leading score.
         reference: Column compared with, None if there is one column.
-        columns: Column names in order.
-        seeds: Planned seeds.
-        rows: All scores.
         missing: Planned runs that are not in the numbers, one sentence each.
         notices: Notes about the numbers: overlap, truncation, undefined scores.
-        answer: The outcome in plain sentences.
-        margin: Smallest relevant difference, in points.
         detect: Difference in points that the study should detect; None if not set.
-        costs: Training cost of each method, if its runs recorded it.
         classes: Number of classes of the task; 0 for regression.
         seen: Notes on scored rows that the models were trained on.
         equal: The same scores compared with plain fine-tuning of equal compute, by column; columns
@@ -274,7 +247,6 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """One line with the compared methods."""
         if self.kind == "evaluation":
             return self.model
         if self.reference is None:
@@ -295,7 +267,6 @@ class Comparison:
 
     @property
     def unfinished(self) -> str:
-        """A sentence on unfinished runs of a study; empty if all are finished."""
         if self.kind != "study" or not self.missing:
             return ""
         total = len(self.columns) * len(self.seeds)
@@ -310,7 +281,6 @@ class Comparison:
 
     @property
     def shown(self) -> tuple[Row, ...]:
-        """The rows shown in tables."""
         return tuple(row for row in self.rows if not row.minor)
 
     @property
@@ -346,12 +316,7 @@ class Comparison:
         return " ".join(f"`{name}`: {text}" for name, text in notes.items())
 
     def of(self, perspective: str, *names: str) -> list[Row]:
-        """Return the rows of a perspective.
-
-        Args:
-            perspective: Its name.
-            names: Names of scores; all by default.
-        """
+        """Return the rows of a perspective; ``names`` selects scores, all by default."""
         return [
             row
             for row in self.rows
@@ -359,7 +324,7 @@ class Comparison:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON-ready data, the content of ``table.json``."""
+        """Return the content of ``table.json``."""
         names = ("kind", "model", "metric", "reference", "columns", "seeds", "margin", "answer")
         document: dict[str, Any] = {"schema": 1, "title": self.title}
         document |= {name: getattr(self, name) for name in (*names, "missing", "notices")}

@@ -19,13 +19,7 @@ DASHES = ("", "7 4", "2 3", "7 3 2 3", "12 4", "12 3 2 3", "")
 
 @dataclass(frozen=True)
 class Look:
-    """Color, symbol and dash pattern of a column or curve.
-
-    Args:
-        color: Index of the color, >= 0 and below `COLORS`.
-        symbol: One of `SYMBOLS`.
-        dash: One of `DASHES`.
-    """
+    """Color (an index below `COLORS`), symbol and dash pattern of a column or curve."""
 
     color: int = 0
     symbol: str = SYMBOLS[0]
@@ -34,15 +28,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Mark:
-    """One drawn number, as a bar or as a cell of a heat map.
-
-    Args:
-        value: The drawn number.
-        text: The number as text.
-        interval: Interval or spread as text.
-        count: Number of rows or seeds as text.
-        ends: Ends of the error bar; None if there is none.
-    """
+    """One drawn number, as a bar or a cell of a heat map; ``count`` is that of rows or seeds."""
 
     value: float
     text: str
@@ -52,7 +38,6 @@ class Mark:
 
     @property
     def detail(self) -> str:
-        """Text, interval and count."""
         return f"{self.text} ({self.interval}); n = {self.count}"
 
 
@@ -62,13 +47,7 @@ Marks = Mapping[tuple[str, str], Mark]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
-
-    Args:
-        title: Its title.
-        limits: Lower and upper limit; None takes those of the data.
-        log: Whether the scale is logarithmic; numbers <= 0 cannot be drawn.
-    """
+    """An axis; without limits it has those of the data. A log scale cannot show numbers <= 0."""
 
     title: str
     limits: tuple[float, float] | None = None
@@ -77,14 +56,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve.
-
-    Args:
-        x: Horizontal position: a number, or a name for all points of a chart.
-        y: The number.
-        detail: Description; may be empty.
-        ends: Ends of the error bar; None if there is none.
-    """
+    """One point of a curve; ``x`` is a number, or a name for all points of a chart."""
 
     x: float | str
     y: float
@@ -97,9 +69,6 @@ class Curve:
     """A curve through points.
 
     Args:
-        name: Name in the legend.
-        points: In order.
-        look: How it is drawn.
         column: The column it belongs to; None if it belongs to none.
         marked: Whether its points have markers.
         faint: Whether it is drawn behind the others and without a name.
@@ -115,13 +84,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Lines:
-    """Curves over two axes.
-
-    Args:
-        x, y: The axes.
-        curves: From the back to the front.
-        height: In pixels, of a figure 420 wide.
-    """
+    """Curves over two axes, from the back to the front; the height is for 420 pixels of width."""
 
     x: Axis
     y: Axis
@@ -130,19 +93,12 @@ class Lines:
 
     @property
     def drawn(self) -> frozenset[str]:
-        """The columns shown."""
         return frozenset(curve.column for curve in self.curves if curve.column is not None)
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars, grouped by label.
-
-    Args:
-        axis: Axis of the bar length.
-        marks: The known values; the first label is on top.
-        looks: Look of each column.
-    """
+    """Horizontal bars, grouped by label; the first label of ``marks`` (known values) is on top."""
 
     axis: str
     marks: Marks
@@ -150,7 +106,6 @@ class Bars:
 
     @property
     def drawn(self) -> frozenset[str]:
-        """The columns shown."""
         return frozenset(column for column, _ in self.marks)
 
 
@@ -159,13 +114,9 @@ class HeatMap:
     """A heat map: a row per label and a cell per column.
 
     Args:
-        columns: Names, from left to right.
-        labels: Names, from top to bottom.
         marks: The known values; the others stay empty.
         limits: Values of the full colors: green above 0 and orange below if the lower limit is
             negative; None uses the range of the data.
-        digits: Decimals of the numbers in the cells.
-        axis: Name of the axis; may be empty.
     """
 
     columns: tuple[str, ...]
@@ -178,12 +129,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of a figure as a table, for screen readers and exact values.
-
-    Args:
-        header: Headings.
-        lines: Cells of each line, as many as headings.
-    """
+    """The numbers of a figure as a table, for screen readers and exact values."""
 
     header: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
@@ -191,14 +137,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the page.
-
-    Args:
-        title: Heading.
-        caption: A sentence that describes the figure.
-        chart: The chart.
-        numbers: The drawn numbers; None if another table of the page has them.
-    """
+    """A figure of the page; ``numbers`` is None if another table of the page has them."""
 
     title: str
     caption: str
@@ -207,12 +146,7 @@ class Figure:
 
 
 def style(names: Sequence[str], reference: str | None) -> dict[str, Look]:
-    """Return the look of every column.
-
-    Args:
-        names: Column names in order.
-        reference: The column that is drawn in grey.
-    """
+    """Return the look of every column; the reference is grey."""
     others = [name for name in names if name != reference]
     looks = {}
     for name in names:
@@ -231,13 +165,7 @@ def diagonal(name: str) -> Curve:
 
 
 def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
-    """Return the mark of a cell whose mean is known.
-
-    Args:
-        cell: A score of a column.
-        unit: How it is shown.
-        counts: Unit of n, if not examples.
-    """
+    """Return the mark of a cell whose mean is known; ``counts`` is the unit of n (examples)."""
     reach, interval = cell.interval, ABSENT
     if reach is not None:
         interval = f"[{unit.text(reach[0])}, {unit.text(reach[1])}]"
@@ -252,7 +180,7 @@ def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
 
 
 def lines_are(cells: Iterable[Cell]) -> str:
-    """Describe the error bars of a figure in a sentence; empty if there are none."""
+    """Describe the error bars in a sentence; empty if there are none."""
     drawn = [cell for cell in cells if cell.interval is not None]
     alone = any(cell.low is not None for cell in drawn)
     several = any(cell.low is None for cell in drawn)
@@ -268,17 +196,11 @@ MOST_SERIES = 4
 
 
 def many_columns(comparison: Comparison) -> bool:
-    """Return whether there are too many columns for a bar chart."""
     return len(comparison.columns) > MOST_SERIES
 
 
 def numbers_of(marks: Marks, *header: str) -> Numbers:
-    """Return the numbers of a figure as a table.
-
-    Args:
-        marks: The marks by column and label.
-        header: Headings of labels, numbers and intervals.
-    """
+    """Return the numbers as a table, with headings of labels, numbers and intervals."""
     lines = tuple((*key, mark.text, mark.interval, mark.count) for key, mark in marks.items())
     return Numbers(("column", *header, "n"), lines)
 
@@ -294,13 +216,8 @@ def condition_bars(
 ) -> list[Figure]:
     """Draw one figure per set: a bar for each condition and column, or a heat map for many columns.
 
-    Args:
-        comparison: All scores.
-        rows: Rows to draw; means over sets are left out.
-        heading: Title of the figures, before the set's name.
-        caption: A sentence that describes the figure.
-        names: Display names of conditions; others are shown unchanged.
-        label: Maps a row to the label of its bars; None uses its condition.
+    Means over sets are left out. ``heading`` precedes the set's name, ``names`` are display names
+    of conditions, and ``label`` is the condition by default.
     """
     in_words = names or {}
     label = label or (lambda row: in_words.get(row.key.condition, row.key.condition))
@@ -316,11 +233,7 @@ def labeled_bars(
 ) -> list[Figure]:
     """Draw a bar for each row and column, or a heat map for many columns; nothing without values.
 
-    Args:
-        comparison: All scores.
-        rows: Rows of one score, by the label of their bars.
-        heading: Title of the figure.
-        caption: A sentence that describes the figure.
+    The rows are those of one score, by the label of their bars.
     """
     cells = {
         (name, label): row.cells[name]
@@ -363,14 +276,8 @@ def strength_curves(
 ) -> list[Figure]:
     """Draw the metric against the perturbation size, one figure per kind and set.
 
-    Args:
-        comparison: All scores.
-        perspective: Perspective of the rows.
-        size: Parameter of the horizontal axis; NAME_relative is divided by the example's size.
-        heading: Maps the key of a curve to its title.
-        caption: A sentence that describes the figure without its full stop.
-        axis: Title of the axis; default: the parameter's name.
-        relative_to: Reference of relative sizes.
+    ``size`` is the parameter of the horizontal axis; NAME_relative is divided by the example's
+    ``relative_to``. The caption has no full stop.
     """
     curves: dict[tuple[str, Parameters, str, str], list[tuple[float, Row]]] = {}
     for row in comparison.of(perspective, comparison.metric):
@@ -429,12 +336,8 @@ def _curves(
 ) -> tuple[Curve, ...]:
     """Return a curve through the means of each column, with intervals.
 
-    Args:
-        comparison: Source of the columns.
-        points: Position and row of each point.
-        along: Name of the positions in tooltips.
-        digits: Format of means in tooltips.
-        scale: Factor from the stored to the drawn numbers.
+    ``along`` names the positions in tooltips, ``digits`` formats the means in them, and ``scale``
+    is the factor from the stored to the drawn numbers.
     """
     looks = style(comparison.columns, comparison.reference)
     curves = []
@@ -462,24 +365,14 @@ def _curves(
 
 
 def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return the keys of all layers but the last, which would outweigh all other scores.
-
-    The last layer, which the head reads, and scores without a layer (logits) are kept.
-
-    Args:
-        keys: All scores of a perspective.
-    """
+    """Return the keys of all layers but the last, which would outweigh all other scores."""
+    # Tables keep the last layer, which the head reads, and scores without a layer (logits).
     last = max((key.parameters.number("layer") or 0.0 for key in keys), default=0.0)
     return [key for key in keys if key.parameters.number("layer") not in (None, last)]
 
 
 def layer_label(key: ScoreKey, *, otherwise: str = "") -> str:
-    """Return the label of a score and its layer.
-
-    Args:
-        key: The score.
-        otherwise: Label of a score without a layer.
-    """
+    """Return the label of a score and its layer, or ``otherwise`` if it has no layer."""
     layer = key.parameters.get("layer")
     position = otherwise if layer is None else f"layer {layer}"
     return ", ".join(part for part in (title(key.name), position, key.set) if part)
@@ -495,13 +388,7 @@ def layer_map(
 ) -> list[Figure]:
     """Draw a score in [0, 1] as a heat map of layers by columns, one figure per set.
 
-    Args:
-        comparison: All scores.
-        rows: A score for each ``layer``, in any order.
-        heading: Title of the figures, before the set's name.
-        caption: A sentence that describes the figure.
-        name: The score's name.
-        counts: Unit of n.
+    ``rows`` has a score for each ``layer``, in any order; ``counts`` is the unit of n.
     """
     drawn = []
     for chosen, set_rows in _by_set(rows):
@@ -530,13 +417,8 @@ def layer_lines(
 ) -> list[Figure]:
     """Draw a score at every layer, one line per column and one figure per set.
 
-    Args:
-        comparison: All scores.
-        rows: A score for each ``layer``, and one without a layer for the output.
-        heading: Title of the figures, before the set's name.
-        caption: A sentence that describes the figure.
-        label: Title of the vertical axis.
-        last: Label of a score without a layer.
+    ``rows`` has a score for each ``layer``, and one for the output, which ``last`` labels.
+    ``label`` is the title of the vertical axis.
     """
     drawn = []
     for chosen, set_rows in _by_set(rows):

@@ -33,18 +33,7 @@ FILE = "scores.parquet"
 
 
 def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
-    """Read the runs of a study whose results were kept without its models.
-
-    Args:
-        folder: The study's folder, with ``scores.parquet``.
-        study: Its ``study.json``.
-
-    Returns:
-        Finished runs by folder name in the plan.
-
-    Raises:
-        CheckpointError: If a file is damaged or incomplete.
-    """
+    """Read the finished runs, by folder name, of a study that kept its results but no models."""
     scores: dict[tuple[str, int], list[ScoreRecord]] = {}
     try:
         for row in pq.read_table(folder / FILE).to_pylist():
@@ -98,16 +87,7 @@ def read_columns(
 ) -> pd.DataFrame:
     """Read columns of a Parquet file of an evaluation.
 
-    Args:
-        path: The file.
-        columns: Names of its columns.
-        what: Name in messages.
-        optional: Columns that a file lacks if no perspective measured them.
-        perspective: Perspective to read; None reads all rows.
-
-    Raises:
-        CheckpointError: If the file is missing, damaged or lacks a column.
-        MemoryLimitError: If it does not fit in memory.
+    Older files may lack the ``optional`` columns; without a perspective, all rows are read.
     """
     filters = None if perspective is None else [("perspective", "==", perspective)]
     try:
@@ -129,12 +109,9 @@ class Run:
     """One trained and evaluated model.
 
     Args:
-        column: Column of the comparison.
         seed: The run's seed; 0 for an evaluation without a run.
-        folder: Its folder.
         record: ``run.json``; None for an evaluation without a run.
         evaluation: Folder of ``scores.json`` and ``rows.parquet``, None if not evaluated.
-        scores: ``scores.json``, None if not evaluated.
     """
 
     column: str
@@ -146,30 +123,16 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Folder name, which identifies the run in tables."""
         return self.folder.name
 
     @property
     def rows_kept(self) -> bool:
-        """Whether the evaluated rows are stored next to the scores."""
         return self.evaluation is not None and (self.evaluation / "rows.parquet").exists()
 
     def rows(
         self, columns: Sequence[str], perspective: str, *, optional: Sequence[str] = ()
     ) -> pd.DataFrame:
-        """Read columns of the evaluated rows of one perspective.
-
-        Args:
-            columns: Names of columns of ``rows.parquet``.
-            perspective: Which rows, for example ``"task"``.
-            optional: Columns that a file lacks if no perspective measured them.
-
-        Returns:
-            The rows; empty if the model was not evaluated, or if only scores were stored.
-
-        Raises:
-            CheckpointError: If ``rows.parquet`` is damaged or lacks a column.
-        """
+        """Read columns of one perspective's ``rows.parquet``; empty if there is no such file."""
         if self.evaluation is None or not self.rows_kept:
             return pd.DataFrame(columns=list(columns))
         path = self.evaluation / "rows.parquet"
@@ -178,24 +141,15 @@ class Run:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Read ``metrics.jsonl``: one object per log entry, in order; empty if there is none.
-
-        Raises:
-            CheckpointError: If a line is not a JSON object.
-        """
+        """Read ``metrics.jsonl``: one object per log entry, in order; empty if there is none."""
         return [] if self.record is None else RunFolder(self.folder).logs()
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the comparison and its runs by seed.
+    """A column of the comparison and its finished runs by seed.
 
-    Args:
-        name: Column name.
-        method: Method; empty for an evaluation without a run.
-        settings: The study's settings of this column.
-        runs: Finished runs by seed.
-        cost: Cost of a step, if measured.
+    The method is empty for an evaluation without a run; the cost is that of a step, if measured.
     """
 
     name: str
@@ -215,12 +169,7 @@ class Source:
     """Everything a report is built from.
 
     Args:
-        kind: ``study``, ``run`` or ``evaluation``.
-        folder: The folder that was read.
-        model: Name of the model that was trained or evaluated.
         reference: Column that the others are compared with; None if there is only one.
-        columns: Columns in the order of the plan.
-        seeds: Planned seeds.
         missing: One sentence for every planned run that cannot be used.
         data: Training data as in ``study.json`` or ``run.json``.
         sets: Shift, adversarial and anomaly sets, name to source.
@@ -238,15 +187,12 @@ class Source:
 
     @property
     def runs(self) -> list[Run]:
-        """All usable runs, by column and seed."""
         return [run for column in self.columns for run in column.runs.values()]
 
     @property
     def first_runs(self) -> dict[str, Run]:
-        """The first run with scores of each column, whose rows are drawn.
-
-        Scores of two models have no common scale, so rows of several runs cannot be pooled.
-        """
+        """The first run with scores of each column, whose rows are drawn."""
+        # Scores of two models have no common scale, so rows of several runs cannot be pooled.
         result: dict[str, Run] = {}
         for run in self.runs:
             if run.scores is not None:
@@ -270,14 +216,7 @@ def _evaluated(run: Run, folder: Path) -> Run:
 def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
     """Find the evaluation of a run: inside its folder, or next to it as RUN-evaluation.
 
-    Args:
-        model: The model in a folder.
-
-    Returns:
-        The evaluation's folder or None, and the reason if the existing one cannot be used.
-
-    Raises:
-        CheckpointError: If the evaluation is damaged.
+    If the existing one cannot be used, the folder is None and the second result is the reason.
     """
     whole = model.folder.resolve()
     for result in (model.folder / "evaluation", whole.with_name(f"{whole.name}-evaluation")):
@@ -288,15 +227,7 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
 
 
 def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
-    """Return why an evaluation does not belong to a run; empty if it does, or if it names no run.
-
-    Args:
-        evaluation: The evaluation's folder.
-        model: The run, or another model.
-
-    Raises:
-        CheckpointError: If there is no evaluation, or it is damaged.
-    """
+    """Return why an evaluation does not belong to a run; empty if it does or names no run."""
     if not (evaluation / "scores.json").exists():
         raise CheckpointError(
             f"{evaluation} has no scores.json. Give the --out folder of `temper evaluate`."
@@ -373,12 +304,6 @@ def _read_study(folder: Path) -> Source:
 
 def read(folder: Path | str) -> Source:
     """Read a study, run or evaluation folder.
-
-    Args:
-        folder: A folder with ``study.json``, ``run.json`` or ``scores.json``.
-
-    Returns:
-        The content of the report. ``missing`` names planned runs that are missing or unfinished.
 
     Raises:
         CheckpointError: If there is no such folder, a file is damaged, or no run is usable.

@@ -20,15 +20,7 @@ Value = float | int | str | bool
 
 
 class Parameters(dict[str, Value]):
-    """Immutable parameters of a condition; hashable, so that conditions can be dictionary keys.
-
-    Args:
-        values: Name to value; order is ignored.
-
-    Example:
-        >>> Parameters(radius=0.25, norm="l2").to_text()
-        '{"norm": "l2", "radius": 0.25}'
-    """
+    """Immutable parameters of a condition, in no order; hashable, so that they can be keys."""
 
     def __init__(
         self, values: Mapping[str, Value] | Iterable[tuple[str, Value]] = (), **named: Value
@@ -45,7 +37,6 @@ class Parameters(dict[str, Value]):
     update = pop = popitem = clear = setdefault = _refuse
 
     def number(self, name: str) -> float | None:
-        """Return a numeric parameter; None if there is none of that name."""
         value = self.get(name)
         return None if value is None or isinstance(value, str) else float(value)
 
@@ -53,16 +44,12 @@ class Parameters(dict[str, Value]):
         return Parameters({name: value for name, value in self.items() if name not in names})
 
     def to_text(self) -> str:
-        """Return canonical JSON: equal parameters give equal text."""
+        """Return canonical JSON: equal parameters have equal texts."""
         return json.dumps(self, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def of_text(cls, text: str) -> Parameters:
-        """Parse the output of `to_text`.
-
-        Raises:
-            ValueError: If it is not a JSON object.
-        """
+        """Parse the output of `to_text`; raise a `ValueError` if it is not a JSON object."""
         values = json.loads(text)
         if not isinstance(values, dict):
             raise ValueError(f"Parameters must be a JSON object, got {text!r}.")
@@ -77,13 +64,7 @@ class Record(BaseModel):
 
 
 class TaskRecord(Record):
-    """The task that was learned.
-
-    Args:
-        kind: ``classification``, ``regression`` or ``multi_label``.
-        metric: Name of the primary score.
-        labels: Label names in the order of the class indices.
-    """
+    """The task that was learned; ``labels`` are in the order of the class indices."""
 
     kind: str
     metric: str
@@ -91,11 +72,7 @@ class TaskRecord(Record):
 
 
 class NamedRecord(Record):
-    """Identifies a score.
-
-    Args:
-        parameters: Of the condition: radius, norm, sigma, rate, layer and the like.
-    """
+    """Identifies a score; ``parameters`` are those of the condition."""
 
     perspective: str
     set: str
@@ -114,9 +91,7 @@ class ScoreRecord(NamedRecord):
 
     Args:
         value: The score, or None if it is undefined; ``reason`` is then the reason.
-        low, high: 95% interval over examples.
         standard_error: Standard error of the mean over examples, if the score is a mean.
-        n: Number of examples.
         fewest: Examples of the smallest class or group; n if the score pools all examples; None if
             unknown.
     """
@@ -184,11 +159,7 @@ class CostRecord(Record):
 
 
 class StudyRecord(Record):
-    """``study.json``.
-
-    Args:
-        record, records: Of a kept study: the common part of all records, and the rest by run.
-    """
+    """``study.json``; a kept study has the common part of all records, and the rest by run."""
 
     model: str
     data: dict[str, Any] = Field(default_factory=dict)
@@ -208,24 +179,12 @@ _Parsed = TypeVar("_Parsed", bound=Record)
 
 
 def parse(path: Path, record: type[_Parsed]) -> _Parsed:
-    """Read and validate a JSON file.
-
-    Args:
-        path: The file.
-        record: Model of the content.
-
-    Raises:
-        CheckpointError: If it cannot be read or is invalid; lists all faults.
-    """
+    """Read and validate a JSON file; raise a `CheckpointError` that lists all faults."""
     return _checked(path, read_json(path), record)
 
 
 def run_record(model: Checkpoint) -> RunRecord | None:
-    """Return the record of a run, checked; None for other models.
-
-    Raises:
-        CheckpointError: If it cannot be read or is invalid.
-    """
+    """Return the checked record of a run; None for other models."""
     return None if model.run is None else _checked(model.folder / RUN, model.run, RunRecord)
 
 

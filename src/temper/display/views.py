@@ -52,8 +52,6 @@ class View:
     """How a group of scores is shown.
 
     Args:
-        name: The perspective's name in rows and scores.
-        title: Heading of the group.
         order: Position of the group; lower comes first.
         leads: Name of the primary score, `METRIC` for the task's metric; empty if there is none.
         leads_clean: Whether the primary score counts under the condition ``clean`` only.
@@ -67,11 +65,8 @@ class View:
         gain: Template of a difference, after the column's name. Fields: ``{better}`` (or worse),
             ``{ours}``, ``{compared}`` (the reference's value and the difference), ``{score}`` and
             ``{title}``.
-        heading: The section of the page; several groups may share one.
-        explained: One-sentence explanation of the primary score.
         says: Returns findings shown before ``explained``, for a group that is not ``judged`` or
             needs more than its primary score. See ``Comparison.said``.
-        figures: Draws the figures of the group.
         counts: Unit of n.
         judged: Whether its scores rate a model and so enter the recommendation.
         ranked: Whether it has a vote in the mean ranks; needs ``judged``.
@@ -116,7 +111,6 @@ class View:
         return metric if self.leads == METRIC else self.leads
 
     def is_lead(self, key: ScoreKey, metric: str) -> bool:
-        """Return whether a score is the primary score of the group."""
         clean = key.condition == "clean" or not self.leads_clean
         return clean and bool(self.leads) and key.name == self.lead(metric)
 
@@ -135,7 +129,6 @@ class View:
         return " ".join(part for part in parts if part)
 
     def label(self, key: ScoreKey) -> str:
-        """Return a label that is unique within the group."""
         if self.words is not None:
             return self.words(key)
         return ", ".join(part for part in (title(key.name), self.attack(key), key.set) if part)
@@ -144,15 +137,14 @@ class View:
 class Views:
     """All groups in the order of reports.
 
-    Args:
-        views: The groups; unknown perspectives come last, under their names.
+    Unknown perspectives come last, under their names.
     """
 
     def __init__(self, views: Iterable[View]) -> None:
         self._views = {view.name: view for view in sorted(views, key=lambda view: view.order)}
 
     def of(self, name: str) -> View:
-        """Return the group of a perspective, or a default one if it is unknown."""
+        """Return the view of a perspective, or a default view if the perspective is unknown."""
         return self._views.get(name) or View(name=name, title=name, leads="", ranked=False)
 
     def __iter__(self) -> Iterator[View]:

@@ -20,9 +20,7 @@ _ESCAPES |= {mark: f"\\{mark}" for mark in "\\`*_[]"}
 def unit(name: str, metric: str) -> Unit:
     """Return the unit of a score; the bare number for an unknown score.
 
-    Args:
-        name: Score name of docs/formats.md.
-        metric: The task's metric, whose unit the area under a curve has.
+    The area under a curve has the unit of the task's metric.
     """
     facts = SCORES.get(name)
     if facts is not None and facts.unit is None:
@@ -31,12 +29,7 @@ def unit(name: str, metric: str) -> Unit:
 
 
 def title(name: str) -> str:
-    """Return the display name of a score; an unknown one keeps its name.
-
-    Example:
-        >>> title("mse")
-        'Mean squared error'
-    """
+    """Return the display name of a score; an unknown one keeps its name."""
     return SCORES[name].title if name in SCORES else name
 
 
@@ -51,21 +44,12 @@ def within(title: str) -> str:
 
 
 def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
-    """Return a score's direction: as stated with it, else by its name.
+    """Return a score's direction: as stated in ``scores.json``, else by its name.
 
-    Args:
-        name: Score name.
-        stated: The value in ``scores.json``, None if missing.
-
-    Returns:
-        Whether higher is better; None for a known score without a direction.
+    None is a known score without a direction.
 
     Raises:
         CheckpointError: If the direction is unknown.
-
-    Example:
-        >>> higher_is_better("mse"), higher_is_better("accuracy")
-        (False, True)
     """
     if stated is not None:
         return stated
@@ -80,9 +64,7 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
 def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
     """Return the parameters of a condition as text.
 
-    Args:
-        parameters: Name to value; NAME_relative is divided by the example's size.
-        of: Reference of such a size.
+    NAME_relative is divided by the example's size, which ``of`` names.
 
     Example:
         >>> described({"norm": "l2", "radius": 0.25, "steps": 5})
@@ -106,29 +88,12 @@ def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
 
 
 def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table.
-
-    Args:
-        header: Headings of the columns.
-        rows: Cells of each line.
-
-    Example:
-        >>> print(pipe_table(["a", "b"], [["1", "2"]]))
-        | a | b |
-        |---|---|
-        | 1 | 2 |
-    """
     first, *rest = (f"| {' | '.join(texts)} |" for texts in (header, *rows))
     return "\n".join([first, "|" + "---|" * len(header), *rest])
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    Example:
-        >>> plural(1, "seed"), plural(3, "seed")
-        ('1 seed', '3 seeds')
-    """
+    """Return a count with its noun."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -143,12 +108,7 @@ def slug(heading: str) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Join names as in a sentence.
-
-    Example:
-        >>> listed(["a", "b", "c"])
-        'a, b and c'
-    """
+    """Join names as in a sentence."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -159,11 +119,7 @@ _DETAIL = re.compile(r"'[^']*'|\([^()]*\)|\d+(\.\d+)?")
 def folded(notices: Iterable[str]) -> list[str]:
     """Merge notices that differ only in names or numbers into one line with a count.
 
-    Args:
-        notices: Notices in order.
-
-    Returns:
-        The first of each kind, followed by the number of the others if there are at least two.
+    The first of each kind is followed by the number of the others, if there are at least two.
 
     Example:
         >>> folded([f"Set {name!r} lacks 3 rows." for name in "abc"])

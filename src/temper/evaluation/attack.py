@@ -13,9 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from pydantic import Field, model_validator
 
 from temper.errors import ModelError
+from temper.evaluation.measurement import PerspectiveSettings, PositiveFloat
 from temper.functional import norms
 from temper.functional.norms import Norm
 from temper.lazy import torch
@@ -38,7 +41,7 @@ class Outcome:
         norm: ``l2`` or ``linf``.
         steps: Gradients used by each start.
         restarts: Number of starts.
-        asked: Radius that the budget names.
+        asked: Radius that the settings name.
         radius: Absolute budget of each row, [B] fp64.
         radius_relative: The same over the row's embedding norm, [B] fp64; NaN if that is 0.
         logits: Logits under the worst delta found.
@@ -54,44 +57,56 @@ class Outcome:
     logits: Tensor
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How strong attacks are; see `temper.evaluation.settings.EvaluationSettings`.
+class PGDSettings(PerspectiveSettings):
+    """How PGD climbs."""
 
-    Args:
-        attacks: ``fgm``, ``pgd`` or both.
-        norms: ``l2`` (of the whole example), ``linf`` (of every entry) or both.
-        radii: Budgets, > 0.
-        relative: Whether radii are fractions of the example's embedding norm.
-        steps: Gradients of each PGD start, >= 1.
-        step_fraction: Length of a start's first PGD step over the radius, > 0; a row's steps are
-            halved from where its loss stops rising.
-        restarts: PGD starts, >= 1.
-        seed: Seed of the random starts.
-    """
+    steps: int = Field(default=10, ge=1, description="Gradient steps of a run.")
+    step_size: PositiveFloat = Field(
+        default=1.0,
+        description="First step as a fraction of the radius; a row's steps are halved once its "
+        "loss stops rising.",
+    )
+    restarts: int = Field(
+        default=1,
+        ge=1,
+        description="Runs from different starts, of which the worst counts. Only rows that are "
+        "still correct are attacked again.",
+    )
 
-    attacks: tuple[str, ...]
-    norms: tuple[Norm, ...]
-    radii: tuple[float, ...]
-    relative: bool = False
-    steps: int = 10
-    step_fraction: float = 1.0
-    restarts: int = 1
-    seed: int = 0
+
+class EmbeddingAttackSettings(PerspectiveSettings):
+    """Settings of the embedding attack."""
+
+    fgm: bool = Field(default=True, description="Run FGM: a single step.")
+    pgd: PGDSettings | None = Field(
+        default=PGDSettings(), description="Settings of PGD: several steps."
+    )
+    norms: tuple[Norm, ...] = Field(
+        default=("l2",), description="`l2` bounds the whole example, `linf` every entry."
+    )
+    radii: tuple[PositiveFloat, ...] = Field(
+        default=(0.01, 0.25, 0.5), description="Radii to measure; absolute unless `relative`."
+    )
+    relative: bool = Field(
+        default=False, description="Radii are fractions of the norm of the example's embeddings."
+    )
+    special_tokens: bool = Field(
+        default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
+    )
+
+    @model_validator(mode="after")
+    def _attacks(self) -> Self:
+        if not self.fgm and self.pgd is None:
+            raise ValueError("has neither `fgm` nor `pgd`; keep one of them")
+        return self
 
 
 @dataclass(frozen=True)
 class Target:
-    """One batch under attack.
+    """One batch under attack; random starts are keyed by the hashes ``rows`` of the texts.
 
-    Args:
-        forward: Logits of some of the rows under a delta.
-        labels: Class indices, targets of a regression, tags, or positions of answers; None if
-            ``forward`` returns losses instead of logits.
-        embeddings: Unperturbed word embeddings, [B, T, D].
-        movable: Tokens that may move, [B, T]; never padding.
-        rows: Hash of each row's text; random starts are keyed by it.
-        regression: Whether the model has one output and squared error.
+    ``forward`` returns logits of some of the rows under a delta, or losses if there are no labels.
+    Tokens ``movable`` [B, T] are never padding.
     """
 
     forward: Forward
@@ -112,15 +127,8 @@ class Target:
 def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: int) -> Tensor:
     """Draw a delta uniformly from each row's ball, keyed by the row's hash, not its index.
 
-    Args:
-        target: The batch.
-        radius: [B, 1, 1].
-        norm: Norm of the ball.
-        seed: Seed of the evaluation.
-        key: Number of the start.
-
-    Returns:
-        [B, T, D], zero where a token must not move.
+    ``radius`` is [B, 1, 1], ``key`` the number of the start. The delta [B, T, D] is zero where a
+    token must not move.
     """
     delta = torch.zeros(target.embeddings.shape, dtype=torch.float32)
     width = delta.shape[-1]
@@ -149,19 +157,8 @@ def ascent_loss(logits: Tensor, labels: Tensor | None, *, regression: bool) -> T
     answer the loss is their mean cross-entropy, because ``m`` of one that is already wrong would
     outweigh the others.
 
-    Args:
-        logits: [B, C], [B, 1] of a regression, [B, L, 2] of several labels, [B, T, C] of tags, or
-            [B, 2, T] of answers; without labels losses, in the first column of [B, ...].
-        labels: Class indices or targets [B], several labels [B, L], tags [B, T], the positions of
-            answers [B, 2], or None.
-        regression: Whether to take the squared error.
-
-    Returns:
-        [B] fp64; 0 for a row without labels.
-
-    Example:
-        >>> ascent_loss(torch.tensor([[90.0, 0.0]]), torch.tensor([0]), regression=False).item()
-        -90.0
+    The shapes are in the module docstring; without labels, losses are in the first column of
+    [B, ...]. The result is [B] fp64; 0 for a row without labels.
     """
     if labels is None:
         return logits[:, 0].double()
@@ -177,8 +174,10 @@ def ascent_loss(logits: Tensor, labels: Tensor | None, *, regression: bool) -> T
     return others - logits.double()[chosen]
 
 
-def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
-    """Attack one batch at every norm and radius.
+def attack(
+    target: Target, settings: EmbeddingAttackSettings, *, seed: int = 0
+) -> tuple[Tensor, Iterator[Outcome]]:
+    """Attack one batch at every norm and radius; ``seed`` is that of random starts.
 
     The clean forward and its gradient are computed once and serve every first step. The first
     start of PGD goes to FGM's point and continues from there, so FGM's result is that pass's first
@@ -189,55 +188,57 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
     Cost in forward passes F and gradient passes G (a forward and a backward), with r radii and n
     norms: at most ``1 G + n r ((restarts steps - 1) G + restarts F)``; wrong rows stop early.
 
-    Args:
-        target: The batch.
-        budget: Attacks, norms, radii and steps.
-
-    Returns:
-        The clean logits, and the outcomes in the order of norm, radius, attack.
+    Return the clean logits, and the outcomes in the order of norm, radius, attack.
     """
     everyone = torch.arange(len(target.rows), device=target.embeddings.device)
     nothing = torch.zeros_like(target.embeddings, dtype=torch.float32)
     clean, gradient = _gradient(target, nothing, everyone)
-    return clean, _outcomes(target, budget, clean, gradient)
+    return clean, _outcomes(target, settings, seed, clean, gradient)
 
 
-def _outcomes(target: Target, budget: Budget, clean: Tensor, gradient: Tensor) -> Iterator[Outcome]:
+def _outcomes(
+    target: Target, settings: EmbeddingAttackSettings, seed: int, clean: Tensor, gradient: Tensor
+) -> Iterator[Outcome]:
     embeddings = norms.masked(target.embeddings, target.movable)
-    for norm in budget.norms:
+    for norm in settings.norms:
         # Budgets in fp64: a radius of 0.1 must be reported as 0.1, not as fp32's 0.10000000149.
         extent = norms.size(embeddings, norm=norm).double()
         direction = norms.steepest(gradient, norm=norm)
-        for number in budget.radii:
+        for number in settings.radii:
             asked = torch.full_like(extent, number)
-            exact = extent * number if budget.relative else asked
+            exact = extent * number if settings.relative else asked
             # A row without movable tokens has no norm to compare with.
             relative = torch.where(
-                extent > 0, asked if budget.relative else exact / extent, math.nan
+                extent > 0, asked if settings.relative else exact / extent, math.nan
             )
             radius = exact.float()
             first = direction * radius
-            fgm, worst = None, None
-            if "pgd" in budget.attacks:
-                fgm, worst = _pgd(target, budget, clean, first, radius, norm)
-            elif "fgm" in budget.attacks:
+            if settings.pgd is not None:
+                fgm, worst = _pgd(target, settings.pgd, seed, clean, first, radius, norm)
+            else:
                 everyone = torch.arange(len(clean), device=clean.device)
                 fgm = _logits(target, first, everyone)
-            common = Outcome("fgm", norm, 1, 1, number, exact.flatten(), relative.flatten(), clean)
-            if "fgm" in budget.attacks and fgm is not None:
-                yield replace(common, logits=fgm)
-            if worst is not None:
+            common = Outcome("fgm", norm, 1, 1, number, exact.flatten(), relative.flatten(), fgm)
+            if settings.fgm:
+                yield common
+            if settings.pgd is not None:
                 yield replace(
                     common,
                     attack="pgd",
-                    steps=budget.steps,
-                    restarts=budget.restarts,
+                    steps=settings.pgd.steps,
+                    restarts=settings.pgd.restarts,
                     logits=worst,
                 )
 
 
 def _pgd(
-    target: Target, budget: Budget, clean: Tensor, first: Tensor, radius: Tensor, norm: Norm
+    target: Target,
+    pgd: PGDSettings,
+    seed: int,
+    clean: Tensor,
+    first: Tensor,
+    radius: Tensor,
+    norm: Norm,
 ) -> tuple[Tensor, Tensor]:
     """Return the logits at FGM's point and the worst logits of all starts.
 
@@ -247,13 +248,13 @@ def _pgd(
     """
     worst = fgm = clean
     everyone = torch.arange(len(clean), device=clean.device)
-    for start in range(budget.restarts):
+    for start in range(pgd.restarts):
         # The clean gradient is the first start's first, so one fewer remains.
-        rows, left = everyone, budget.steps - 1
+        rows, left = everyone, pgd.steps - 1
         delta = first
         if start > 0:
-            rows, left = _not_wrong(target, worst, everyone), budget.steps
-            delta = random_start(target, radius, norm=norm, seed=budget.seed, key=start)[rows]
+            rows, left = _not_wrong(target, worst, everyone), pgd.steps
+            delta = random_start(target, radius, norm=norm, seed=seed, key=start)[rows]
         ascent: _Ascent | None = None
         while len(rows):
             if left:
@@ -266,7 +267,7 @@ def _pgd(
             if not left:
                 break
             if ascent is None:
-                reach = budget.step_fraction * radius
+                reach = pgd.step_size * radius
                 ascent = _Ascent(rows, delta, gradient, _loss(target, logits, rows), reach[rows])
             else:
                 ascent = ascent.then(target, delta, logits, gradient)
@@ -281,12 +282,8 @@ def _pgd(
 class _Ascent:
     """State of a start: the best point of each row that is still right, and its next step.
 
-    Args:
-        rows: Indices of the rows in the batch, [b], ascending.
-        delta: The best point so far, [b, T, D].
-        gradient: The loss's gradient there, [b, T, D].
-        loss: The loss there, [b].
-        reach: Length of the next step, [b, 1, 1].
+    Indices ``rows`` [b] ascend. ``delta`` is the best point so far, with its gradient and loss;
+    ``reach`` [b, 1, 1] is the length of the next step.
     """
 
     rows: Tensor
@@ -369,16 +366,7 @@ def _finite(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
 
 
 def check_finite(values: Tensor, names: Sequence[str], *, what: str) -> None:
-    """Raise if a value that an attack needs is not finite.
-
-    Args:
-        values: Of each row, [b, ...].
-        names: Of the rows.
-        what: Name of the values.
-
-    Raises:
-        ModelError: A value is not finite; it names the row.
-    """
+    """Raise a `ModelError` that names the row if a value [b, ...] is not finite."""
     broken = ~torch.isfinite(values).flatten(1).all(dim=1)
     if bool(broken.any()):
         row = names[int(broken.nonzero()[0, 0])]

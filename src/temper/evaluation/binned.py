@@ -19,37 +19,20 @@ BINS = 10
 
 
 def gap_columns(units: str) -> tuple[str, ...]:
-    """Return the columns of the bins.
-
-    Args:
-        units: Column of the number of a row's units.
-    """
     return tuple(f"{units}_gap_{number}" for number in range(BINS))
 
 
 def gaps_by_bin(
     owners: IntegerArray, right: BooleanArray, sure: FloatArray, *, rows: int
 ) -> FloatArray:
-    """Sum right (1 or 0) less confidence over the units of each row and bin, [rows, BINS].
-
-    Args:
-        owners: Row of each unit, [U].
-        right: Whether each unit is right, [U].
-        sure: Confidence of each unit, [U], in [0, 1].
-        rows: Number of rows.
-    """
+    """Sum right (1 or 0) less confidence over the units of each row and bin, [rows, BINS]."""
     sums = np.zeros((rows, BINS))
     np.add.at(sums, (owners, bin_numbers(sure, bins=BINS)), right - sure)
     return sums
 
 
 def binned_error(units: str, measured: Mapping[str, FloatArray]) -> Statistic:
-    """Return the expected calibration error of all units as a function of resample counts.
-
-    Args:
-        units: Column of the number of each row's units.
-        measured: Columns of the rows, with those of `gap_columns`.
-    """
+    """Return the calibration error of all units, which ``units`` counts by row."""
     gaps = np.stack([measured[name] for name in gap_columns(units)], axis=1)
     return Centered(
         lambda counts: divide(np.abs(counts @ gaps).sum(axis=-1), counts @ measured[units])

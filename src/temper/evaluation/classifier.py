@@ -80,14 +80,7 @@ class TextPredictor:
         self.label_names = label_names_of(config) if head.has_classes else None
 
     def encoded(self, examples: Examples) -> EncodedExamples:
-        """Tokenize a set.
-
-        Args:
-            examples: Texts; labels are ignored.
-
-        Returns:
-            The set's rows, unpadded and without labels.
-        """
+        """Tokenize texts, without labels and padding."""
         return self._encoded(replace(examples, labels=None, label_names=None, kind="unlabeled"))
 
     def _encoded(self, examples: Examples) -> EncodedExamples:
@@ -115,7 +108,7 @@ class TextPredictor:
 
 
 def label_names_of(config: Any) -> tuple[str, ...] | None:
-    """Return the classes that a model's config names by index, None for placeholders."""
+    """Return the classes' names by index, None for placeholders."""
     names = getattr(config, "id2label", None)
     if not names:
         return None
@@ -178,24 +171,15 @@ class ClassifierPredictor(TextPredictor):
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
         return next(self.model.parameters()).device
 
     def mixed(self) -> AbstractContextManager[Any]:
-        """Return the context of a forward pass: autocast if the precision is mixed."""
         if self.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Predict examples, in their order.
-
-        Args:
-            examples: Texts; labels are ignored.
-            batch_size: Rows of a forward pass, None for the predictor's own.
-
-        Returns:
-            Logits of a classifier, or values of a regression.
+        """Predict logits of a classifier, or values of a regression, in the examples' order.
 
         Raises:
             ModelError: An output is not finite or has the wrong shape.
@@ -215,13 +199,8 @@ class ClassifierPredictor(TextPredictor):
 
         A row's state at a layer is the mean over its tokens of the layer's output.
 
-        Args:
-            examples: Texts, n >= 1; labels are ignored.
-            batch_size: Rows of a forward pass, None for the predictor's own.
-
-        Returns:
-            The output of `predict`, and the states of all layers, the embeddings first, [n, L, D]
-            fp32. For an encoder-decoder model they are the encoder's states.
+        The states of all layers, the embeddings first, are [n, L, D] fp32; those of an
+        encoder-decoder model are the encoder's.
 
         Raises:
             ModelError: The model does not return its hidden states, or an output or a state is not
@@ -231,7 +210,6 @@ class ClassifierPredictor(TextPredictor):
         return read_states(self.model, parts, self._run, name=examples.name)
 
     def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
-        """Return the model's output for a batch, and the predictions."""
         with self.mixed():
             output = self.model(**part.batch.inputs, **asked)
         answers = answers_of(
@@ -250,12 +228,10 @@ class ClassifierPredictor(TextPredictor):
         batch_size: int | None = None,
         tell: Callable[[int, int], None] | None = None,
     ) -> Prediction:
-        """Predict rows of token ids, in their order.
+        """Predict rows of token ids, at least one, in their order.
 
-        Args:
-            encoded: At least one row; rows of similar length share a batch.
-            batch_size: Rows of a forward pass, None for the predictor's own.
-            tell: Called after each pass with the number of finished rows and of all rows.
+        Rows of similar length share a batch. ``tell`` is called after each pass with the number of
+        finished rows and of all rows.
         """
         if not len(encoded):
             raise ModelError("There are no rows to run the model on.")
@@ -279,28 +255,21 @@ class ClassifierPredictor(TextPredictor):
         return answers_of_texts(values, gives=self.gives, truncated=encoded.truncated)
 
     def _logits(self, output: Any, batch: Batch) -> Tensor:
-        """Return the logits of a model's output, in a shape of `answers_of`."""
         if self.gives == "spans":
             return Spans().logits(output, batch)
         logits: Tensor = output if isinstance(output, Tensor) else output.logits
         return logits
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of similar length, on the model's device.
-
-        Args:
-            examples: Texts.
-            batch_size: Rows of a batch, None for the predictor's own.
-
-        Yields:
-            Every row once.
-        """
+        """Cut examples into batches of similar length, every row once, on the model's device."""
         special = special_ids(self.tokenizer).to(self.device)
         start = 0
         for chunk in self._chunks(examples):
-            # Labels of tokens have the positions of their batch.
-            placed = self.gives in OF_TOKENS and chunk.kind == KINDS[self.gives]
-            encoded = (self._encoded if placed else self.encoded)(chunk)
+            if self.gives in OF_TOKENS and chunk.kind == KINDS[self.gives]:
+                # Labels of tokens have the positions of their batch.
+                encoded = self._encoded(chunk)
+            else:
+                encoded = self.encoded(chunk)
             for indices, batch in self._batches(encoded, batch_size):
                 marks = torch.isin(batch.ids, special) & batch.mask
                 rows = [chunk.rows[index] for index in indices]
@@ -313,11 +282,7 @@ class ClassifierPredictor(TextPredictor):
     def session(self, *, single: bool = False) -> Iterator[Session]:
         """Open the model for perturbation; its state and hooks are restored on exit.
 
-        Args:
-            single: Whether to compute everything in fp32 until the exit.
-
-        Yields:
-            A session.
+        With ``single`` everything is computed in fp32.
         """
         one_each = self.gives not in ("labels", *OF_TOKENS)
         with opened(self.model, single=single) as network:
@@ -332,14 +297,8 @@ class ClassifierPredictor(TextPredictor):
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
         """Yield every row's hidden states where the head reads them, and the predictions.
 
-        It takes one forward pass per batch. Only the head has an autograd graph.
-
-        Args:
-            examples: Texts.
-            batch_size: Rows of a forward pass, None for the predictor's own.
-
-        Yields:
-            Every row once, on the CPU.
+        They are on the CPU. It takes one forward pass per batch. Only the head has an autograd
+        graph.
 
         Raises:
             ModelError: The model has no repeated blocks, or the logits do not depend on the last.
@@ -362,18 +321,10 @@ class ClassifierPredictor(TextPredictor):
         return Vocabulary.of(self.tokenizer, size=self._vocabulary_size)
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
-        """Return the position of each token of `encoded` in its texts, None for added ones.
-
-        Args:
-            examples: Texts.
-
-        Raises:
-            DataError: The tokenizer does not return the positions.
-        """
+        """Return the position of each token of `encoded` in its texts, None for added ones."""
         return token_spans(examples, self.tokenizer, max_length=self.max_length)
 
     def whole_words(self) -> WholeWords:
-        """Return the ids of the tokenizer that are whole words."""
         if self._words is None:
             self._words = whole_words(self.tokenizer, size=self._vocabulary_size)
         return self._words

@@ -12,47 +12,28 @@ from temper.functional.resampling import FloatArray
 
 
 def label_probabilities(prediction: Prediction) -> FloatArray:
-    """Return the probability of each of several labels, or of class 1 of two, [n, L].
-
-    Args:
-        prediction: n answers.
-    """
+    """Return the probability of each of several labels, or of class 1 of two, [n, L]."""
     several = prediction.applies is not None
     return prediction.probabilities if several else prediction.probabilities[:, 1:]
 
 
 def label_decisions(prediction: Prediction) -> BooleanArray:
-    """Return whether each of several labels, or class 1 of two, is predicted, [n, L].
-
-    Args:
-        prediction: n answers.
-    """
+    """Return whether each of several labels, or class 1 of two, is predicted, [n, L]."""
     if prediction.applies is not None:
         return prediction.applies
     return np.asarray(prediction.prediction[:, np.newaxis] == 1)
 
 
 def label_matrix(labels: FloatArray) -> FloatArray:
-    """Return which of several labels, or whether class 1 of two, applies, [n, L].
-
-    Args:
-        labels: 0 or 1, [n] or [n, L].
-    """
+    """Return which of several labels, or whether class 1 of two, applies, [n, L]."""
     return labels if labels.ndim == 2 else labels[:, np.newaxis]
 
 
 def decided(prediction: Prediction, thresholds: tuple[float, ...] | None) -> Prediction:
     """Return the same predictions with decisions at other thresholds.
 
-    Args:
-        prediction: n answers.
-        thresholds: Probability above which each label, or class 1 of two, is predicted, L of them;
-            None changes nothing.
-
-    Example:
-        >>> answers = Prediction.of_probabilities([[0.6, 0.4], [0.8, 0.2]])
-        >>> decided(answers, (0.3,)).prediction.tolist()
-        [1.0, 0.0]
+    ``thresholds`` has one probability for each label, or one for class 1 of two; None changes
+    nothing.
     """
     if thresholds is None:
         return prediction

@@ -5,154 +5,38 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
-from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import check_room, difference_in_words, differences, read_json
+from temper.checkpoints.folder import check_room, difference_in_words, read_json
 from temper.checkpoints.identity import digest, model_identity
-from temper.data.examples import Examples
-from temper.data.labels import LabelKind
 from temper.data.reading import read_as
-from temper.data.settings import TRAINING_ONLY, UNLABELED, DataSettings
-from temper.data.sources import (
-    is_taken_whole,
-    load_examples,
-    load_splits,
-    load_task_dev,
-    with_configuration,
-)
+from temper.data.settings import TRAINING_ONLY
 from temper.display.wording import folded
-from temper.errors import CheckpointError, SettingError, unknown
+from temper.errors import CheckpointError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import write_files
 from temper.evaluation.lengths import longest_row
 from temper.evaluation.loading import (
     check_named_models,
-    check_pairs,
-    load_predictor,
     named_models,
     predictor_identity,
     unknown_in,
     with_reference,
 )
-from temper.evaluation.measurement import without_unknown
-from temper.evaluation.predictor import KINDS, Predictor
+from temper.evaluation.predictor import Predictor
+from temper.evaluation.request import EvaluationRequest, check_pairs, which_rows
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.sets import EvaluationSets, load_sets, trained_among, trained_rows
-from temper.evaluation.settings import EvaluationSettings, PredictorSettings, SetSources
+from temper.evaluation.settings import EvaluationSettings
 from temper.files import check_free, check_memory, checksums, put_back, staged_folder, write_json
 from temper.functional.precision import bf16_notices
 from temper.progress import Progress
-from temper.settings import Faults, section
-
-# Settings that may be given for a run's own data, because they do not change how it is read. A
-# `kind` that the model predicts equals the run's, whether the run's was given or guessed.
-FREE = {"source", "task", "kind", "eval_rows", "eval_split", "seed", "max_length", "group_column"}
-
 
 NUMBER = 8
 """Bytes of a number."""
-
-
-def load_evaluated(
-    model: Checkpoint, settings: DataSettings, *, predictor: Predictor, labeled: bool | None = True
-) -> Examples:
-    """Load the rows that a model is evaluated on.
-
-    If the source is the run's training data, the rows are the run's validation rows (also if they
-    were held out from the training rows), so no training row is scored. They are read as the run
-    read them. A single file or a named split is used whole; other sources use their evaluation
-    split. Columns of other sources may have the names of the run's columns.
-
-    Args:
-        model: The model.
-        settings: The source, its columns and the number of rows.
-        predictor: The loaded model.
-        labeled: None also takes a file or split without labels.
-
-    Returns:
-        The set, named ``dev``.
-
-    Raises:
-        DataError: If the data is wrong.
-        SettingError: If settings would read the run's own rows differently, or ``kind`` is not the
-            kind that the model predicts.
-    """
-    wanted = KINDS[predictor.gives]
-    # Other labels are recognized by their columns.
-    kind: LabelKind | None = None
-    if wanted in ("classification", "regression", "multi_label"):
-        kind = wanted
-    if settings.kind not in (None, kind):
-        raise SettingError(
-            f"`data.kind` is {settings.kind!r}, and what {model} answers is {wanted}. Leave it out."
-        )
-    trained, known = model.data, model.columns
-    if _is_run_data(trained, settings):
-        whole = {"eval_rows": None, **dict.fromkeys(UNLABELED)}
-        if settings.group_column is not None:
-            whole["group_column"] = settings.group_column
-        run_data = DataSettings.model_validate({**trained, **whole})
-        _check_run_data(model, settings, run_data)
-        examples = load_splits(run_data).dev
-    elif settings.task is not None:
-        examples = load_task_dev(settings, known=known)
-    elif is_taken_whole(settings):
-        examples = load_examples(
-            with_configuration(settings),
-            split=settings.eval_split,
-            columns=settings.columns,
-            kind=kind,
-            labeled=labeled,
-            reading=settings.reading,
-            known=known,
-        )
-    else:
-        examples = load_splits(settings.model_copy(update={"eval_rows": None}), known=known).dev
-    if settings.skip_bad_rows:
-        examples = without_unknown(examples, predictor.label_names)
-    paired = examples.text_pair is not None
-    check_pairs(model, model.paired, paired, rows=f"the rows of {settings.source}")
-    if settings.eval_rows is not None:
-        examples = examples.sample(settings.eval_rows, seed=settings.seed)
-    return replace(examples, name="dev")
-
-
-def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, scored: int) -> str:
-    """Return a sentence on the rows that `load_evaluated` returned.
-
-    Args:
-        model: The model.
-        settings: The source.
-        rows: The loaded rows.
-        scored: Number of rows that are evaluated.
-    """
-    trained = model.data
-    split = rows.source.get("split")
-    drawn = f", drawn with seed {settings.seed}" if len(rows) == settings.eval_rows else ""
-    if not _is_run_data(trained, settings):
-        among = "" if split is None else f", split {split!r}"
-        return f"{scored:,} rows of {settings.source}{among}{drawn} are evaluated."
-    carved = split == trained.get("train_split", "train")
-    among = "held back from training" if carved else f"split {split!r}"
-    return (
-        f"{scored:,} rows of {settings.source}{drawn} are evaluated: the dev rows of {model}, "
-        f"{among}."
-    )
-
-
-def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
-    """Return whether the requested rows are the validation rows of the run."""
-    return (
-        "source" in trained
-        and _same_source(str(trained["source"]), settings.source)
-        and settings.eval_split is None
-    )
 
 
 def measure(
@@ -170,26 +54,13 @@ def measure(
 ) -> Evaluation:
     """Measure a model and write the evaluation.
 
-    Args:
-        predictor: The loaded model.
-        sets: The sets.
-        settings: Settings of the evaluation.
-        out: Folder of the evaluation; an older evaluation there is replaced once the new one is
-            complete.
-        model: Name of the model, stored with the scores.
-        key: Fingerprint of the evaluation.
-        run: Fingerprint of the run that trained the model; None for other models.
-        asked: Further tables of settings, stored with the scores.
-        thresholds: See `temper.evaluation.run.evaluate`.
-        progress: Receives the progress.
-
-    Returns:
-        Rows and scores.
+    An older evaluation in ``out`` is replaced once the new one is complete. ``key`` and ``run`` are
+    fingerprints of the evaluation and of the training run; ``asked`` has further tables of settings
+    to store.
 
     Raises:
         MemoryLimitError: The predictions would not fit into free memory.
         WriteError: They would not fit on the disk.
-        TemperError: The sets or the settings do not fit the model.
     """
     check_size(sets.data, out)
     on_progress = (progress or Progress()).evaluation
@@ -217,10 +88,6 @@ def check_size(data: EvaluationData, out: Path) -> None:
 
     The estimate covers one prediction per text; perspectives need more.
 
-    Args:
-        data: The sets.
-        out: Folder that the evaluation will be written to.
-
     Raises:
         MemoryLimitError: There is not enough free memory.
         WriteError: There is not enough free disk space.
@@ -244,17 +111,12 @@ def stored_key(folder: Path) -> str | None:
 
 
 def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Describe how a folder's evaluation differs from the requested one.
-
-    Args:
-        folder: A complete evaluation.
-        model: Name of the model.
-        tables: Settings by table. Sections of perspectives that only one of both measures, and
-            tables that older versions did not store, are not compared.
-    """
+    """Describe how a folder's evaluation differs from the requested one."""
     record = read_json(folder / "settings.json")
     before, now = {}, {}
     for name in tables:
+        # Sections of perspectives that only one of both measures, and tables that older
+        # versions did not store, are not compared.
         known = set(record.get(name, {})) & set(tables[name]) - {"batch_size"}
         before[name], now[name] = (
             {key: table[key] for key in sorted(known)}
@@ -271,14 +133,7 @@ def evaluation_key(
 ) -> str:
     """Hash everything that an evaluation's result depends on.
 
-    Args:
-        model: Fingerprint of the weights.
-        sets: The sets.
-        settings: Settings of the evaluation; the batch size is left out.
-        max_length: Tokens a text is cut to, None if the predictor does not define it.
-
-    Returns:
-        12 hexadecimal digits.
+    ``model`` is the fingerprint of the weights. The result has 12 hexadecimal digits.
     """
     identities = {
         setting.partition(".")[2]: model_identity(name)
@@ -297,114 +152,6 @@ def evaluation_key(
     )
 
 
-def _check_run_data(model: Checkpoint, settings: DataSettings, run_data: DataSettings) -> None:
-    """Raise if settings were given that would be ignored, because the run's are used."""
-    given = settings.model_fields_set - FREE
-    changed = differences(
-        {"data": run_data.model_dump(include=given)}, {"data": settings.model_dump(include=given)}
-    )
-    if changed:
-        raise SettingError(
-            f"{model} was trained on {settings.source}, and its dev rows are read with the run's "
-            f"settings, but {'; '.join(changed)}. Leave that out, or name the split to read "
-            "differently with --set data.eval_split=NAME."
-        )
-
-
-def _same_source(first: str, second: str) -> bool:
-    if Path(first).exists() and Path(second).exists():
-        return Path(first).resolve() == Path(second).resolve()
-    return first == second
-
-
-PLACES = ("data", "evaluate", "sets", "predictor")
-OF_THE_RUN = (
-    "source",
-    "task",
-    "config",
-    "kind",
-    "text_column",
-    "text_pair_column",
-    "label_column",
-    "encoding",
-    "skip_bad_rows",
-)
-"""Settings of a run's data and of how its splits are read."""
-
-
-@dataclass(frozen=True)
-class EvaluationRequest:
-    """The model to evaluate, its data and the settings.
-
-    Args:
-        model: The model.
-        data: The evaluated source.
-        evaluate: Settings of the evaluation.
-        sets: Sources of the other sets.
-        predictor: Settings of the predictor that the model does not define, and its device.
-        max_length: Tokens a text is cut to; None takes the length that the model was trained with.
-        thresholds: Probability, not calibrated, above which each label, or class 1 of two, is
-            predicted, [L]; None for 0.5.
-    """
-
-    model: Checkpoint
-    data: DataSettings
-    evaluate: EvaluationSettings
-    sets: SetSources = field(default_factory=SetSources)
-    predictor: PredictorSettings = field(default_factory=PredictorSettings)
-    max_length: int | None = None
-    thresholds: tuple[float, ...] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        tree: Mapping[str, Any],
-        *,
-        model: Checkpoint,
-    ) -> EvaluationRequest:
-        """Check nested settings: ``data``, ``evaluate``, ``sets`` and ``predictor``.
-
-        If no source is given, a run is evaluated on the data that it was trained with, read with
-        the run's settings. For another source only the run's encoding is used.
-
-        Raises:
-            SettingError: If anything is wrong; it lists every fault.
-        """
-        faults = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
-        table = tree.get("data", {})
-        if isinstance(table, Mapping):
-            faults += [
-                f"`data.{name}` is a training setting and has no effect here. Leave it out."
-                for name in TRAINING_ONLY
-                if name in table
-            ]
-        checked: dict[str, Any] = {"sets": section(SetSources, "sets", tree.get("sets", {}))}
-        tree = _with_own_data(checked["sets"].completed(tree), model)
-        classes: dict[str, type[BaseModel]] = {
-            "data": DataSettings,
-            "evaluate": EvaluationSettings,
-            "predictor": PredictorSettings,
-        }
-        for name, settings in classes.items():
-            with faults.caught():
-                checked[name] = section(settings, name, tree.get(name, {}))
-        if not faults:
-            faults += checked["sets"].faults(checked["evaluate"])
-        faults.refuse()
-        length = checked["data"].max_length if "max_length" in table else None
-        return cls(model=model, max_length=length, **checked)
-
-    def load(self) -> Predictor:
-        """Load the model with these settings."""
-        return load_predictor(
-            self.model,
-            max_length=self.max_length,
-            batch_size=self.evaluate.batch_size,
-            precision=self.evaluate.precision,
-            settings=self.predictor,
-        )
-
-
 def evaluate_model(
     request: EvaluationRequest,
     out: Path,
@@ -415,16 +162,9 @@ def evaluate_model(
 ) -> dict[str, Any]:
     """Evaluate one model into a new folder.
 
-    Args:
-        request: The model, data and settings.
-        out: The folder; an evaluation with the same settings is kept.
-        notices: Further notices, shown after those about rows that the model was trained on.
-        progress: Receives the progress.
-        answering: Context that yields a predictor to use instead of the loaded one, for example
-            one that predicts on the machines of a cluster.
-
-    Returns:
-        The content of ``scores.json``.
+    An evaluation with the same settings is kept. ``notices`` follow those about rows that the model
+    was trained on. ``answering`` yields a predictor to use instead of the loaded one, for example
+    one that predicts on the machines of a cluster.
 
     Raises:
         TemperError: If model, data or settings do not fit, or the folder has other content.
@@ -436,7 +176,7 @@ def evaluate_model(
     predictor = request.load()
     if isinstance(predictor, ClassifierPredictor) and predictor.precision == "bf16":
         progress.notice_all(bf16_notices(predictor.device))
-    dev = load_evaluated(request.model, request.data, predictor=predictor)
+    dev = request.rows(predictor)
     # Detectors are fitted on the training rows; a temperature must not be.
     learns = request.sets.detects(request.evaluate) and request.sets.fit is None
     wanted = learns or request.sets.held_out is not None
@@ -505,19 +245,6 @@ def evaluate_model(
     else:
         progress.notice(f"Up to date: {out}")
     return read_json(out / "scores.json")
-
-
-def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, Any]:
-    """Return the settings, with the run's data and reading settings if no source is given.
-
-    For another source only the encoding is taken, which is set only for files that are not UTF-8.
-    """
-    table, trained = tree.get("data", {}), model.data
-    if not isinstance(table, Mapping):
-        return tree
-    names = OF_THE_RUN if "source" in trained and "source" not in table else ("encoding",)
-    known = {name: trained[name] for name in names if trained.get(name) is not None}
-    return {**tree, "data": {**known, **table}} if known else tree
 
 
 def _calibration_notices(request: EvaluationRequest) -> tuple[str, ...]:

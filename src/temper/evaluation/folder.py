@@ -22,7 +22,6 @@ CLEAN = "clean"
 
 @cache
 def schema() -> pa.Schema:
-    """Return the columns of the texts."""
     return pa.schema(
         [
             pa.field("perspective", pa.string()),
@@ -56,14 +55,9 @@ class Texts:
         perspective: str | None = None,
         condition: str = CLEAN,
     ) -> None:
-        """Keep texts.
+        """Keep rows of a set, with the hashes of the original texts, at positions [n] of it.
 
-        Args:
-            name: The set's name.
-            examples: n of its rows, with the hashes of the original texts.
-            index: Position of each in the whole set, [n].
-            perspective: The perspective that changed them, None for unchanged texts.
-            condition: The condition, as in the rows.
+        ``perspective`` changed the texts; it is None for unchanged ones.
         """
         pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
         for row, at, text, pair in zip(
@@ -82,23 +76,13 @@ class Texts:
         index: IntegerArray,
         changed: Examples,
     ) -> None:
-        """Keep the texts that a perspective changed, and the original ones.
-
-        Args:
-            perspective: The perspective that changed them.
-            name: The set's name.
-            condition: The condition, as in the rows.
-            original: n rows of the set.
-            index: Position of each in the whole set, [n].
-            changed: The n changed texts.
-        """
+        """Keep the n texts that a perspective changed, and the original ones."""
         self.keep(name, original, index)
         # The hash is that of the original text, so that one key finds both texts.
         known = replace(changed, rows=original.rows)
         self.keep(name, known, index, perspective=perspective, condition=condition)
 
     def table(self) -> pa.Table:
-        """Return all texts, in order."""
         return pa.Table.from_pylist(list(self._rows.values()), schema=schema())
 
 
@@ -140,33 +124,18 @@ class Evaluation:
 
 
 def write(evaluation: Evaluation, folder: Path | str) -> Path:
-    """Write ``rows.parquet`` and ``scores.json`` into a new folder, atomically.
-
-    Args:
-        evaluation: The evaluation.
-        folder: The folder; it must not exist, be empty, or contain only an earlier evaluation.
-
-    Returns:
-        The folder.
+    """Write an evaluation into a folder, atomically; an earlier content of it is replaced.
 
     Raises:
-        CheckpointError: The folder contains other files, another process is writing to it, or it
-            cannot be written.
+        CheckpointError: Another process is writing to the folder, or it cannot be written.
     """
     path = Path(folder)
-    _check_target(path)
     with files.staged_folder(path) as staged:
         write_files(evaluation, staged)
     return path
 
 
 def write_files(evaluation: Evaluation, folder: Path) -> None:
-    """Write the files of an evaluation.
-
-    Args:
-        evaluation: The evaluation.
-        folder: An empty folder.
-    """
     content = {"schema": files.SCHEMA} | {name: getattr(evaluation, name) for name in IN_SCORES}
     with system_memory():
         for table, name in ((evaluation.rows, ROWS), (evaluation.texts, TEXTS)):
@@ -178,12 +147,6 @@ def write_files(evaluation: Evaluation, folder: Path) -> None:
 def read(folder: Path | str) -> Evaluation:
     """Read an evaluation.
 
-    Args:
-        folder: A folder that `write` made.
-
-    Returns:
-        The evaluation; writing it again gives the same files.
-
     Raises:
         CheckpointError: A file is missing, damaged or of a newer format.
         MemoryLimitError: Its rows do not fit into memory.
@@ -191,39 +154,18 @@ def read(folder: Path | str) -> Evaluation:
     path = Path(folder)
     try:
         content = json.loads((path / "scores.json").read_text(encoding="utf-8"))
-        # Evaluations of older versions have no texts.
-        kept = (path / TEXTS).exists()
-        for name in (ROWS, TEXTS) if kept else (ROWS,):
+        for name in (ROWS, TEXTS):
             files.check_table(path / name)
-        rows = pq.read_table(path / ROWS)
-        texts = pq.read_table(path / TEXTS) if kept else schema().empty_table()
+        rows, texts = pq.read_table(path / ROWS), pq.read_table(path / TEXTS)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise CheckpointError(
             f"Cannot read the evaluation in {path}: {error}. Evaluate the model again."
         ) from error
     files.check_schema(path / "scores.json", content)
-    lacking = {"schema", "model", "task", "truncated", "notices", "scores"}
-    lacking -= set(content) if isinstance(content, dict) else set()
+    lacking = {"schema", *IN_SCORES} - set(content if isinstance(content, dict) else ())
     if lacking:
         raise CheckpointError(f"{path / 'scores.json'} lacks {sorted(lacking)}. Evaluate again.")
     to_blocks(rows)
-    known = {name: content[name] for name in IN_SCORES if name in content}
-    # Older evaluations lack `seen`.
-    known |= {name: tuple(known.get(name, ())) for name in ("seen", "notices")}
+    known = {name: content[name] for name in IN_SCORES}
+    known |= {name: tuple(known[name]) for name in ("seen", "notices")}
     return Evaluation(rows=rows, texts=texts, **known)
-
-
-def _check_target(path: Path) -> None:
-    """Raise if the folder contains anything except an evaluation, its settings and its report."""
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise CheckpointError(f"Expected a folder to write to, but {path} is a file.")
-    known = {ROWS, TEXTS, "scores.json", "settings.json"}
-    known |= {"report.html", "report.md", "scores.csv", "figures"}
-    others = sorted({entry.name for entry in path.iterdir()} - known)
-    if others:
-        raise CheckpointError(
-            f"{path} contains other files ({', '.join(others[:3])}), which an evaluation must not "
-            "replace. Give an empty or new folder."
-        )

@@ -58,14 +58,7 @@ class CallablePredictor:
         self.label_names = known_names(label_names, gives=self.gives)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Predict examples, in their order.
-
-        Args:
-            examples: Texts; labels are ignored.
-            batch_size: Texts per call of the function, None for all at once.
-
-        Returns:
-            The function's output.
+        """Predict examples, in their order; without ``batch_size`` in one call of the function.
 
         Raises:
             ModelError: The function fails, its output is not of the kind ``gives``, or it does not
@@ -170,18 +163,6 @@ class PipelinePredictor(CallablePredictor):
         )
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Predict examples, in their order.
-
-        Args:
-            examples: Texts; labels are ignored.
-            batch_size: Rows of a forward pass, None for the predictor's own.
-
-        Returns:
-            The model's predictions, with the fraction of the texts that were cut.
-
-        Raises:
-            ModelError: The pipeline fails, or an output is not finite.
-        """
         result = super().predict(examples, batch_size=batch_size or self.batch_size)
         bare = replace(examples, labels=None, label_names=None, kind="unlabeled")
         encoded = encode(bare, self.pipeline.tokenizer, max_length=self.max_length)
@@ -222,11 +203,7 @@ class EstimatorPredictor(CallablePredictor):
 
 
 def known_gives(gives: str) -> Gives:
-    """Check the name of a kind of output.
-
-    Raises:
-        ModelError: It is unknown.
-    """
+    """Return a kind of output by its name; a `ModelError` if it is unknown."""
     for known in OF_FUNCTIONS:
         if gives == known:
             return known
@@ -234,15 +211,7 @@ def known_gives(gives: str) -> Gives:
 
 
 def known_names(label_names: Sequence[str] | None, *, gives: Gives) -> tuple[str, ...] | None:
-    """Check names of classes.
-
-    Args:
-        label_names: The names by column, or None.
-        gives: Kind of the predictor's output.
-
-    Raises:
-        ModelError: They are not two or more different texts, or the predictor gives values.
-    """
+    """Return names of classes; a `ModelError` unless they are two or more different texts."""
     if label_names is None:
         return None
     if gives == "values":

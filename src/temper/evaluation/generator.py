@@ -63,15 +63,7 @@ class TextGenerator:
     label_names: tuple[str, ...] | None = None
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Return the loss of the completions of a set.
-
-        Args:
-            examples: Prompts with completions.
-            batch_size: Rows of a forward pass, None for the predictor's own.
-
-        Raises:
-            ModelError: There are no completions, or a loss is not finite.
-        """
+        """Return the loss of the completions of a set."""
         if examples.labels is None:
             raise ModelError(
                 f"Set {examples.name!r} has no completions. A language model is evaluated by their "
@@ -92,10 +84,6 @@ class TextGenerator:
 
         A prompt's state at a layer is the mean over its tokens of the layer's output.
 
-        Args:
-            examples: Prompts, n >= 1; those without completions have no target tokens.
-            batch_size: Rows of a forward pass, None for the predictor's own.
-
         Returns:
             The output of `predict`, and the states of all layers, the embeddings first, [n, L, D]
             fp32. For an encoder-decoder model they are the encoder's states.
@@ -108,7 +96,6 @@ class TextGenerator:
         return read_states(self.model, parts, self._run, name=examples.name)
 
     def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
-        """Return the model's output for a batch, and the predictions."""
         model = innermost(self.model)
         further = self.head.inputs(part.batch, model)
         taken = inspect.signature(model.forward).parameters
@@ -118,12 +105,7 @@ class TextGenerator:
         return output, Prediction.of_targets(values, truncated=part.truncated)
 
     def _targets(self, part: RowBatch, logits: Tensor) -> Tensor:
-        """Return the `Prediction.targets` of a batch in fp64; its losses have a graph.
-
-        Args:
-            part: The batch.
-            logits: [B, U, V].
-        """
+        """Return the `Prediction.targets` of a batch in fp64; its losses have a graph."""
         labels = part.batch.labels
         assert labels is not None
         mask = self.head.unit_mask(part.batch, logits)
@@ -143,11 +125,7 @@ class TextGenerator:
     def session(self, *, single: bool = False) -> Iterator[Session]:
         """Open the model for perturbation; its state and hooks are restored on exit.
 
-        Args:
-            single: Whether to compute everything in fp32 until the exit.
-
-        Yields:
-            A session.
+        With ``single`` everything is computed in fp32.
         """
         with opened(self.model, single=single) as network:
             yield ModelSession(network, self.parts, self._targets)
@@ -157,18 +135,12 @@ class TextGenerator:
         return lacks_second_derivative(self.model)
 
     def truncated(self, examples: Examples) -> float:
-        """Return the fraction of the examples that are cut to ``max_length``."""
         return self._prepared(examples).truncated
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of similar length, on the model's device.
+        """Cut examples into batches of similar length, every row once, on the model's device.
 
-        Args:
-            examples: Prompts; those without completions have no target tokens.
-            batch_size: Rows of a batch, None for the predictor's own.
-
-        Yields:
-            Every row once.
+        Prompts without completions have no target tokens.
         """
         encoded, collate = self._prepared(examples), Collator(self.tokenizer)
         device = next(self.model.parameters()).device
@@ -200,12 +172,8 @@ class TextGenerator:
     ) -> list[str]:
         """Continue prompts by greedy decoding.
 
-        Args:
-            examples: The prompts; completions are ignored.
-            tell: Called after each batch with the number of finished prompts and of all prompts.
-
-        Returns:
-            The completions, in the order of the prompts.
+        Completions are in the order of the prompts. ``tell`` is called after each batch with the
+        number of finished prompts and of all prompts.
 
         Raises:
             DataError: The prompts are messages, and the tokenizer has no chat template.

@@ -23,13 +23,6 @@ class Int8Predictor(TextPredictor):
     """Predict with an 8-bit model, each text alone and on one thread.
 
     As many texts as torch has threads run at the same time. No prediction depends on other texts.
-
-    Args:
-        session: The network, which `temper.models.int8.session` opened.
-        config: Its configuration.
-        tokenizer: Its tokenizer.
-        max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
-        positions: Number of these positions; None without a limit.
     """
 
     def __init__(
@@ -48,11 +41,7 @@ class Int8Predictor(TextPredictor):
 
     @classmethod
     def load(cls, folder: Path, *, max_length: int) -> Self:
-        """Load an 8-bit model.
-
-        Args:
-            folder: Folder that `temper.models.int8.write_int8` wrote.
-            max_length: Tokens a text is cut to.
+        """Load a folder of `temper.models.int8.write_int8`.
 
         Raises:
             SettingError: ONNX Runtime is not installed.
@@ -63,46 +52,20 @@ class Int8Predictor(TextPredictor):
         return cls(session, config, tokenizer, max_length=max_length, positions=positions)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Predict examples, in their order.
-
-        Args:
-            examples: Texts, n >= 1; labels are ignored.
-            batch_size: Ignored: each text is computed alone.
-
-        Returns:
-            Logits of a classifier, or values of a regression.
-
-        Raises:
-            ModelError: An answer is not finite.
-        """
+        """Predict examples in their order, each alone: ``batch_size`` is ignored."""
         return self._answered(examples, ["logits"])[0]
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
     ) -> tuple[Prediction, NDArray[np.float32]]:
-        """Predict examples with their states, as `ClassifierPredictor.predict_with_states` does.
-
-        Args:
-            examples: Texts, n >= 1; labels are ignored.
-            batch_size: Ignored: each text is computed alone.
-
-        Returns:
-            The predictions, and the states of all layers, [n, L, D].
-
-        Raises:
-            ModelError: An answer or a state is not finite.
-        """
+        """Predict examples with their states, as `ClassifierPredictor.predict_with_states` does."""
         answers, states = self._answered(examples, ["logits", "states"])
         if not bool(np.isfinite(states).all()):
             raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
         return answers, states
 
     def encoded(self, examples: Examples) -> EncodedExamples:
-        """Tokenize a set. The last one is cached, because predictions and notices need the same.
-
-        Args:
-            examples: Texts; labels are not looked at.
-        """
+        """Tokenize a set. The last one is cached, because predictions and notices need the same."""
         if self._last is None or self._last[0] is not examples:
             self._last = examples, super().encoded(examples)
         return self._last[1]

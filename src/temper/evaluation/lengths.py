@@ -31,10 +31,7 @@ def check_length(asked: int | None) -> None:
 def length_of(model: Checkpoint, asked: int | None, network: Module | None = None) -> int:
     """Return the number of tokens that texts are cut to, or the length of a window.
 
-    Args:
-        model: The checkpoint.
-        asked: The user's setting; None is the length that the model was trained with, else 128.
-        network: The loaded model; its config has the length if its run is unknown.
+    The user's setting, else the length of the training, else 128.
     """
     result = None if network is None else windows_of(network)
     # A published model has no record of its run.
@@ -46,17 +43,7 @@ def length_of(model: Checkpoint, asked: int | None, network: Module | None = Non
 def read_in_windows(
     network: Module, head: str | None, settings: PredictorSettings, *, max_length: int
 ) -> None:
-    """Set up windows over long texts by the settings, else as in training.
-
-    Args:
-        network: The loaded model.
-        head: Its head, if its labels have no names.
-        settings: The user's settings.
-        max_length: Tokens of a window.
-
-    Raises:
-        SettingError: If its texts cannot be read in windows, or no stride is known.
-    """
+    """Set up windows over long texts by the settings, else as in training."""
     given, result = settings.given_windows, windows_of(network)
     if given:
         name = head or head_name(network)
@@ -74,11 +61,7 @@ def read_in_windows(
 
 
 def refuse_windows(why: str) -> NoReturn:
-    """Raise a `SettingError` about settings of windows.
-
-    Args:
-        why: Why they have no effect, as a clause.
-    """
+    """Raise a `SettingError` about settings of windows, which have no effect because of ``why``."""
     raise SettingError(
         "`predictor.stride`, `predictor.pool` and `predictor.max_windows` apply to checkpoints "
         f"that read long texts in windows: {why}. Leave them out."
@@ -98,13 +81,7 @@ def windows_read(predictor: Predictor) -> Windows | None:
 
 
 def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[str, ...]:
-    """Report the fraction of rows that a checkpoint cut at the length limit.
-
-    Args:
-        predictor: The loaded model; only a checkpoint has a tokenizer here.
-        fraction: Fraction of the rows that was cut (`Prediction.truncated`).
-        rows: Name of the rows for messages, for example ``held-out rows``.
-    """
+    """Report the fraction of rows that a checkpoint cut at the length limit."""
     if not fraction or not isinstance(predictor, TextPredictor):
         return ()
     longest, positions = predictor.tokenizer.model_max_length, predictor.positions

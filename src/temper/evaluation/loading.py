@@ -15,7 +15,7 @@ from temper.checkpoints.identity import digest, model_identity
 from temper.data.encode import ENCODED_FIRST, unknown_notices
 from temper.data.examples import LABELS_OF, Examples, Kind
 from temper.data.windows import check_windows
-from temper.errors import CheckpointError, DataError, ModelError, SettingError, unknown
+from temper.errors import CheckpointError, ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor, TextPredictor
 from temper.evaluation.function import (
     OF_FUNCTIONS,
@@ -144,15 +144,6 @@ def load_int8_predictor(
 ) -> Int8Predictor:
     """Load the 8-bit copy in the folder of a checkpoint.
 
-    Args:
-        model: The checkpoint.
-        max_length: See `load_predictor`.
-        device: ``cpu`` or ``auto``; None takes that of ``settings``.
-        settings: See `load_predictor`.
-
-    Returns:
-        The predictor.
-
     Raises:
         SettingError: There is no such copy, ONNX Runtime is not installed, or a setting is wrong.
         CheckpointError: The copy is damaged, or was made from other weights.
@@ -200,16 +191,7 @@ def load_generator(
 ) -> TextGenerator:
     """Load a model that generates texts, with a head of `WRITING`.
 
-    Args:
-        model: The checkpoint.
-        head: Its head.
-        max_length: See `load_predictor`.
-        batch_size: See `load_predictor`.
-        settings: See `load_predictor`.
-
-    Raises:
-        ModelError: If it cannot be loaded.
-        SettingError: If a setting has no effect on it.
+    See `load_predictor`.
     """
     check_length(max_length)
     if settings.given_windows:
@@ -232,10 +214,7 @@ def unknown_in(
 ) -> tuple[str, ...]:
     """Report the fraction of tokens that the model's tokenizer does not know.
 
-    Args:
-        predictor: The loaded model; only a checkpoint has a tokenizer here.
-        model: Its name, for the message.
-        sets: Name of the rows, for example ``rows of set 'dev'``; the first 1,000 are read.
+    Only the first 1,000 rows of each set are read, and only a checkpoint has a tokenizer here.
     """
     if not isinstance(predictor, TextPredictor):
         return ()
@@ -259,12 +238,7 @@ def unknown_in(
 def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = None) -> str:
     """Identify weights or code with the settings that change the answers.
 
-    Args:
-        model: A model that `load_predictor` has loaded.
-        settings: Settings that the predictor does not have itself.
-
-    Returns:
-        A hash; of weights without such settings, `Checkpoint.content_hash`.
+    The hash of weights without such settings is `Checkpoint.content_hash`.
     """
     settings, content = settings or PredictorSettings(), model.content_hash()
     windows = settings.given_windows
@@ -282,48 +256,13 @@ def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = N
 
 
 def check_kind(predictor: Predictor, model: object, kinds: Sequence[Kind], *, what: str) -> None:
-    """Raise unless a model predicts labels of one of some kinds.
-
-    Args:
-        predictor: The loaded model.
-        model: Its name, for the error.
-        kinds: The kinds that are supported.
-        what: The feature that supports them, as the subject of a sentence.
-
-    Raises:
-        ModelError: If it predicts other kinds.
-    """
+    """Raise unless a model predicts labels of one of some kinds."""
     kind = KINDS[predictor.gives]
     if kind not in kinds:
         raise ModelError(
             f"{model} predicts {LABELS_OF[kind]}. {what} does not support them; `temper train` and "
             "`temper predict` do."
         )
-
-
-def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) -> None:
-    """Raise if a model of pairs gets single texts, or a model of single texts gets pairs.
-
-    Args:
-        model: The model.
-        trained: Whether it was trained on pairs (`Checkpoint.paired`).
-        given: Whether the texts have a second one.
-        rows: Description of the rows, for the error.
-
-    Raises:
-        DataError: They are of the other form.
-    """
-    if trained is None or trained is given:
-        return
-    if trained:
-        raise DataError(
-            f"{model} was trained on pairs of texts, and {rows} lack a second one. Give it: "
-            "`text_pairs`, --text-pair, or its column as `text_pair_column`."
-        )
-    raise DataError(
-        f"{model} was trained on single texts, and {rows} have a second one. Leave it out: "
-        "`text_pairs`, --text-pair, or name the text's column alone with --text-column."
-    )
 
 
 def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Predictor:
@@ -427,11 +366,7 @@ def _refuse(model: object, why: str, settings: PredictorSettings, *names: str) -
 
 
 def named_models(settings: EvaluationSettings) -> dict[str, str]:
-    """Return the further models that settings name, by the setting.
-
-    Args:
-        settings: Settings of the evaluation.
-    """
+    """Return the further models that settings name, by the setting."""
     attack = settings.section("text_attack", TextAttackSettings)
     reference = settings.section("representation", RepresentationSettings).reference
     named = {
@@ -447,10 +382,7 @@ def check_named_models(
 ) -> None:
     """Load every further model that will be needed, to check it before any work.
 
-    Args:
-        settings: Settings of the evaluation, which name the models.
-        regression: Whether values are predicted; text attacks do not apply to them.
-        reference: Whether to check the pre-trained model too; False if it is loaded anyway.
+    ``reference``: whether to check the pre-trained model too; False if it is loaded anyway.
 
     Raises:
         SettingError: Models cannot be loaded; it names each with the setting that names it.
@@ -481,14 +413,7 @@ def with_reference(
     It has the length limit and the device of the fine-tuned model. Its head is random; the states
     are read below the head.
 
-    Args:
-        sets: The loaded sets.
-        model: The evaluated model: a run, another checkpoint, or a model without hidden states.
-        predictor: The loaded model.
-        settings: Settings of the evaluation, with ``reference`` if the user names one.
-
-    Returns:
-        The same sets, with the reference or a notice on why there is none.
+    If the model is unknown, the sets have a notice of the reason.
 
     Raises:
         ModelError: The named model cannot be loaded.

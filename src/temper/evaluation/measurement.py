@@ -51,10 +51,8 @@ HOW_TO_MATCH = (
 class Aligned:
     """A set whose labels fit the predictor.
 
-    Args:
-        examples: The set, labels renumbered.
-        entailment: Index of the predictor's class entailment if the set has two labels (0
-            entailment, 1 not); None otherwise.
+    ``entailment`` is the index of the predictor's class entailment if the set has two labels (0
+    entailment, 1 not); None otherwise.
     """
 
     examples: Examples
@@ -64,12 +62,7 @@ class Aligned:
 def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
     """Renumber a set's labels by name.
 
-    Args:
-        examples: The set.
-        label_names: The predictor's classes by index, None if it names none.
-
-    Returns:
-        The set, renumbered. It is unchanged if it has no label names or has the predictor's names.
+    A set without label names, or with the predictor's names, is unchanged.
 
     Raises:
         DataError: A label of the set is unknown to the predictor, or the set has names and the
@@ -111,30 +104,15 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
 
 
 def without_unknown(examples: Examples, label_names: Sequence[str] | None) -> Examples:
-    """Leave out the rows whose label a predictor does not know, with a notice.
-
-    Args:
-        examples: The set.
-        label_names: The predictor's classes by index, None if it has no names.
-    """
+    """Leave out the rows whose label a predictor does not know, with a notice."""
     return without_misfits(examples, lambda rows: align(rows, label_names))
 
 
 def merge(prediction: Prediction, entailment: int, *, how: Literal["sum", "argmax"]) -> Prediction:
     """Merge the predictions over three NLI classes into entailment or not.
 
-    Args:
-        prediction: Predictions over three classes.
-        entailment: Index of the class entailment.
-        how: ``sum`` adds the others' probabilities before choosing; ``argmax`` chooses among three
-            and then merges (RoAST). Both give the same probabilities; they differ in the
-            prediction.
-
-    Returns:
-        Predictions over two classes: 0 entailment, 1 not.
-
-    Raises:
-        DataError: The prediction is not over three classes.
+    ``sum`` adds the others' probabilities before choosing; ``argmax`` chooses among three and then
+    merges (RoAST). Both give the same probabilities; they differ in the prediction.
 
     Example:
         >>> three = Prediction.of_probabilities([[0.4, 0.3, 0.3]])
@@ -173,8 +151,11 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=1)]
 
 
-class Listing(BaseModel):
-    """Frozen settings in which a single value is a list of one, and lists have distinct values."""
+class PerspectiveSettings(BaseModel):
+    """Settings of one perspective: a section of ``evaluate`` under its name.
+
+    They are frozen; a single value is a list of one, and lists have distinct values.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -188,22 +169,18 @@ class Listing(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _distinct(cls, values: Any) -> Any:
-        if isinstance(values, tuple) and not values:
+    def _distinct(cls, values: Any, field: ValidationInfo) -> Any:
+        if values == () and cls.model_fields[field.field_name or ""].default != ():
             raise ValueError("must name at least one")
         if isinstance(values, tuple) and len(set(values)) != len(values):
             raise ValueError(f"must not name one twice, got {list(values)}")
         return values
 
 
-class PerspectiveSettings(Listing):
-    """Settings of one perspective: a section of ``evaluate`` under its name."""
-
-
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
-class CommonSettings(Listing):
+class CommonSettings(PerspectiveSettings):
     """Settings that every perspective may read."""
 
     perspectives: tuple[str, ...] = Field(description="Perspectives to measure.")
@@ -237,17 +214,11 @@ class CommonSettings(Listing):
     seed: int = Field(default=0, description="Seed of every random draw.")
 
     def section(self, name: str, kind: type[_Settings]) -> _Settings:
-        """Return the settings of a perspective; defaults if none were given.
-
-        Args:
-            name: The perspective's name.
-            kind: Its settings' class.
-        """
+        """Return the settings of a perspective; defaults if none were given."""
         given = (self.model_extra or {}).get(name)
         return given if isinstance(given, kind) else kind()
 
     def without(self, names: Container[str]) -> Self:
-        """Return the same settings without some perspectives."""
         kept = tuple(name for name in self.perspectives if name not in names)
         return self.model_copy(update={"perspectives": kept})
 
@@ -288,29 +259,14 @@ class EvaluationData:
 
     @property
     def sets(self) -> dict[str, Examples]:
-        """All sets by name, dev first."""
         return {"dev": self.dev, **self.shift, **self.adversarial, **self.anomaly}
 
 
 @dataclass
 class Measurement:
-    """One evaluation while it runs.
+    """One evaluation while it runs; its sets have the predictor's labels.
 
-    Args:
-        predictor: The predictor.
-        dev: The aligned dev set.
-        shift: The aligned shift sets.
-        anomaly: The out-of-distribution sets.
-        settings: Settings.
-        progress: Receives the progress.
-        truncated: Fraction of cut rows by set, filled in as sets are predicted.
-        notices: Notices, added by perspectives.
-        adversarial: The aligned adversarial sets.
-        fit: In-distribution rows, with aligned labels if there are any.
-        held_out: The aligned held-out rows.
-        texts: Texts that a reader may want to see, filled in by perspectives.
-        reference: The pre-trained model, if it is known.
-        thresholds: See `temper.evaluation.run.evaluate`.
+    Fractions of cut rows by set, notices and texts are filled in by perspectives.
     """
 
     predictor: Predictor
@@ -356,35 +312,20 @@ class Measurement:
         return predictor
 
     def report(self, done: int, total: int, what: str) -> None:
-        """Report progress."""
         if self.progress is not None:
             self.progress(done, total, what)
 
     def teller(self, what: str) -> Callable[[int, int], None]:
-        """Return a callback that reports the finished and the total number of parts.
-
-        Args:
-            what: Name of the measurement.
-        """
+        """Return a callback that reports the finished and the total number of parts."""
         return lambda done, total: self.report(done, total, what)
 
     def predict(self, examples: Examples) -> Prediction:
-        """Predict changed examples, or examples that are not a set of the evaluation.
-
-        Args:
-            examples: Texts.
-        """
+        """Predict changed examples, or examples that are not a set of the evaluation."""
         answers = self.predictor.predict(examples, batch_size=self.settings.batch_size)
         return decided(answers, self.thresholds)
 
     def parts(self, session: Session, examples: Examples, what: str) -> Iterator[RowBatch]:
-        """Split examples into batches, and report progress after each.
-
-        Args:
-            session: The opened predictor.
-            examples: Texts.
-            what: Name of the measurement.
-        """
+        """Split examples into batches, and report progress after each."""
         done = 0
         for part in session.parts(examples, batch_size=self.settings.batch_size):
             yield part
@@ -392,12 +333,7 @@ class Measurement:
             self.report(done, len(examples), what)
 
     def clean(self, name: str, examples: Examples) -> Prediction:
-        """Predict a set without perturbation, once; the result is cached.
-
-        Args:
-            name: The set's name.
-            examples: The set.
-        """
+        """Predict a set without perturbation, once; the result is cached."""
         if name not in self._clean:
             self.keep(name, self.predict(examples))
         return self._clean[name]
@@ -413,28 +349,17 @@ class Measurement:
         self._clean.clear()
 
     def answers(self, part: RowBatch, logits: Tensor) -> Prediction:
-        """Return the predictions of a batch; decision thresholds are not applied.
-
-        Args:
-            part: The batch.
-            logits: The output of a session.
-        """
+        """Return the predictions of a batch from a session's logits; thresholds are not applied."""
         return answers_of(logits, gives=self.predictor.gives, batch=part.batch, items=part.items)
 
     def joined(self, indices: Sequence[int], answers: Sequence[Prediction]) -> Prediction:
-        """Return the predictions of all batches, decided at the thresholds.
-
-        Args:
-            indices: Position of each row, batch by batch.
-            answers: The results of `answers` for each batch.
-        """
+        """Return the predictions of all batches, decided at the thresholds."""
         return decided(joined(indices, answers), self.thresholds)
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
         """Return the validation rows to perturb and their positions: all, or some by row hash.
 
-        Args:
-            at_most: A further limit on their number; a smaller limit returns a subset.
+        A smaller limit returns a subset.
         """
         limits = (self.settings.attack_rows, at_most)
         limit = min((each for each in limits if each is not None), default=len(self.dev))
@@ -451,14 +376,6 @@ class Measurement:
     def clean_block(
         self, perspective: str, name: str, aligned: Aligned, *, labeled: bool = True
     ) -> Block:
-        """Predict a set and return its rows.
-
-        Args:
-            perspective: Name of the perspective.
-            name: Name of the set.
-            aligned: The set.
-            labeled: Whether to write the labels.
-        """
         prediction = self.clean(name, aligned.examples)
         if aligned.entailment is not None:
             prediction = merge(prediction, aligned.entailment, how=self.settings.merge)
@@ -493,14 +410,7 @@ def block_of(
     index: IntegerArray | None = None,
     labeled: bool = True,
 ) -> Block:
-    """Return predictions as rows.
-
-    Args:
-        condition: The condition.
-        examples: The set, n rows.
-        prediction: Its predictions, n rows.
-        index: Position of each row in the whole set, None for 0..n-1.
-        labeled: Whether to write the labels.
+    """Return predictions as rows, with positions ``index`` in the whole set; None for 0..n-1.
 
     Raises:
         DataError: A label is outside the predictor's classes.
@@ -546,14 +456,9 @@ def block_of(
 def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> dict[str, FloatArray]:
     """Return the counts behind the scores of several labels, tags of words, or answers.
 
-    Args:
-        examples: The set, n rows.
-        prediction: Its predictions, n rows.
-        labeled: Whether to write the labels.
-
-    Returns:
-        [n] each: 0 or 1 for each of several labels, the counts of `temper.functional.entities`, or
-        the scores of `temper.functional.answers` with the probability; empty without labels.
+    By name, [n] each: 0 or 1 for each of several labels, the counts of
+    `temper.functional.entities`, or the scores of `temper.functional.answers` with the probability;
+    empty without labels.
     """
     if not labeled or examples.labels is None:
         return {}

@@ -59,18 +59,9 @@ def paired_differences(
 ) -> list[dict[str, Any]]:
     """Compare two evaluations of the same rows, score by score.
 
-    Args:
-        rows: One model's ``rows.parquet``.
-        reference: That of the model to compare with.
-        metric: The task's leading score.
-        chosen: Names of the perspectives.
-        seed: Seed of the bootstrap.
-        resamples: Resamples behind the interval of a score that is not a fraction, >= 1.
-
-    Returns:
-        One mapping for each score that both have: the fields that name it, ``low`` and ``high``
-        (95% interval of the first minus the second), ``p`` and ``n``. Undefined differences are
-        left out.
+    The tables are two models' ``rows.parquet``. The result has one mapping for each score that both
+    have: the fields that name it, ``low`` and ``high`` (95% interval of the first minus the
+    second), ``p`` and ``n``. Undefined differences are left out.
 
     Raises:
         CheckpointError: The two were measured on different rows.
@@ -116,14 +107,7 @@ class RowSamples:
 
     @classmethod
     def of(cls, rows: pa.Table, metric: str, *, chosen: Sequence[str], seed: int) -> RowSamples:
-        """Draw the resamples of one run.
-
-        Args:
-            rows: Its ``rows.parquet``.
-            metric: The task's primary metric.
-            chosen: Names of the perspectives.
-            seed: Seed of the bootstrap.
-        """
+        """Draw the resamples of one run's ``rows.parquet``."""
         blocks = to_blocks(rows)
         taken = _statistics(blocks, metric, chosen, seed)
         parts: dict[tuple[Condition, str], list[FloatArray]] = {}
@@ -143,14 +127,10 @@ def row_variances(
 ) -> list[tuple[ScoreEntry, RowVariance]]:
     """Return the variance over rows of the difference of two methods, score by score.
 
-    Args:
-        column: One method's runs, one per seed, at least two.
-        reference: The other method's runs at the same seeds.
+    Each method has one run per seed, at least two, at the same seeds.
 
-    Returns:
-        The fields that name each score and its variances. Scores that a run lacks, or that are
-        undefined in more than 5% of the resamples, are left out. The result is empty if some run
-        was measured on other rows.
+    Scores that a run lacks, or that are undefined in more than 5% of the resamples, are left out.
+    The result is empty if some run was measured on other rows.
     """
     runs = [*column, *reference]
     first_rows = column[0].rows
@@ -177,11 +157,8 @@ def row_variances(
 def _within(samples: FloatArray) -> float:
     """Return the part of the variance over rows that the runs of a method do not share, >= 0.
 
-    A run's variance over rows is the sum of the variance of the mean of all runs, which they share,
-    and of this part, which a mean of n runs divides by n.
-
-    Args:
-        samples: One row per run, [n, R].
+    A run's variance over rows, samples [n, R], is the sum of the variance of the mean of all runs,
+    which they share, and of this part, which a mean of n runs divides by n.
     """
     runs = len(samples)
     of_run = float(samples.var(axis=1, ddof=1).mean())

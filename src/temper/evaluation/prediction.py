@@ -53,15 +53,7 @@ class Prediction:
 
     @classmethod
     def of_targets(cls, targets: FloatArray, *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from the losses of given completions.
-
-        Args:
-            targets: See `Prediction`, [n, 2 + bins].
-            truncated: Fraction of the examples that were cut.
-
-        Raises:
-            ModelError: A loss is not finite.
-        """
+        """Make a prediction from the losses of given completions; see `Prediction`."""
         if not bool(np.isfinite(targets).all()):
             raise ModelError(f"The loss of a completion must be finite. {BROKEN}")
         nothing = np.full(len(targets), np.nan)
@@ -71,16 +63,7 @@ class Prediction:
     def of_spans(
         cls, indices: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
     ) -> Prediction:
-        """Make a prediction from answers in contexts.
-
-        Args:
-            indices: Start and end of each answer in characters, [n, 2]; -1 if there is none.
-            probabilities: Probability of each answer, [n].
-            truncated: Fraction of the examples that were cut.
-
-        Raises:
-            ModelError: A probability is not finite.
-        """
+        """Make a prediction from answers in contexts: characters [n, 2] and probabilities [n]."""
         if not bool(np.isfinite(probabilities).all()):
             raise ModelError(f"Probabilities must be finite. {BROKEN}")
         nothing = np.full(len(indices), np.nan)
@@ -88,15 +71,9 @@ class Prediction:
 
     @classmethod
     def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from the logits of the tags of words.
+        """Make a prediction from the logits [w, C] of the tags of each example's words.
 
-        Args:
-            rows: Logits of each example's words, [w, C], C >= 2; NaN for words that the model did
-                not read.
-            truncated: Fraction of the examples that were cut.
-
-        Raises:
-            ModelError: A value is infinite, or NaN for a part of the tags of a word.
+        NaN marks words that the model did not read.
         """
         logits = np.concatenate(rows)
         known = ~np.isnan(logits).all(axis=1)
@@ -108,19 +85,7 @@ class Prediction:
 
     @classmethod
     def of_labels(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from a logit per label; a label applies if its probability is > 0.5.
-
-        Args:
-            logits: [n, L], L >= 2, finite.
-            truncated: Fraction of the examples that were cut.
-
-        Raises:
-            ModelError: The shape is wrong or a value is not finite.
-
-        Example:
-            >>> Prediction.of_labels([[0.0, 2.0]]).applies.tolist()
-            [[False, True]]
-        """
+        """Make a prediction from a logit per label [n, L]; one above 0 applies."""
         array = _classes(logits, "Logits")
         nothing = np.full(len(array), np.nan)
         chances = np.exp(-np.logaddexp(0.0, -array))
@@ -128,19 +93,7 @@ class Prediction:
 
     @classmethod
     def of_logits(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from logits.
-
-        Args:
-            logits: [n, C], C >= 2, finite.
-            truncated: Fraction of the examples that were cut.
-
-        Raises:
-            ModelError: The shape is wrong or a value is not finite.
-
-        Example:
-            >>> Prediction.of_logits([[0.0, 2.0]]).prediction.tolist()
-            [1.0]
-        """
+        """Make a prediction from finite logits [n, C], C >= 2."""
         array = _classes(logits, "Logits")
         # Predicted from the logits: two probabilities may round to the same number.
         return cls(probabilities_of(array), _likeliest(array), array, truncated)
@@ -149,19 +102,7 @@ class Prediction:
     def of_probabilities(
         cls, probabilities: ArrayLike, *, truncated: float | None = None
     ) -> Prediction:
-        """Make a prediction from class probabilities.
-
-        Args:
-            probabilities: [n, C], C >= 2, each row in [0, 1] and summing to 1 within 1e-3.
-            truncated: Fraction of the examples that were cut.
-
-        Raises:
-            ModelError: The values are not probabilities.
-
-        Example:
-            >>> Prediction.of_probabilities([[0.25, 0.75]]).prediction.tolist()
-            [1.0]
-        """
+        """Make a prediction from class probabilities [n, C], whose rows sum to 1 within 1e-3."""
         array = _classes(probabilities, "Probabilities")
         wrong = (array < 0).any(axis=1) | (np.abs(array.sum(axis=1) - 1.0) > 1e-3)
         if bool(wrong.any()):
@@ -174,15 +115,7 @@ class Prediction:
 
     @classmethod
     def of_values(cls, values: ArrayLike, *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from the values of a regression.
-
-        Args:
-            values: [n], finite.
-            truncated: Fraction of the examples that were cut.
-
-        Raises:
-            ModelError: The shape is wrong or a value is not finite.
-        """
+        """Make a prediction from the finite values [n] of a regression."""
         array = np.asarray(values, dtype=np.float64)
         if array.ndim != 1:
             raise ModelError(
@@ -196,21 +129,15 @@ class Prediction:
         return cls(np.zeros((len(array), 0)), array, None, truncated)
 
     def __len__(self) -> int:
-        """Return the number of examples."""
         return len(self.prediction if self.words is None else self.words)
 
     def by_example(self, values: FloatArray) -> list[FloatArray]:
-        """Split values of words by example.
-
-        Args:
-            values: Of all words, [W, ...].
-        """
+        """Split values of words, [W, ...], by example."""
         assert self.words is not None
         return np.split(values, np.cumsum(self.words)[:-1])
 
     @property
     def regression(self) -> bool:
-        """Whether the predictions are values instead of classes."""
         return bool(self.probabilities.shape[1] == 0)
 
     @property
@@ -219,11 +146,6 @@ class Prediction:
         return self.prediction[:, np.newaxis] if self.regression else self.probabilities
 
     def take(self, index: IntegerArray | list[int]) -> Prediction:
-        """Return the predictions at some positions.
-
-        Args:
-            index: Positions, [m].
-        """
         if self.words is not None:
             rows = self.by_example(self.logits)  # type: ignore[arg-type]
             return Prediction.of_tags([rows[position] for position in index])
@@ -233,12 +155,6 @@ class Prediction:
         return Prediction(probabilities, prediction, logits, applies=applies)
 
     def replaced(self, index: IntegerArray, others: Prediction) -> Prediction:
-        """Return the predictions, replaced at some positions.
-
-        Args:
-            index: Positions, [m].
-            others: m predictions of the same kind.
-        """
         prediction, probabilities = self.prediction.copy(), self.probabilities.copy()
         prediction[index], probabilities[index] = others.prediction, others.probabilities
         logits = None
@@ -248,13 +164,10 @@ class Prediction:
         return Prediction(probabilities, prediction, logits)
 
     def loss(self, labels: FloatArray) -> FloatArray:
-        """Return the NLL (mean over several labels) or squared error; NaN if the label is NaN.
+        """Return the NLL (mean over several labels) or squared error [n]; NaN if the label is NaN.
 
-        Args:
-            labels: Class indices or targets, [n], NaN if unknown; or which labels apply, [n, L].
-
-        Returns:
-            [n]; infinite if the given probability of the label is exactly 0.
+        Labels are [n], or for several labels [n, L]. The loss is infinite if the given probability
+        of the label is exactly 0.
         """
         if self.applies is not None:
             assert self.logits is not None
@@ -294,12 +207,7 @@ def _likeliest(values: FloatArray) -> FloatArray:
 
 
 def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
-    """Join the predictions of batches, in the rows' order.
-
-    Args:
-        indices: Position of each row, batch by batch; all of 0..n-1.
-        parts: The predictions of each batch, all of one kind.
-    """
+    """Join the predictions of batches; ``indices`` are the rows' positions, all of 0..n-1."""
     positions = np.argsort(np.asarray(indices, dtype=np.int64))
 
     def whole(given: Sequence[FloatArray]) -> FloatArray:

@@ -97,11 +97,7 @@ class RowBatch:
         return self.batch.mask if self.prompt is None else self.prompt
 
     def take(self, indices: Tensor) -> RowBatch:
-        """Return some of the rows as a separate batch, padded as this one.
-
-        Args:
-            indices: Their positions in this batch, [b].
-        """
+        """Return some of the rows as a separate batch, padded as this one."""
         if len(indices) == len(self.rows):
             return self
         chosen = indices.tolist()
@@ -126,14 +122,10 @@ def answers_of(
 ) -> Prediction:
     """Make the predictions of a batch from its logits.
 
-    Args:
-        logits: [B, C], [B, 1] of a regression, [B, L] or [B, L, 2] of several labels, [B, T, C] of
-            tags, or [B, 2, T] of the starts and ends of answers. Of completions, whose logits are
-            too large to keep, the `Prediction.targets`.
-        gives: Kind of the predictor's output.
-        batch: The inputs.
-        items: The encoded rows, which have the words of tags and the characters of answers.
-        truncated: Fraction of the rows that were cut.
+    They are [B, C], [B, 1] of a regression, [B, L] or [B, L, 2] of several labels, [B, T, C] of
+    tags, or [B, 2, T] of the starts and ends of answers. Of completions, whose logits are too large
+    to keep, they are the `Prediction.targets`. The encoded ``items`` have the words of tags and the
+    characters of answers.
     """
     if gives == "spans":
         ends, chances = best_spans(logits.detach())
@@ -154,13 +146,7 @@ def answers_of(
 def answers_of_texts(
     values: FloatArray, *, gives: Gives, truncated: float | None = None
 ) -> Prediction:
-    """Make predictions from one output per text.
-
-    Args:
-        values: Logits [n, C], values [n, 1] of a regression, or logits [n, L] of several labels.
-        gives: Kind of the predictor's output.
-        truncated: Fraction of the rows that were cut.
-    """
+    """Make predictions from logits [n, C] or [n, L] of several labels, or values [n, 1]."""
     if gives == "labels":
         return Prediction.of_labels(values, truncated=truncated)
     if gives == "values":
@@ -169,15 +155,7 @@ def answers_of_texts(
 
 
 def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
-    """Join the outputs of batches, in the rows' order.
-
-    Args:
-        indices: Position of each row, batch by batch; all of 0..n-1.
-        parts: Outputs of each batch, [b, ...].
-
-    Returns:
-        [n, ...] fp64.
-    """
+    """Join the outputs [b, ...] of batches in fp64; ``indices`` are all of 0..n-1."""
     joined = torch.cat([part.detach().double().cpu() for part in parts]).numpy()
     ordered = np.empty_like(joined)
     ordered[list(indices)] = joined
@@ -192,12 +170,7 @@ class Session(Protocol):
         ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
-        """Return logits in fp32, in the shapes of `answers_of`.
-
-        Args:
-            part: The batch.
-            delta: Added to the word embeddings, [B, T, D].
-        """
+        """Return logits in fp32, as for `answers_of`; ``delta`` is added to the embeddings."""
         ...
 
     def embeddings(self, part: RowBatch) -> Tensor:
@@ -205,12 +178,7 @@ class Session(Protocol):
         ...
 
     def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
-        """Return the word embeddings [N, D] of token ids [N], detached.
-
-        Args:
-            part: Any batch of this predictor; it is used to locate the embeddings.
-            ids: Token ids.
-        """
+        """Return the word embeddings [N, D] of token ids [N], detached; any batch locates them."""
         ...
 
     def traced(self, part: RowBatch) -> Trace:
@@ -267,16 +235,10 @@ class WordPredictor(PerturbablePredictor, TokenPredictor, Protocol):
     """A predictor whose tokens have known positions in the text, for gradient-based word swaps."""
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
-        """Return the position of each token of `encoded` in its texts, None for added ones.
-
-        Raises:
-            DataError: The tokenizer does not return the positions.
-        """
+        """Return the position of each token of `encoded` in its texts, None for added ones."""
         ...
 
-    def whole_words(self) -> WholeWords:
-        """Return the ids of the vocabulary that are whole words."""
-        ...
+    def whole_words(self) -> WholeWords: ...
 
     def lacks_words(self) -> str:
         """Return why words cannot be matched to tokens; empty if they can."""

@@ -70,7 +70,6 @@ class Condition:
     parameters: Parameters = field(default_factory=Parameters)
 
     def without(self, *names: str) -> Condition:
-        """Return the same condition without some parameters."""
         return replace(self, parameters=self.parameters.without(*names))
 
 
@@ -117,14 +116,7 @@ class Block:
     def of_values(
         cls, condition: Condition, row: Sequence[str], index: IntegerArray, value: FloatArray
     ) -> Block:
-        """Return rows that hold a measured value each and no prediction.
-
-        Args:
-            condition: The condition.
-            row: Hash of each text, n of them.
-            index: Position of each row in its set, [n].
-            value: [n]; NaN if there is none.
-        """
+        """Return rows that have a measured value each, NaN if there is none, and no prediction."""
         nothing = np.full(len(row), np.nan)
         return cls(
             condition=condition,
@@ -138,22 +130,18 @@ class Block:
         )
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.row)
 
     @property
     def classifies(self) -> bool:
-        """Whether the rows hold class probabilities."""
         return bool(self.probabilities.shape[1] > 0) and not self.several
 
     @property
     def several(self) -> bool:
-        """Whether a text may have several labels."""
         return any(name.startswith(LABEL) for name in self.measured)
 
     @property
     def tagged(self) -> bool:
-        """Whether words have tags."""
         return COUNTS[0] in self.measured
 
     @property
@@ -191,12 +179,7 @@ class Block:
 
 
 def rows_at(clean: Block, block: Block) -> Block:
-    """Return the clean rows at a block's positions.
-
-    Args:
-        clean: Clean rows of the whole set, by position.
-        block: Rows of some of them.
-    """
+    """Return the clean rows at a block's positions."""
     indices = np.searchsorted(clean.index, block.index)
     return replace(
         clean,
@@ -213,14 +196,7 @@ def rows_at(clean: Block, block: Block) -> Block:
 
 
 def to_table(blocks: Iterable[Block]) -> pa.Table:
-    """Write blocks one after the other as a table.
-
-    Args:
-        blocks: Blocks in the order of the table.
-
-    Returns:
-        A table with the columns of `schema`.
-    """
+    """Write blocks one after the other as a table with the columns of `schema`."""
     blocks = list(blocks)
     hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]] = {}
     # Columns of labels stay in the order of their probabilities.
@@ -234,11 +210,7 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
 def to_blocks(table: pa.Table) -> list[Block]:
     """Read the blocks of a table.
 
-    Args:
-        table: A table with the columns of `schema` and of `Block.measured`.
-
-    Returns:
-        Blocks in the order of their first rows; rows within a block sorted by position.
+    Blocks are in the order of their first rows; rows within a block are sorted by position.
 
     Raises:
         CheckpointError: A column is missing or has another type, or a block has a row twice.
@@ -323,7 +295,6 @@ def _floats(table: pa.Table, name: str) -> FloatArray:
 
 
 def _block(part: pa.Table, condition: Condition) -> Block:
-    """Read one block, its rows sorted by position."""
     index = _column(part, "index").to_numpy()
     order = np.argsort(index, kind="stable")
     part, index = part.take(pa.array(order)), index[order]
@@ -379,10 +350,8 @@ TARGETS = ("target_loss", "target_tokens", *gap_columns("target_tokens"))
 
 @contextmanager
 def system_memory() -> Iterator[None]:
-    """Make Arrow allocate from the system in this context, instead of from its separate pool.
-
-    Memory that the scores have freed can then be reused.
-    """
+    """Make Arrow allocate from the system in this context, instead of from its separate pool."""
+    # Memory that the scores have freed can then be reused.
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())
     try:
@@ -392,35 +361,21 @@ def system_memory() -> Iterator[None]:
 
 
 def _same(value: str | int | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
-    """Return a column of one value, which repeats one stretch of rows.
-
-    Args:
-        value: The value of every row.
-        kind: The column's type.
-        rows: Number of rows.
-    """
+    """Return a column of one value, which repeats one stretch of rows."""
     stretch = pa.repeat(pa.scalar(value, kind), min(rows, STRETCH))
     whole, rest = divmod(rows, STRETCH)
     return pa.chunked_array([stretch] * whole + [stretch.slice(0, rest)] * (rest > 0), kind)
 
 
 def _hashes(row: Sequence[str]) -> pa.ChunkedArray:
-    """Return a column of row hashes; only one stretch at a time exists as strings.
-
-    Args:
-        row: Hash of each text.
-    """
+    """Return a column of row hashes; only one stretch at a time exists as strings."""
     starts = range(0, len(row), STRETCH)
     parts = [pa.array(list(row[start : start + STRETCH]), pa.string()) for start in starts]
     return pa.chunked_array(parts, pa.string())
 
 
 def _lists(values: FloatArray) -> pa.ChunkedArray:
-    """Return a column of lists of one length, whose offsets are stored for one stretch.
-
-    Args:
-        values: [n, C]; the column shares them.
-    """
+    """Return a column of lists of one length, whose offsets are stored for one stretch."""
     rows, width = values.shape
     flat = pa.array(np.ascontiguousarray(values, dtype=np.float64).reshape(-1))
     indices = pa.array(np.arange(STRETCH + 1, dtype=np.int32) * width)
@@ -433,10 +388,7 @@ def _lists(values: FloatArray) -> pa.ChunkedArray:
 
 
 def _numbers(values: FloatArray) -> pa.Array:
-    """Return a column of numbers with NaN as null, because pandas and JSON confuse the two.
-
-    Args:
-        values: [n]; the column shares them.
-    """
+    """Return a column of numbers with NaN as null."""
+    # pandas and JSON confuse NaN and null.
     missing = np.isnan(values)
     return pa.array(values, pa.float64(), mask=missing if bool(missing.any()) else None)

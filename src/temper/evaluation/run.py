@@ -122,16 +122,7 @@ def _longer(predictor: Predictor) -> str:
 
 
 def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[ScoreEntry]:
-    """Compute all scores from rows alone.
-
-    Args:
-        rows: Rows from `evaluate` or `read`.
-        metric: The task's primary metric.
-        settings: The perspectives, the number of resamples, and the seed.
-
-    Returns:
-        Entries of ``scores.json``, in the order of the perspectives.
-    """
+    """Compute all scores from rows alone, in the order of the perspectives."""
     return _score(to_blocks(rows), metric, settings)
 
 
@@ -165,8 +156,7 @@ def _check(
 ) -> dict[str, str]:
     """Check predictor, data and settings before any work, all faults at once.
 
-    Returns:
-        The perspectives that cannot be measured on this predictor, with the reasons.
+    Return the perspectives that cannot be measured on this predictor, with the reasons.
     """
     faults: list[str] = []
     skipped: dict[str, str] = {}
@@ -203,7 +193,6 @@ def _measurement(
     settings: EvaluationSettings,
     progress: Progress | None,
 ) -> Measurement:
-    """Bring all labels into the predictor's order."""
     result = _aligned(data, predictor.label_names)
     return Measurement(
         predictor,
@@ -234,17 +223,7 @@ OF_TWO = "has two labels (entailment or not), but the model has three classes."
 def check_before_training(
     data: EvaluationData, settings: EvaluationSettings, train: Examples
 ) -> None:
-    """Check sets and settings for a model that is to be trained.
-
-    Args:
-        data: The sets.
-        settings: Settings of the evaluation.
-        train: The rows that it will be trained on, which define its classes.
-
-    Raises:
-        SettingError: Settings do not fit the data or the classes, or name an unknown model.
-        DataError: Sets do not fit such a model.
-    """
+    """Check sets and settings for a model that is to be trained on ``train``."""
     numbers = [str(index) for index in range(train.classes)]
     names = None if train.kind == "regression" else train.label_names or numbers
     # The rows are the same, whether an encoder reads the prompts or not.
@@ -264,17 +243,7 @@ def _refuse_misfits(
 ) -> None:
     """Raise if settings or sets do not fit, with all faults at once.
 
-    Args:
-        data: The sets.
-        settings: Settings of the evaluation.
-        label_names: The model's classes by index, None if they have no names.
-        kind: Kind of the labels.
-        skipped: Perspectives that will not be measured.
-        faults: Further faults to report.
-
-    Raises:
-        SettingError: Settings do not fit.
-        DataError: Sets have no rows or labels of another kind.
+    ``skipped`` perspectives will not be measured; ``faults`` are further faults to report.
     """
     if kind not in METRICS_OF:
         raise SettingError(
@@ -314,18 +283,10 @@ def _refuse_misfits(
 def _aligned(
     data: EvaluationData, label_names: Sequence[str] | None
 ) -> dict[str, dict[str, Aligned]]:
-    """Bring the labels of all sets into the model's order.
+    """Bring the labels of all sets into the model's order, or name every set that does not fit.
 
-    Args:
-        data: The sets.
-        label_names: The model's classes by index, None if they have no names.
-
-    Returns:
-        Every labeled set, and the rows to fit on, by name, by kind (``dev``, ``shift``,
-        ``adversarial``, ``fit``, ``held-out``).
-
-    Raises:
-        DataError: Labels do not fit; it names every such set.
+    Return every labeled set, and the rows to fit on, by name, by kind (``dev``, ``shift``,
+    ``adversarial``, ``fit``, ``held-out``).
     """
     dev = align(data.dev, label_names)
     if dev.entailment is not None:

@@ -43,14 +43,7 @@ ScoreEntry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scoring:
-    """All rows of an evaluation and how to score them.
-
-    Args:
-        blocks: The rows, condition by condition.
-        metric: The task's primary metric.
-        resamples: Bootstrap resamples, 0 for no intervals.
-        seed: Seed of the bootstrap.
-    """
+    """All rows of an evaluation and how to score them; 0 ``resamples`` give no intervals."""
 
     blocks: Sequence[Block]
     metric: str
@@ -58,7 +51,6 @@ class Scoring:
     seed: int = 0
 
     def of(self, *perspectives: str) -> list[Block]:
-        """Return the blocks of some perspectives."""
         return [block for block in self.blocks if block.condition.perspective in perspectives]
 
     @property
@@ -89,26 +81,13 @@ class Scoring:
         statistic: Statistic,
         rows: int,
         drawn: int | None = None,
-        higher_is_better: bool | None = None,
     ) -> ScoreEntry:
         """Compute a score with its interval.
 
-        Args:
-            condition: The condition.
-            name: Name of the score.
-            statistic: From counts [R, n] to [R] values.
-            rows: Number of rows that are scored.
-            drawn: Number of rows that a resample draws, n, including rows that set thresholds.
-                None draws only the scored rows.
-            higher_is_better: Direction, None for that of the score's name, if it has one.
+        ``rows`` are scored; a resample draws ``drawn`` rows, which include those that set
+        thresholds; None draws only the scored ones.
         """
-        (made,) = self.entries_of(
-            condition,
-            {name: statistic},
-            rows=rows,
-            drawn=drawn,
-            higher_is_better=higher_is_better,
-        )
+        (made,) = self.entries_of(condition, {name: statistic}, rows=rows, drawn=drawn)
         return made
 
     def entries_of(
@@ -118,24 +97,12 @@ class Scoring:
         *,
         rows: int,
         drawn: int | None = None,
-        higher_is_better: bool | None = None,
     ) -> list[ScoreEntry]:
-        """Compute several scores of the same rows, with their intervals.
-
-        Args:
-            condition: The condition.
-            statistics: From counts [R, n] to [R] values, by the score's name.
-            rows: Number of rows that are scored.
-            drawn: See `entry`.
-            higher_is_better: Direction, None for those of the scores' names, if they have one.
-        """
-        entries = []
-        for name in statistics:
-            facts = scores.facts(name)
-            higher = facts.higher_is_better if higher_is_better is None else higher_is_better
-            entries.append(
-                self.undefined(condition, name, reason=facts.undefined, rows=rows, higher=higher)
-            )
+        """Compute several scores of the same rows, with their intervals; see `entry`."""
+        entries = [
+            self.undefined(condition, name, reason=scores.facts(name).undefined, rows=rows)
+            for name in statistics
+        ]
         wanted = list(zip(entries, statistics.values(), strict=True))
         self.compute(condition, wanted, rows if drawn is None else drawn)
         return entries
@@ -143,13 +110,7 @@ class Scoring:
     def compute(
         self, condition: Condition, wanted: Sequence[tuple[ScoreEntry, Statistic]], rows: int
     ) -> None:
-        """Add values and intervals to the entries of scores that are defined.
-
-        Args:
-            condition: The condition.
-            wanted: Entries without a value, and from counts [R, n] to [R] values.
-            rows: Number of rows that a resample draws, n.
-        """
+        """Add values and intervals to the entries of scores that are defined."""
         defined = []
         for made, statistic in wanted:
             value = float(statistic(np.ones((1, rows)))[0])
@@ -166,35 +127,11 @@ class Scoring:
     def entries(
         self, block: Block, names: Iterable[str], *, condition: Condition | None = None
     ) -> list[ScoreEntry]:
-        """Compute scores of one labeled block.
-
-        Args:
-            block: The rows.
-            names: Names of scores that `statistic_of` knows.
-            condition: The condition; None for that of the block.
-        """
         statistics = {name: statistic_of(name, block) for name in names}
         return self.entries_of(condition or block.condition, statistics, rows=len(block))
 
-    def undefined(
-        self,
-        condition: Condition,
-        name: str,
-        *,
-        reason: str,
-        rows: int,
-        higher: bool | None = None,
-    ) -> ScoreEntry:
-        """Return the entry of a score that has no value.
-
-        Args:
-            condition: The condition.
-            name: Name of the score.
-            reason: Why it has no value.
-            rows: Number of rows.
-            higher: Direction, None for that of the score's name, if it has one.
-        """
-        direction = scores.facts(name).higher_is_better if higher is None else higher
+    def undefined(self, condition: Condition, name: str, *, reason: str, rows: int) -> ScoreEntry:
+        """Return the entry of a score that has no value."""
         return {
             "perspective": condition.perspective,
             "set": condition.set,
@@ -207,24 +144,13 @@ class Scoring:
             "low": None,
             "high": None,
             "standard_error": None,
-            "higher_is_better": direction,
+            "higher_is_better": scores.facts(name).higher_is_better,
             "reason": reason,
         }
 
 
 def statistic_of(name: str, block: Block) -> Statistic:
-    """Return a labeled block's score as a function of resample counts.
-
-    Args:
-        name: A name of `temper.functional.scores.SCORES` that one labeled block has.
-        block: n labeled rows.
-
-    Returns:
-        From counts [R, n] to [R] values.
-
-    Raises:
-        ValueError: The score needs more than one labeled block.
-    """
+    """Return a labeled block's score, one of `temper.functional.scores.SCORES`, as a statistic."""
     if name == "accuracy":
         return Proportion(block.correct)
     if name in SPAN_SCORES:
@@ -296,38 +222,26 @@ def mean_of(values: FloatArray) -> Statistic:
 def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[ScoreEntry]:
     """Score each size of one perturbation, and the area from none to the largest size.
 
-    Args:
-        scoring: All rows, with the clean ones.
-        blocks: Rows at each size, the same examples in the same order; may be empty.
-        size: Parameter that is the size.
-
-    Returns:
-        The task's metric and accuracy (MSE of a regression) of each block, then the area.
+    The blocks have the same examples in the same order at each value of the parameter ``size``. The
+    result has the task's metric and accuracy (MSE of a regression) of each block, then the area.
     """
     entries = [entry for block in blocks for entry in metric_entries(scoring, block)]
     if blocks:
         first = blocks[0]
         curve = [rows_at(scoring.clean, first), *blocks]
         sizes = [0.0, *(block.condition.parameters.number(size) or 0.0 for block in blocks)]
-        entries.append(
-            scoring.entry(
-                first.condition.without(size),
-                "area",
-                statistic=area(scoring.metric, curve, sizes),
-                rows=len(first),
-                higher_is_better=SCORES[scoring.metric].higher_is_better,
-            )
+        entry = scoring.entry(
+            first.condition.without(size),
+            "area",
+            statistic=area(scoring.metric, curve, sizes),
+            rows=len(first),
         )
+        entries.append(entry | {"higher_is_better": SCORES[scoring.metric].higher_is_better})
     return entries
 
 
 def metric_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
-    """Score the task's metric and the usual one of its kind under one perturbation.
-
-    Args:
-        scoring: All rows.
-        block: Those under the perturbation.
-    """
+    """Score the task's metric and the usual one of its kind under one perturbation."""
     usual: tuple[str, ...] = ("accuracy",) if block.classifies else ("mse",)
     if SPAN_SCORES[0] in block.measured:
         usual = SPAN_SCORES
@@ -337,16 +251,7 @@ def metric_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
 
 
 def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:
-    """Return how much worse the metric got, on the same resamples of the same rows.
-
-    Args:
-        metric: The task's primary metric.
-        clean: The unperturbed rows.
-        changed: The same rows under a perturbation or an attack.
-
-    Returns:
-        From counts [R, n] to [R] values, positive where the metric is worse.
-    """
+    """Return how much worse the metric got, on the same resamples of the same rows."""
     before, after = statistic_of(metric, clean), statistic_of(metric, changed)
     if isinstance(before, Proportion) and isinstance(after, Proportion):
         return ProportionDifference(before.right, after.right)
@@ -357,13 +262,7 @@ def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:
 def area(metric: str, curve: Sequence[Block], sizes: Sequence[float]) -> Statistic:
     """Return the mean of the metric over the sizes, by the trapezoid rule.
 
-    Args:
-        metric: The task's primary metric.
-        curve: Rows at each size, the same examples in the same order.
-        sizes: Size of each, distinct; any order.
-
-    Returns:
-        From counts [R, n] to [R] values, in the metric's unit.
+    ``curve`` has the same examples in the same order at each of the distinct sizes.
     """
     order = np.argsort(sizes, kind="stable")
     points = np.asarray(sizes)[order]

@@ -26,19 +26,13 @@ _SPECIAL = ("bos", "eos", "cls", "sep", "pad")
 
 
 def special_ids(tokenizer: Any) -> Tensor:
-    """Return the ids of a tokenizer's special tokens, ascending."""
     result = [getattr(tokenizer, f"{name}_token_id", None) for name in _SPECIAL]
     return torch.tensor(sorted({int(i) for i in result if i is not None}), dtype=torch.int64)
 
 
 @contextmanager
 def opened(model: nn.Module, *, single: bool = False) -> Iterator[Network]:
-    """Open a model for perturbation; its state and hooks are restored on exit.
-
-    Args:
-        model: The model.
-        single: Whether to compute everything in fp32 until the exit.
-    """
+    """Open a model for perturbation, with ``single`` in fp32; all is restored on exit."""
     with ExitStack() as stack:
         stack.enter_context(in_mode(model, training=False))
         if single:
@@ -62,7 +56,7 @@ class ModelSession:
     Args:
         network: The opened model.
         parts: Cuts examples into batches.
-        read: From the logits of a batch's units [B, U, C] to the output of `logits`.
+        output: From the logits of a batch's units [B, U, C] to the output of `logits`.
         mixed: Context of a forward pass.
         windows: How texts are split, if they are.
     """
@@ -71,26 +65,23 @@ class ModelSession:
         self,
         network: Network,
         parts: Callable[..., Iterator[RowBatch]],
-        read: Callable[[RowBatch, Tensor], Tensor],
+        output: Callable[[RowBatch, Tensor], Tensor],
         *,
         mixed: Callable[[], AbstractContextManager[Any]] = nullcontext,
         windows: Windows | None = None,
     ) -> None:
-        self._network, self._parts, self._read = network, parts, read
+        self._network, self._parts, self._output = network, parts, output
         self._mixed, self._windows = mixed, windows
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of similar length."""
         return self._parts(examples, batch_size=batch_size)
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
-        """Return what `answers_of` reads."""
         # cuDNN's recurrent layers cannot run backward in eval mode.
         with torch.backends.cudnn.flags(enabled=False), self._mixed():
-            return self._read(part, self._network.logits(part.batch, delta=delta))
+            return self._output(part, self._network.logits(part.batch, delta=delta))
 
     def embeddings(self, part: RowBatch) -> Tensor:
-        """Return the word embeddings [B, T, D], detached."""
         return self._network.embeddings(part.batch)
 
     def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
@@ -125,15 +116,9 @@ def read_states(
 
     A row's state at a layer is the mean over its movable tokens of the layer's output.
 
-    Args:
-        model: The model.
-        parts: The batches.
-        run: From a batch, and arguments for the model's forward, to its output and predictions.
-        name: Name of the set, for errors.
-
-    Returns:
-        The predictions in the rows' order, and the states of all layers, the embeddings first,
-        [n, L, D] fp32. For an encoder-decoder model they are the encoder's states.
+    ``run`` maps a batch, and arguments for the model's forward, to its output and predictions. The
+    states of all layers, the embeddings first, are [n, L, D] fp32; those of an encoder-decoder
+    model are the encoder's.
 
     Raises:
         ModelError: The model does not return its hidden states, there are no rows, or a state is

@@ -51,7 +51,6 @@ class EvaluationSets:
     seen: tuple[str, ...] = ()
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the content of the sets that an evaluation's fingerprint needs."""
         data = self.data
         hashes: dict[str, Any] = {"dev": _hash(data.dev)}
         for kind in KINDS:
@@ -96,10 +95,6 @@ def load_sets(
             ``sources.seen_rows`` keeps them. Rows to fit on that are also evaluated are left out,
             with a notice. Rows to fit a temperature on are also left out if the model was trained
             on them.
-
-    Raises:
-        DataError: If a set is wrong.
-        SettingError: If the suite is for other labels.
     """
     # Other labels are recognized by their columns.
     shown = "classification" if dev.kind == "unlabeled" else dev.kind
@@ -229,14 +224,7 @@ def _of_kind(
 
 @dataclass
 class _Unseen:
-    """Finds the rows that a model was trained on, and leaves them out.
-
-    Args:
-        trained: See `load_sets`.
-        drops: Whether to leave them out.
-        seen: Sentences on their number in each set.
-        unchecked: Notices on runs that could not be checked.
-    """
+    """Finds the rows that a model was trained on, and with ``drops`` leaves them out."""
 
     trained: Trained | None
     drops: bool
@@ -244,15 +232,7 @@ class _Unseen:
     unchecked: list[str] = field(default_factory=list)
 
     def rows(self, examples: Examples, name: str) -> Examples:
-        """Return the rows of a set to score.
-
-        Args:
-            examples: All rows of the set.
-            name: Its name.
-
-        Raises:
-            DataError: The model was trained on all of them.
-        """
+        """Return the rows of a set to score; raise a `DataError` if all were trained on."""
         if self.trained is None:
             return examples
         trained, unchecked = self.trained(examples)
@@ -346,19 +326,10 @@ class Seen:
 
 
 def seen_among(model: Checkpoint, rows: Examples) -> Seen:
-    """Find the rows that a model has seen.
+    """Find the rows that a model has seen; only runs of Temper have records.
 
-    Args:
-        model: The model; only runs of Temper have records.
-        rows: The rows.
-
-    Returns:
-        Their positions. If a run's data is missing or has changed, rows are recognized by the hash
-        of the whole set and by the rows of an evaluation in the run's folder. If that is not
-        enough, there is a notice.
-
-    Raises:
-        CheckpointError: A record is damaged.
+    If a run's data is missing or has changed, rows are recognized by the hash of the whole set and
+    by the rows of an evaluation in the run's folder. If that is not enough, there is a notice.
     """
     trained, notices = trained_among(model, rows)
     judged: set[str] = set()
@@ -375,17 +346,9 @@ def seen_among(model: Checkpoint, rows: Examples) -> Seen:
 
 
 def trained_among(model: Checkpoint, rows: Examples) -> tuple[set[str], list[str]]:
-    """Find the rows that a model was trained on.
+    """Return hashes of the rows that a model was trained on, and notices of unchecked runs.
 
-    Args:
-        model: The model; a run that started from another run has seen the training rows of both.
-        rows: The rows.
-
-    Returns:
-        The hashes of training rows, and notices of runs that could not be checked.
-
-    Raises:
-        CheckpointError: A record is damaged.
+    A run that started from another run has seen the training rows of both.
     """
     trained: set[str] = set()
     notices: list[str] = []

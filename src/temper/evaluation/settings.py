@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 class _Section(NamedTuple):
-    """The given settings of a perspective."""
-
     name: str
     value: Any
 
@@ -70,7 +68,6 @@ class EvaluationSettings(CommonSettings):
 
     @classmethod
     def sections(cls) -> dict[str, type[BaseModel]]:
-        """Return the settings' class of each perspective that has some."""
         known = perspectives.perspectives().items()
         return {name: entry.settings for name, entry in known if entry.settings is not None}
 
@@ -190,26 +187,16 @@ class PredictorSettings(BaseModel):
 
     @property
     def given_windows(self) -> dict[str, Any]:
-        """The user's settings for texts in windows."""
         given = {name: getattr(self, name) for name in ("stride", "pool", "max_windows")}
         return {name: value for name, value in given.items() if value is not None}
 
     @property
     def given_names(self) -> GivenNames:
-        """The class names that the user gives."""
         return GivenNames(self.label_names, self.label_map)
 
 
 def named_sources(given: Any, field: ValidationInfo) -> Any:
     """Read sets that are written ``NAME=PATH``; a mapping of names to sources is not changed.
-
-    Args:
-        given: The given value.
-        field: The setting, which is also a command-line option.
-
-    Raises:
-        ValueError: If a text has another form or a name comes twice; pydantic turns it into a
-            fault.
 
     Example:
         >>> SetSources(shift=["yelp=data/yelp.csv"]).shift
@@ -292,29 +279,17 @@ class SetSources(BaseModel):
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
-        """Check settings.
-
-        Args:
-            settings: By name, None if not given; sets are a mapping, or texts ``NAME=PATH``.
-
-        Raises:
-            SettingError: If a text has another form, a name comes twice or the suite is wrong.
-        """
+        """Check settings, which are None if not given."""
         given = {name: value for name, value in settings.items() if value is not None}
         return section(cls, "sets", given)
 
     @property
     def found_suite(self) -> FoundSuite | None:
-        """The suite with its existing and missing sets."""
         suite: FoundSuite | None = self._found
         return suite
 
     def named(self, kind: str) -> dict[str, str]:
-        """Return name to source of a kind, those of the suite last.
-
-        Args:
-            kind: One of `temper.data.suites.suite.KINDS`.
-        """
+        """Return name to source of a kind, those of the suite last."""
         sources: dict[str, str] = getattr(self, kind)
         entries = {} if self._found is None else self._found.sets(kind)
         return {**sources, **{name: entry.source for name, entry in entries.items()}}
@@ -330,11 +305,7 @@ class SetSources(BaseModel):
         return {} if self._found is None else self._found.missing
 
     def completed(self, tree: Mapping[str, Any]) -> Tree:
-        """Return nested settings with those of the suite added.
-
-        Args:
-            tree: Settings with a table ``evaluate``, not checked yet.
-        """
+        """Return unchecked nested settings with those of the suite added."""
         table = tree.get("evaluate", {})
         merge = None if self._found is None else self._found.suite.merge
         if merge is None or not isinstance(table, Mapping):
@@ -342,20 +313,12 @@ class SetSources(BaseModel):
         return {**tree, "evaluate": {"merge": merge, **table}}
 
     def detects(self, settings: EvaluationSettings) -> bool:
-        """Return whether detectors of anomalies, which learn from ordinary rows, are measured.
-
-        Args:
-            settings: Settings of the evaluation.
-        """
+        """Return whether OOD detectors, which are fitted on ordinary rows, are measured."""
         anomalies = self.anomaly or (self._found is not None and self._found.suite.anomaly)
         return bool(anomalies) and "anomaly" in settings.perspectives
 
     def faults(self, settings: EvaluationSettings) -> list[str]:
-        """Return which rows are given that nothing that is measured reads.
-
-        Args:
-            settings: Settings of the evaluation.
-        """
+        """Return which rows are given that no measured perspective reads."""
         faults = []
         if self.fit is not None and not self.detects(settings):
             faults.append(

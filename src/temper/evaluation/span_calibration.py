@@ -38,15 +38,7 @@ class SpanLogits:
 
     @classmethod
     def of(cls, measurement: Measurement, examples: Examples) -> SpanLogits:
-        """Compute the logits of a labeled set, in one pass.
-
-        Args:
-            measurement: The evaluation.
-            examples: n questions with contexts and answers.
-
-        Raises:
-            ValueError: The predictor has no logits of starts and ends.
-        """
+        """Compute the logits of a labeled set, in one pass."""
         predictor = measurement.predictor
         if not isinstance(predictor, PerturbablePredictor):
             raise ValueError(f"a {type(predictor).__name__} gives no logits of starts and ends")
@@ -83,11 +75,7 @@ class SpanLogits:
         return self.labels[rows, ends].astype(np.float64), logits, rows
 
     def probabilities(self, temperatures: FloatArray) -> FloatArray:
-        """Return the probabilities of the predicted answers after temperature scaling, [n].
-
-        Args:
-            temperatures: T of each row, [n].
-        """
+        """Return the probabilities [n] of the predicted answers at temperatures [n]."""
         count, _, width = self.logits.shape
         scores = scaled(self.logits.reshape(2 * count, width), np.repeat(temperatures, 2))
         chosen = np.take_along_axis(scores, self.chosen.reshape(-1, 1), axis=1)

@@ -22,13 +22,7 @@ WORDS, ENTITIES, LOSS = "tagged_words", "predicted_entities", "tagged_loss"
 
 
 def tag_block(condition: Condition, rows: Examples, answers: Prediction) -> Block:
-    """Return of each text what the calibration of its tags is computed from.
-
-    Args:
-        condition: The condition of the rows.
-        rows: n texts, with the tags of their words.
-        answers: The predicted tags.
-    """
+    """Return for each text the values from which the calibration of its tags is computed."""
     names = rows.label_names or ()
     assert answers.words is not None
     kept = in_entities(answers, names)
@@ -81,9 +75,7 @@ def tag_statistics(block: Block) -> dict[str, Statistic]:
 def word_labels(rows: Examples, answers: Prediction) -> FloatArray:
     """Return the tags of the words that have answers, as indices, [W].
 
-    Args:
-        rows: The texts, with the tags of their words.
-        answers: The predicted tags; words behind the end of the model's input may be missing.
+    Words behind the end of the model's input may have none.
     """
     assert rows.labels is not None
     assert answers.words is not None
@@ -99,10 +91,6 @@ def in_entities(answers: Prediction, names: Sequence[str]) -> BooleanArray:
 
     Nearly all words are ``O``, and would decide a temperature and hide the error of the others.
     Words that were not read are left out.
-
-    Args:
-        answers: The predicted tags.
-        names: Names of the tags.
     """
     read = ~np.isnan(answers.prediction)
     kept = read & ~np.isin(answers.prediction, [names.index("O")] if "O" in names else [])
@@ -112,13 +100,7 @@ def in_entities(answers: Prediction, names: Sequence[str]) -> BooleanArray:
 def tagged_words(
     labels: FloatArray, answers: Prediction, names: Sequence[str]
 ) -> tuple[FloatArray, Prediction]:
-    """Return the labels and answers of the words that `in_entities` keeps.
-
-    Args:
-        labels: What `word_labels` returns, [W].
-        answers: The predicted tags.
-        names: Names of the tags.
-    """
+    """Return the labels and answers of the words that `in_entities` keeps."""
     assert answers.logits is not None
     kept = in_entities(answers, names)
     return labels[kept], Prediction.of_logits(answers.logits[kept])
@@ -126,10 +108,6 @@ def tagged_words(
 
 def tag_errors(rows: Examples, answers: Prediction) -> dict[str, float]:
     """Return the errors of calibration of the tags of words.
-
-    Args:
-        rows: The texts, with the tags of their words.
-        answers: The predicted tags.
 
     Returns:
         ``nll`` and ``ece_15`` of `tagged_words`; and ``entity_ece``, that of the predicted
@@ -155,10 +133,6 @@ def pieces_of(answers: Prediction, names: Sequence[str]) -> list[list[tuple[Enti
 
     An ``I-`` that continues no entity of its type begins one. If tags mark no entities, each word
     that was read is a piece.
-
-    Args:
-        answers: The tags of the words of each text.
-        names: Names of the tags.
     """
     sure = answers.probabilities.max(axis=1, initial=0.0)
     result = []

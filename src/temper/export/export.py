@@ -30,9 +30,9 @@ from temper.data.examples import Examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, ModelError
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.evaluation.evaluate import EvaluationRequest, load_evaluated
 from temper.evaluation.loading import check_kind, predictor_identity
 from temper.evaluation.perspectives.registry import ONE_LABEL
+from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.settings import PredictorSettings
 from temper.files import checksums, put_back, staged_folder, write_json, write_text
 from temper.models.adapters import is_adapted
@@ -250,7 +250,7 @@ def _rows(model: Checkpoint, classifier: Classifier, request: EvaluationRequest 
     predictor = classifier.predictor
     if request is None:
         return Examples("samples", list(SAMPLES))
-    rows = load_evaluated(model, request.data, predictor=predictor)
+    rows = request.rows(predictor)
     return align_all(rows, predictor.label_names, source=request.data.source)
 
 

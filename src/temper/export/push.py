@@ -15,7 +15,6 @@ from pathlib import Path
 
 from temper.calibration.files import calibration_files
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import RUN
 from temper.display.folders import evaluation_fault, evaluation_of
 from temper.errors import CheckpointError, HubError, SettingError, one_line
 from temper.evaluation.folder import ROWS, TEXTS
@@ -159,12 +158,7 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
             f"{folder} holds {', '.join(pickles)}: a pickle runs code when it is loaded, and "
             "Temper writes none. Move it elsewhere; nothing was uploaded."
         )
-    recorded: Mapping[str, str] | None = record.get("files")
-    if recorded is None:
-        raise CheckpointError(
-            f"{folder / RUN} has no list of the checkpoint's files, because an older Temper wrote "
-            "it. Train again, and push that run."
-        )
+    recorded: Mapping[str, str] = record["files"]
     if faults := disagreements(folder, recorded):
         raise CheckpointError(f"Nothing was uploaded. {' '.join(faults)}")
     published = {file for file in recorded if not file.endswith(TEXTUAL)} - {CARD}

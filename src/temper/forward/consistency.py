@@ -21,15 +21,8 @@ def perturbed_pass(
 ) -> Tensor:
     """Run the pass that `consistency` compares with the clean one, and log the size of delta.
 
-    Args:
-        step: The micro-batch.
-        delta: Perturbation [B, T, D].
-        site: Where it is added.
-        same_dropout: Whether it drops the units that the clean pass drops.
-        detached: Whether the embeddings under ``delta`` are detached from the graph.
-
-    Returns:
-        [B, U, C].
+    ``same_dropout`` drops the units that the clean pass drops; ``detached`` detaches the embeddings
+    under ``delta`` [B, T, D] from the graph. The result is [B, U, C].
     """
     recording = Recording()
     logits = step.logits(
@@ -59,13 +52,7 @@ def consistency(
     If the clean pass has several sub-models, it is the mean over them. Every 50 steps the fraction
     that is due only to dropout is logged.
 
-    Args:
-        step: The micro-batch.
-        perturbed: Logits of `perturbed_pass` [B, U, C].
-        kind: ``js`` or ``sym_kl``.
-        reduction: Over the rows of the optimizer step.
-        weight: Weight in the total.
-        same_dropout: As given to `perturbed_pass`.
+    ``perturbed`` and ``same_dropout`` are as in `perturbed_pass`.
     """
     clean = step.clean
 

@@ -34,7 +34,6 @@ class Perturbation:
         scope: Scope of the budget: an example, a token, the batch, or the embedding matrix
             (R-AT as released: every occurrence of a word moves in the same way).
         site: ``word`` embeddings, or the blocks' input (``output`` of the embeddings block).
-        special_tokens: Whether special tokens move too.
         steps: Ascent steps; more than one is PGD, projected to the budget.
         step_size: Size of each of several steps as a fraction of epsilon.
     """
@@ -49,20 +48,13 @@ class Perturbation:
     step_size: float = 0.5
 
     def zeros(self, network: Network, batch: Batch) -> Tensor:
-        """Return a zero delta [B, T, D] that requires a gradient."""
         return zeros(network, batch, site=self.site)
 
     def first(self, gradient: Tensor, embeddings: Tensor, network: Network, batch: Batch) -> Tensor:
         """Take the first step: the whole budget with one step, a fraction of it with several.
 
-        Args:
-            gradient: Gradient of the loss with respect to delta [B, T, D].
-            embeddings: Unperturbed [B, T, D].
-            network: The attacked network.
-            batch: Its batch.
-
-        Returns:
-            delta [B, T, D], detached; zero at padding.
+        The gradient with respect to delta, the unperturbed embeddings and the result are [B, T, D];
+        the result is detached, and zero at padding.
 
         References:
             UEGR (arXiv 2503.16550), Eq. 2.
@@ -92,12 +84,9 @@ class Perturbation:
         return norms.project(moved, radius, norm=self.norm, scope=self.scope)
 
     def radius(self, embeddings: Tensor, mask: Tensor, *, fraction: float = 1.0) -> Tensor:
-        """Return the budget of a perturbation, one number or one per scope.
+        """Return a fraction of the budget, one number or one per scope.
 
-        Args:
-            embeddings: Unperturbed [B, T, D]; only read if the budget is relative.
-            mask: Tokens that may move [B, T], boolean.
-            fraction: Fraction of the budget.
+        The embeddings [B, T, D] are unperturbed; ``mask`` [B, T] has the tokens that may move.
         """
         embeddings = norms.masked(embeddings, mask)
         radius = embeddings.new_tensor(self.epsilon * fraction)
@@ -116,14 +105,8 @@ def zeros(network: Network, batch: Batch, *, site: Site = "word") -> Tensor:
 def relative_size(delta: Tensor, embeddings: Tensor, batch: Batch, network: Network) -> Tensor:
     """Return the size of a perturbation relative to the embeddings of the real tokens.
 
-    Args:
-        delta: [B, T, D], zero at padding.
-        embeddings: Unperturbed [B, T, D].
-        batch: Its batch.
-        network: Stores the norms of the first measured perturbation.
-
-    Returns:
-        ``RMS(delta) / RMS(x)``, the mean over examples, a scalar.
+    The result is the scalar ``RMS(delta) / RMS(x)``, the mean over examples. The network stores the
+    norms of the first measured perturbation.
     """
     unmoved = norms.size(norms.masked(embeddings, batch.mask), norm="l2").clamp(min=1e-12)
     moved = norms.size(delta.detach(), norm="l2")
@@ -147,8 +130,6 @@ class Noise:
         per: ``entry``: each entry is drawn at that size. ``length``: divided by sqrt(n D), n the
             real tokens of the example (FreeLB, NEFTune), so that the expected l2 norm of a uniform
             draw is size / sqrt 3 for every length.
-        site: ``word`` embeddings or the ``output`` of the embeddings block.
-        special_tokens: Whether special tokens move too.
         targets: Whether tokens that a language model is to predict move too.
     """
 
@@ -160,15 +141,7 @@ class Noise:
     targets: bool = False
 
     def draw(self, network: Network, batch: Batch, *, seed: int) -> Tensor:
-        """Draw noise for a batch.
-
-        Args:
-            network: The network whose embeddings get the noise.
-            batch: B rows.
-            seed: Seed of the draw.
-
-        Returns:
-            [B, T, D] in at least fp32, zero at padding.
+        """Draw noise [B, T, D] in at least fp32, zero at padding.
 
         References:
             FreeLB (arXiv 1909.11764), Algorithm 1, line 3; NEFTune (arXiv 2310.05914), Algorithm 1.
@@ -195,21 +168,13 @@ def gradient_at(
 ) -> tuple[Tensor, Recording]:
     """Return the gradient of the task loss with respect to delta, not the weights (2F).
 
-    All passes of an attack drop the same units, so that its steps ascend one function. The pass
-    does not go through a distributed wrapper.
-
-    Args:
-        step: The micro-batch.
-        perturbation: Where delta is added.
-        delta: The perturbation [B, T, D]; None for zero.
-
-    Returns:
-        The gradient [B, T, D], and the recording of the pass.
+    ``delta`` is [B, T, D], or None for zero. The gradient has its shape.
     """
     if delta is None:
         delta = perturbation.zeros(step.network, step.batch)
     point = delta.detach().requires_grad_()
     recording = Recording()
+    # One stream for all passes of an attack: they drop the same units and ascend one function.
     logits = step.logits(
         "attack", delta=point, site=perturbation.site, recording=recording, wrapped=False
     )

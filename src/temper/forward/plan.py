@@ -68,7 +68,6 @@ class Plan:
 
     @property
     def runs_clean(self) -> bool:
-        """Whether the step has a clean pass and its total."""
         return self.clean or self.task_weight != 0
 
     @property
@@ -83,15 +82,11 @@ class Plan:
 
 
 def plain(task_weight: float) -> Plan:
-    """Return the plan of plain fine-tuning with a weight on the task loss."""
     return Plan(task_weight=None if task_weight == 1 else task_weight)
 
 
 def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
-    """Merge the plans of a composition; each setting comes from the method that sets it.
-
-    Args:
-        named: (method, plan), in order.
+    """Merge the plans of the named methods; each setting comes from the method that sets it.
 
     Raises:
         CompositionError: If two methods conflict or give the task loss different weights, or one
@@ -103,7 +98,6 @@ def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
     plans, default = [plan for _, plan in named], Plan()
 
     def only(setting: str) -> Any:
-        """Return the value of the method that sets it."""
         unset = getattr(default, setting)
         return next((v for plan in plans if (v := getattr(plan, setting)) != unset), unset)
 

@@ -75,14 +75,10 @@ class Smoothness:
             gradients cancel, and the penalty's add up.
         jacobian: j, the factor on the Jacobian term, at least 0.
         hessian: k, the factor on the Hessian term, at least 0; 0 spares its passes.
-        layers: ``all`` blocks, or only the ``logits``.
-        scheme: How it is estimated.
         step_size: Of finite differences, over the RMS of the example's embeddings; None takes
             2e-3 for ``difference`` and 3e-2 for ``four_point``.
-        law: Distribution of the probes.
         every: Applies the penalty in every n-th step at n times the weight; batches without labels
             always have it.
-        only_unlabeled: Whether the penalty applies to batches without labels only.
 
     References:
         Jukic and Snajder, TACL 2025, Eqs. 1 to 5.
@@ -102,7 +98,6 @@ class Smoothness:
 
     @property
     def factors(self) -> dict[str, float]:
-        """The factors on the terms."""
         return {"jacobian": self.jacobian, "hessian": self.hessian}
 
     @property
@@ -129,9 +124,7 @@ class Smoothness:
     ) -> AbstractContextManager[Trace]:
         """Trace the forward pass inside the block for the derivatives of the scheme.
 
-        Args:
-            step: The micro-batch.
-            shift: Added to the word embeddings [K*B, T, E]; None leaves them.
+        ``shift`` [K*B, T, E] is added to the word embeddings.
         """
         tracer = step.network.tracer(step.batch)
         return tracer.tracing(shift=shift, twice=self.scheme == "difference")
@@ -158,11 +151,9 @@ class Smoothness:
         return step.now.number % self.every == 0 or not seen
 
     def terms(self, step: StepContext, trace: Trace | None) -> list[Term]:
-        """Return the terms of the penalty; none in steps without it.
+        """Return the terms of the penalty after the clean pass; none in steps without it.
 
-        Args:
-            step: The micro-batch, its clean pass run.
-            trace: Of the clean pass; None traces a new pass.
+        ``trace`` is that of the clean pass; None traces a new pass.
         """
         if not self._acts(step):
             return []
@@ -235,10 +226,7 @@ def past_table(step: StepContext, trace: Trace, *, penalty: Mapping[str, float])
     penalty's gradient. The other terms' gradient of the table is computed once (1F) and added to
     the total as a scalar that is 0 and has that gradient.
 
-    Args:
-        step: The micro-batch.
-        trace: Of the clean pass.
-        penalty: Names of the penalty's own terms.
+    ``penalty`` has the names of the penalty's own terms.
     """
     # A leaf root means that the embedding table is not trained.
     if trace.root.is_leaf:
@@ -316,11 +304,7 @@ class Estimate:
         }
 
     def recompute(self, shift: Tensor | None) -> Trace:
-        """Run the clean pass once more under the same dropout, and trace it.
-
-        Args:
-            shift: Added to the word embeddings [K*B, T, E]; None leaves them.
-        """
+        """Run the clean pass once more under the same dropout and trace it, as in `tracing`."""
         with self.penalty.tracing(self.step, shift) as trace:
             trace.logits = _logits_of(self.step.clean.recompute())
         return trace
@@ -357,7 +341,6 @@ class Estimate:
         return [float(weight) for weight in weights]
 
     def probes(self) -> list[Tensor]:
-        """Draw a probe for every layer."""
         # Independent between layers: a shared probe would add cross terms of the layers.
         law = self.penalty.law
         return [probes((len(h), h.shape[-1]), law, self.draws, like=h) for h in self.states]
@@ -368,7 +351,7 @@ class Estimate:
         return directions(self.mask, root.shape[-1], self.draws, like=root)
 
     def width(self) -> int:
-        """Return the width of all layers."""
+        """Return the width of the layers; raise if they differ."""
         widths = {state.shape[-1] for state in self.states}
         if len(widths) > 1:
             raise ModelError(

@@ -34,12 +34,8 @@ class StepContext:
     """One micro-batch of a step, with everything that its losses need.
 
     Args:
-        network: Computes logits under perturbations and dropout rates.
-        batch: The micro-batch.
         state: The update rules' state, by name of the rule.
         now: Position in training, and the number of units that losses are divided by.
-        streams: Random streams of this micro-batch.
-        plan: The merged plan of the composed methods.
         notes: Detached scalars to log with the next total, by name.
     """
 
@@ -58,11 +54,7 @@ class StepContext:
 
     @property
     def labels(self) -> Tensor:
-        """The labels [B].
-
-        Raises:
-            DataError: If the batch has none.
-        """
+        """The labels [B]; raise a `DataError` if the batch has none."""
         if self.batch.labels is None:
             raise DataError(
                 f"The batch has no labels; it has {sorted(self.batch.inputs)}. Give them as "
@@ -82,20 +74,11 @@ class StepContext:
         return self.now.number % MEASURE_EVERY == 0 and self.streams.micro == 0
 
     def take(self, rows: Tensor) -> StepContext:
-        """Return the context of some rows, without a clean pass.
-
-        Args:
-            rows: Their indices [b].
-        """
+        """Return the context of some rows, without a clean pass."""
         return replace(self, batch=self.batch.take(rows))
 
     def noise(self, noise: Noise, stream: str) -> Tensor:
-        """Draw noise for the embeddings [B, T, D].
-
-        Args:
-            noise: Law, size and site.
-            stream: Name of the draw; draws of the same name are equal.
-        """
+        """Draw noise for the embeddings [B, T, D]; draws of the same stream are equal."""
         return noise.draw(self.network, self.batch, seed=self.streams.local("noise", stream))
 
     def logits(
@@ -109,7 +92,7 @@ class StepContext:
         detached: bool = False,
         weights: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Run one forward pass.
+        """Run one forward pass; return logits [B, U, C].
 
         Args:
             stream: Name of the pass; passes of the same name drop the same units.
@@ -121,9 +104,6 @@ class StepContext:
                 ``torch.autograd.grad``.
             detached: Whether the embeddings under ``delta`` are detached from the graph.
             weights: Other values for some parameters, by name.
-
-        Returns:
-            [B, U, C].
         """
         plan: DropoutPlan | None = None
         if self.single_rates is not None:
@@ -155,18 +135,9 @@ class StepContext:
     ) -> tuple[Tensor, ...]:
         """Run K sub-models as one forward pass of K*B rows.
 
-        Args:
-            submodels: Number of sub-models and their dropout rates. A single one at the model's
-                own rates uses the rates of the plan.
-            stream: Name of the passes; passes of the same name drop the same units.
-            delta: The same perturbation for every pass [B, T, D].
-            site: Where delta is added.
-            followed: Recording of the clean pass, for rates that follow its gradient.
-            recording: Filled with embeddings and gradient norms of these passes.
-            wrapped: As in `logits`.
-
-        Returns:
-            K tensors of logits [B, U, C].
+        A single sub-model at the model's own rates uses the rates of the plan. All passes have the
+        same ``delta`` [B, T, D]. Rates that depend on the clean pass's gradient read ``followed``.
+        The result has K tensors [B, U, C]; the other arguments are as in `logits`.
         """
         if submodels.single and self.single_rates is not None:
             submodels = self.single_rates
@@ -192,37 +163,21 @@ class StepContext:
     def per_row(self, values: Tensor, logits: Tensor) -> Tensor:
         """Sum the values of each row's units [B, U] to [B], without masked units.
 
-        Args:
-            values: Losses or divergences of the units.
-            logits: The logits they were computed from [B, U, C].
+        ``logits`` [B, U, C] are those that the values were computed from.
         """
         return per_row(values, self.head(logits).unit_mask(self.batch, logits))
 
     def task_rows(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the task's loss of each row [B], with the plan's label smoothing.
 
-        Args:
-            logits: [B, U, C].
-            labels: In the format of the batch; None for the labels of the batch.
-
-        Raises:
-            DataError: If there are no labels.
+        ``labels`` are in the format of the batch; by default they are the batch's.
         """
         labels = self.labels if labels is None else labels
         loss = self.head(logits).loss(logits, labels, smoothing=self.plan.smoothing)
         return self.per_row(loss, logits)
 
     def task(self, logits: Sequence[Tensor], *, name: str = "task", weight: float = 1.0) -> Term:
-        """Average the task's loss over K passes: ``1/K sum_k CE(z_k, y)``.
-
-        Args:
-            logits: K tensors [B, U, C].
-            name: Name in logs.
-            weight: Weight in the total.
-
-        Raises:
-            DataError: If the batch has no labels.
-        """
+        """Average the task's loss over K passes: ``1/K sum_k CE(z_k, y)``."""
         rows = [self.task_rows(each) for each in logits]
         mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
         return Term(name, mean, weight, logits=tuple(logits))
@@ -230,9 +185,7 @@ class StepContext:
     def divergence_rows(self, logits: Sequence[Tensor], kind: Divergence) -> Tensor:
         """Return ``sum_{l<k} D(P_l || P_k)`` of each row [B], over all pairs of K passes.
 
-        Args:
-            logits: K tensors [B, U, C].
-            kind: ``js`` or ``sym_kl``; for a regression D is the squared difference.
+        ``kind`` is ``js`` or ``sym_kl``; for a regression D is the squared difference.
         """
         pairs = self.head(logits[0]).pairwise(logits, kind=kind)
         return self.per_row(pairs, logits[0])
@@ -246,15 +199,7 @@ class StepContext:
         weight: float,
         name: str = "divergence",
     ) -> Term:
-        """Return the weighted divergence of K passes; see `divergence_rows`.
-
-        Args:
-            logits: K tensors [B, U, C].
-            kind: Which divergence.
-            reduction: ``mean`` over the rows of the optimizer step, or their ``sum``.
-            weight: Weight in the total.
-            name: Name in logs.
-        """
+        """Return the weighted divergence of K passes; see `divergence_rows`."""
         rows = self.divergence_rows(logits, kind)
         return Term(name, rows, weight, reduction, logits=tuple(logits))
 
@@ -267,11 +212,8 @@ class StepContext:
     def note_dropout_fraction(self, term: Term, unperturbed: Callable[[], Tensor]) -> None:
         """Log the fraction of a divergence that is due only to dropout (one pass, no graph).
 
-        At 1, the loss is R-Drop's. It is measured every 50 steps.
-
-        Args:
-            term: The divergence.
-            unperturbed: Computes its rows with an unperturbed second pass.
+        At 1, the loss is R-Drop's. It is measured every 50 steps. ``unperturbed`` computes the
+        divergence's rows with an unperturbed second pass.
         """
         if not self.measures:
             return
@@ -283,28 +225,21 @@ class StepContext:
     def single_clean(self) -> tuple[Tensor, str]:
         """Return unperturbed logits [B, U, C] with their graph, and the stream of their dropout.
 
-        These are the logits of the clean pass, at no cost. If the clean pass has several
-        sub-models, no single pass can repeat their dropout, so one more pass is run.
+        These are the logits of the clean pass if it is a single one, else those of one more pass.
         """
         if len(self.clean.logits) == 1:
             return self.clean.logits[0], "clean"
+        # No single pass can repeat the dropout of several sub-models.
         return self.logits("single", wrapped=False), "single"
 
     def average(self, rule: str) -> dict[str, Tensor]:
-        """Return the average of the weights that an update rule keeps, in the model's precision.
-
-        Args:
-            rule: Name of the rule, whose state holds the average under ``weights``.
-        """
+        """Return the average that the rule named ``rule`` keeps, in the model's precision."""
         model, kept = self.network.model, self.state[rule]["weights"]
         return {name: value.to(model.get_parameter(name).dtype) for name, value in kept.items()}
 
 
 class CleanPass:
     """The pass over the unchanged batch.
-
-    Args:
-        step: The context, with the merged plan.
 
     Attributes:
         logits: K tensors [B, U, C], with their graph until the backward of the clean total has run.
@@ -346,15 +281,7 @@ class CleanPass:
     def recompute(
         self, recording: Recording | None = None, *, wrapped: bool = False
     ) -> tuple[Tensor, ...]:
-        """Run the pass once more under the same dropout.
-
-        Args:
-            recording: Filled with embeddings and gradient norms.
-            wrapped: Whether to go through the distributed wrapper.
-
-        Returns:
-            K tensors [B, U, C].
-        """
+        """Run the pass once more under the same dropout; arguments and result as in ``passes``."""
         step, submodels = self._step, self._step.plan.submodels
         given: dict[str, Any] = {"delta": self.start, "site": self.site, "recording": recording}
         if submodels is None or submodels.passes == 1:

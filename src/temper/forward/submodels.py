@@ -57,27 +57,19 @@ class SubModels:
 
     @property
     def single(self) -> bool:
-        """Return whether this is one pass at the model's own rates."""
+        """Whether this is one pass at the model's own rates."""
         return self.passes == 1 and self.adaptive == "uniform"
 
     @property
     def follows_gradient(self) -> bool:
-        """Return whether the clean pass must record gradients at the sites."""
+        """Whether the clean pass must record gradients at the sites."""
         return self.adaptive == "gradient"
 
     def plan(self, network: Network, recording: Recording | None, *, seed: int) -> DropoutPlan:
-        """Make the dropout plan of the K passes.
+        """Make the dropout plan of a batch that is stacked K times.
 
-        Args:
-            network: A network that has been probed, so that its sites are known.
-            recording: Of the clean pass, its backward done; needed for ``gradient``.
-            seed: Where the masks come from.
-
-        Returns:
-            The plan for a batch that is stacked K times.
-
-        Raises:
-            ValueError: If ``gradient`` has no recording to follow.
+        The network must have been probed, so that its sites are known. ``gradient`` needs the
+        recording of the clean pass after its backward, else a `ValueError` is raised.
         """
         only = None if self.sites == "all" else frozenset(network.site_keys[-1:])
         fixed = self.rates if self.adaptive == "fixed" else None

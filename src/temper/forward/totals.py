@@ -21,14 +21,11 @@ class HasLosses(Protocol):
     """The part of a method that the forward stage runs."""
 
     @property
-    def name(self) -> str:
-        """Name in errors."""
+    def name(self) -> str: ...
 
-    def plan(self, now: Step) -> Plan:
-        """Return the requirements of the method for a step."""
+    def plan(self, now: Step) -> Plan: ...
 
-    def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the terms of one total after the other."""
+    def losses(self, step: StepContext) -> Iterator[Losses]: ...
 
 
 def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[LossTerms]:
@@ -38,9 +35,8 @@ def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[Los
     counts once. The first total is that of the clean pass, with the first terms of each method. The
     further totals of each method follow in order, so that one graph is alive at a time.
 
-    Args:
-        methods: The composed methods; none is plain fine-tuning.
-        step: The context. Its plan is set here: ``step.plan.all_totals`` totals follow.
+    Without methods it is plain fine-tuning. The context's plan is set here:
+    ``step.plan.all_totals`` totals follow.
 
     Raises:
         CompositionError: If the methods conflict, or two yield a term of one name.

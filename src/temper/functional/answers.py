@@ -19,33 +19,18 @@ _SIGNS = str.maketrans("", "", string.punctuation)
 
 
 def normalized(answer: str) -> str:
-    """Return an answer in lower case, without punctuation, English articles and extra spaces.
-
-    Example:
-        >>> normalized("The  cat!")
-        'cat'
-    """
+    """Return an answer in lower case, without punctuation, English articles and extra spaces."""
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_SIGNS)).split())
 
 
 def answer_scores(predictions: Iterable[str], answers: Iterable[Sequence[str]]) -> FloatArray:
-    """Score predicted answers, each by the right one that it fits best.
+    """Score predicted answers [n, 2], each by the right one that it fits best; see `SPAN_SCORES`.
 
-    F1 is that of the bags of words of both; the exact match is 1 if both are equal, else 0.
-
-    Args:
-        predictions: n answers; empty if there is none.
-        answers: The right answers of each, one or more.
-
-    Returns:
-        [n, 2], the columns of `SPAN_SCORES`.
+    F1 is that of the bags of words of both; the exact match is 1 if both are equal, else 0. A
+    missing prediction is the empty text.
 
     References:
         SQuAD (arXiv 1606.05250), section 6.1, and its script evaluate-v1.1.py.
-
-    Example:
-        >>> answer_scores(["the old cat"], [["a cat", "dog"]]).round(3).tolist()
-        [[0.667, 0.0]]
     """
     rows = [
         np.max([_score(prediction, answer) for answer in right], axis=0)

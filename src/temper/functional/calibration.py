@@ -25,33 +25,15 @@ from temper.lazy import scipy
 
 
 def probabilities_of(logits: ArrayLike) -> FloatArray:
-    """Turn logits into probabilities in float64.
-
-    Args:
-        logits: [n, C].
-
-    Returns:
-        Probabilities [n, C]; each row sums to 1.
-
-    Example:
-        >>> probabilities_of([[0.0, 0.0]]).tolist()
-        [[0.5, 0.5]]
-    """
+    """Turn logits [n, C] into probabilities in float64, whose rows sum to 1."""
     array = np.asarray(logits, dtype=np.float64)
     return _over_stretches(lambda rows: scipy.special.softmax(rows, axis=-1), array)
 
 
 def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
-    """Negative log-likelihood of each row, ``-log softmax(logits)[label]``, in float64.
+    """Negative log-likelihood of each row in nats, ``-log softmax(logits)[label]``, [n] float64.
 
-    Computed from the logits, so it stays finite if the probability rounds to 0.
-
-    Args:
-        labels: Class indices, [n].
-        logits: [n, C].
-
-    Returns:
-        One loss per row in nats, [n].
+    It stays finite if the probability rounds to 0.
 
     Example:
         >>> negative_log_likelihood([1], [[1000.0, 0.0]]).tolist()
@@ -66,18 +48,7 @@ def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
 
 
 def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
-    """Brier score of each row, ``sum_k (p_k - y_k)^2``; half of it is the binary form.
-
-    Args:
-        labels: Class indices, [n].
-        probabilities: [n, C].
-
-    Returns:
-        Values in [0, 2], [n].
-
-    Example:
-        >>> brier_of_rows([0, 1], [[1.0, 0.0], [1.0, 0.0]]).tolist()
-        [0.0, 2.0]
+    """Brier score of each row, ``sum_k (p_k - y_k)^2`` in [0, 2]; half of it is the binary form.
 
     References:
         Brier, "Verification of forecasts expressed in terms of probability", 1950, Eq. 2.
@@ -93,21 +64,13 @@ def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
 
 
 def bin_numbers(confidences: ArrayLike, *, bins: int) -> IntegerArray:
-    """Return the bin of each confidence: ``[k/bins, (k+1)/bins)``, the last one closed.
+    """Return the bin of each confidence [n]: ``[k/bins, (k+1)/bins)``, the last one closed.
 
     A confidence of exactly 1 belongs to the last bin. Libraries that put it into an extra bin
     report 0.275 instead of 0.225 on the example of `expected_calibration_error`.
 
-    Args:
-        confidences: Values in [0, 1], [n].
-        bins: Number of bins, >= 1.
-
     Raises:
         ValueError: A confidence is not in [0, 1], or ``bins`` is below 1.
-
-    Example:
-        >>> bin_numbers([0.0, 0.3, 0.95, 1.0], bins=10).tolist()
-        [0, 3, 9, 9]
     """
     _check_bins(bins)
     values = np.asarray(confidences, dtype=np.float64)
@@ -178,10 +141,6 @@ def adaptive_calibration_error(
     Raises:
         ValueError: A confidence is not in [0, 1], or ``bins`` is below 1.
 
-    Example:
-        >>> float(adaptive_calibration_error([0, 1, 1, 1], [0.5, 0.5, 0.75, 1.0], bins=2))
-        0.0625
-
     References:
         Nguyen and O'Connor, "Posterior calibration and exploratory analysis for natural language
         processing models", EMNLP 2015, Section 3.2.
@@ -223,21 +182,11 @@ def classwise_calibration_error(
     ``(1 / C) sum_k sum_b (n_bk / n) |fraction of class k in b - mean p_k in b|`` in bins of equal
     width. Unlike the ECE it also uses the probabilities of classes that were not predicted.
 
-    Args:
-        labels: Class indices, [n].
-        probabilities: [n, C].
-        bins: Number of equal-width bins.
-        counts: Resample counts, [n] or [R, n].
-
     Returns:
         A value in [0, 1], a scalar or [R]; NaN without rows.
 
     Raises:
         ValueError: A probability is not in [0, 1], or a label is not a class.
-
-    Example:
-        >>> float(classwise_calibration_error([0, 1], [[0.75, 0.25], [0.5, 0.5]]))
-        0.375
 
     References:
         Kull et al., "Beyond temperature scaling: Obtaining well-calibrated multiclass probabilities
@@ -254,15 +203,7 @@ def classwise_calibration_error(
 
 @dataclass(frozen=True)
 class Reliability:
-    """The bins of a reliability diagram.
-
-    Args:
-        low: Lower edge of each bin.
-        high: Upper edge of each bin.
-        rows: Rows in each bin.
-        accuracy: Fraction of right rows, NaN in empty bins.
-        confidence: Mean confidence, NaN in empty bins.
-    """
+    """The bins of a reliability diagram; accuracy and confidence are NaN in empty bins."""
 
     low: FloatArray
     high: FloatArray
@@ -272,20 +213,7 @@ class Reliability:
 
 
 def reliability(correct: ArrayLike, confidences: ArrayLike, *, bins: int) -> Reliability:
-    """Sum rows into the bins of `expected_calibration_error`, for a diagram.
-
-    Args:
-        correct: Whether the predicted class is the label, [n].
-        confidences: Probability of the predicted class, [n], in [0, 1].
-        bins: Number of equal-width bins.
-
-    Raises:
-        ValueError: A confidence is not in [0, 1].
-
-    Example:
-        >>> reliability([1, 0], [0.9, 0.95], bins=10).rows.tolist()
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 2]
-    """
+    """Sum rows into the bins of `expected_calibration_error`, for a diagram."""
     hits, values = np.asarray(correct, dtype=np.float64), np.asarray(confidences, dtype=np.float64)
     numbers = bin_numbers(values, bins=bins)
     rows = np.bincount(numbers, minlength=bins).astype(np.int64)
@@ -303,15 +231,7 @@ def _sums_before(
     values: FloatArray,
     order: IntegerArray,
 ) -> FloatArray:
-    """Sum ``weights (hits - values)`` over the first rows of an order, up to each end.
-
-    Args:
-        ends: Numbers of rows, ascending, [m].
-        weights: [n].
-        hits: [n].
-        values: [n].
-        order: Positions of the rows, [n].
-    """
+    """Sum ``weights (hits - values)`` over the first rows of ``order``, up to each of ``ends``."""
     sums, reached = np.zeros(len(ends)), 0.0
     for rows in stretches(len(order)):
         chosen = order[rows]
@@ -328,7 +248,6 @@ def _check_bins(bins: int) -> None:
 
 
 def _check_confidences(values: FloatArray) -> None:
-    """Raise if a value is not a probability; NaN compares false."""
     # Sums of probabilities may exceed 1 by a rounding error, but not by more.
     if values.size and not (values.min() >= 0 and values.max() <= 1 + 1e-6):
         raise ValueError("Confidences must be in [0, 1]. Pass probabilities, not logits.")
@@ -342,7 +261,7 @@ def _over_stretches(measure: Callable[..., FloatArray], *arrays: NDArray[Any]) -
 
 
 def _at_labels(values: FloatArray, classes: IntegerArray) -> FloatArray:
-    """Return the value [n] of [n, C] that each row has at its label."""
+    """Return the value of [n, C] that each row has at its label, [n]."""
     return values[np.arange(len(classes)), classes]
 
 
@@ -390,15 +309,7 @@ class Temperature:
 
 
 def log_probabilities(probabilities: ArrayLike) -> FloatArray:
-    """Return logarithms of probabilities, -inf for 0.
-
-    Args:
-        probabilities: [n, C], >= 0.
-
-    Example:
-        >>> log_probabilities([[1.0, 0.0]]).tolist()
-        [[0.0, -inf]]
-    """
+    """Return logarithms of probabilities, -inf for 0."""
     with np.errstate(divide="ignore"):
         return np.log(np.asarray(probabilities, dtype=np.float64))
 
@@ -415,10 +326,6 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
 
     Raises:
         ValueError: A temperature is not a positive finite number.
-
-    Example:
-        >>> np.exp(scaled([[0.0, np.log(9.0)]], 2.0)).round(6).tolist()
-        [[0.25, 0.75]]
     """
     array = np.asarray(logits, dtype=np.float64)
     divisor = np.asarray(temperature, dtype=np.float64)
@@ -505,13 +412,7 @@ def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
 
 
 def _slope(inverse: float, given: FloatArray, classes: IntegerArray) -> float:
-    """Return the slope of the mean NLL in the inverse temperature.
-
-    Args:
-        inverse: b = 1 / T, >= 0.
-        given: Logits, [n, C].
-        classes: Labels, [n].
-    """
+    """Return the slope of the mean NLL in the inverse temperature b = 1 / T >= 0."""
     total = 0.0
     for stretch in stretches(len(given), width=given.shape[-1]):
         part, chosen = given[stretch], classes[stretch]

@@ -29,9 +29,6 @@ ROUNDING = 1e-12
 def least_rows(coverage: float) -> int:
     """Return the fewest rows from which a threshold can be taken, ``ceil(1 / (1 - coverage) - 1)``.
 
-    Args:
-        coverage: Fraction of truths that sets shall hold, in (0, 1).
-
     Raises:
         ValueError: ``coverage`` is not in (0, 1).
 
@@ -44,22 +41,14 @@ def least_rows(coverage: float) -> int:
 
 
 def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
-    """Return the ``ceil((n + 1) coverage)``-th smallest score.
+    """Return the ``ceil((n + 1) coverage)``-th smallest of n scores of held-out rows.
 
     A further score that is exchangeable with these is at most this value with probability at least
     ``coverage``, and, if no two scores are equal, at most ``coverage + 1 / (n + 1)``.
 
-    Args:
-        scores: Nonconformity scores of held-out rows, [n].
-        coverage: Nominal coverage, in (0, 1).
-
     Raises:
         ValueError: There are fewer rows than `least_rows`, a score is NaN, or ``coverage`` is not
             in (0, 1).
-
-    Example:
-        >>> conformal_quantile(range(1, 20), coverage=0.9)
-        18.0
 
     References:
         Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005, ch. 4; Lei et
@@ -80,25 +69,12 @@ def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
 def conformal_quantiles(
     scores: ArrayLike, labels: ArrayLike, classes: int, *, coverage: float
 ) -> FloatArray:
-    """Return a threshold for each class from the rows of that class (Mondrian).
+    """Return a threshold [C] for each class from the held-out rows of that class (Mondrian).
 
     The coverage then holds within each class.
 
-    Args:
-        scores: Scores of held-out rows, [n].
-        labels: Class indices, [n].
-        classes: Number of classes C, >= 1.
-        coverage: Probability asked for, in (0, 1).
-
-    Returns:
-        One threshold per class, [C]; see `prediction_sets`.
-
     Raises:
         ValueError: A class has fewer rows than `least_rows`; the message names it.
-
-    Example:
-        >>> conformal_quantiles([1, 2, 3, 7, 8, 9], [0, 0, 0, 1, 1, 1], 2, coverage=0.5).tolist()
-        [2.0, 8.0]
 
     References:
         Vovk, "Conditional validity of inductive conformal predictors", 2012.
@@ -129,16 +105,6 @@ def lac_scores(probabilities: ArrayLike) -> FloatArray:
 
     The smallest sets on average; some may be empty.
 
-    Args:
-        probabilities: [N, C].
-
-    Raises:
-        ValueError: A number is not a probability.
-
-    Example:
-        >>> lac_scores([[0.75, 0.25]]).tolist()
-        [[0.25, 0.75]]
-
     References:
         Sadinle, Lei and Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error
         Levels", 2019, Theorem 1.
@@ -153,19 +119,7 @@ def lac_scores(probabilities: ArrayLike) -> FloatArray:
 
 
 def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
-    """Return the score of each row at its label; thresholds are quantiles of these.
-
-    Args:
-        scores: [n, C].
-        labels: Class indices, [n].
-
-    Raises:
-        ValueError: A label is no class.
-
-    Example:
-        >>> at_labels([[0.25, 0.75], [0.5, 0.5]], [1, 0]).tolist()
-        [0.75, 0.5]
-    """
+    """Return the score [n] of each row at its label; thresholds are quantiles of these."""
     array, classes = np.asarray(scores, dtype=np.float64), np.asarray(labels)
     if array.ndim != 2 or classes.shape != array.shape[:1]:
         raise ValueError(
@@ -180,18 +134,9 @@ def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
 def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
     """Return which classes are in each row's set: those whose score is not above the threshold.
 
-    A score that is above it by a rounding error alone, 1e-12 at most, is not above it.
-
-    Args:
-        scores: [N, C].
-        thresholds: One number, or one per class, [C].
-
-    Returns:
-        Whether a class is in the set, [N, C]; a set may be empty, and may hold all classes.
-
-    Example:
-        >>> prediction_sets([[0.25, 0.75], [0.5, 0.5]], 0.5).tolist()
-        [[True, False], [True, True]]
+    ``scores`` are [N, C], ``thresholds`` one number or [C]. A set may be empty, and may have all
+    classes. A class whose score is above its threshold by a rounding error, 1e-12 at most, is in
+    the set.
     """
     limits = np.asarray(thresholds, dtype=np.float64) + ROUNDING
     return np.asarray(scores, dtype=np.float64) <= limits
@@ -251,12 +196,6 @@ def chance_coverage(
     ``BetaBinomial(N, k, n + 1 - k)``, ``k = ceil((n + 1) coverage)``. Where scores tie, more rows
     are covered, so a fraction below the range speaks against exchangeability, above it need not.
 
-    Args:
-        calibration_rows: Rows n that the threshold was taken from.
-        rows: Rows N that were answered, >= 1.
-        coverage: Coverage asked for, in (0, 1).
-        confidence: Probability of the range, in (0, 1).
-
     Returns:
         Least and largest fraction; each is passed with probability at most ``(1 - confidence) /
         2``.
@@ -294,10 +233,6 @@ def _exact(coverage: float) -> Fraction:
 
 def conformal_rank(rows: int, coverage: float) -> int:
     """Return ``ceil((n + 1) coverage)``, the rank of the threshold among n scores.
-
-    Args:
-        rows: Number of scores, n.
-        coverage: In (0, 1).
 
     Example:
         >>> conformal_rank(99, 0.9)

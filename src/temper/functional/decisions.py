@@ -55,14 +55,6 @@ def choose_threshold(applies: ArrayLike, probabilities: ArrayLike, rule: str) ->
     precision of P or more. Candidates are 0.5 and the middles between neighboring
     probabilities of the rows. Of equally good ones it is the nearest to 0.5.
 
-    Args:
-        applies: Whether the label applies, [n].
-        probabilities: Its probability, [n], in [0, 1].
-        rule: As `parse_rule` takes it.
-
-    Returns:
-        A number in (0, 1).
-
     Raises:
         ValueError: No row, or each row, has the label, or no threshold fulfils the rule.
 
@@ -107,19 +99,9 @@ def choose_threshold(applies: ArrayLike, probabilities: ArrayLike, rule: str) ->
 
 
 def decision_scores(applies: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
-    """Return F1, precision and recall, each the mean over the labels that apply to a row.
+    """Return F1, precision and recall of [n, L], each the mean over the labels that apply to a row.
 
-    Args:
-        applies: 0 or 1, [n, L].
-        predicted: 0 or 1, [n, L].
-
-    Returns:
-        Numbers in [0, 1]; NaN if no label applies to a row. The precision of a label that is never
-        predicted is 0.
-
-    Example:
-        >>> decision_scores([[1], [1], [0]], [[1], [0], [0]])["recall"]
-        0.5
+    All are NaN if no label applies to a row. The precision of a label that is never predicted is 0.
     """
     truth, result = (np.asarray(each, dtype=np.float64) for each in (applies, predicted))
     hits, positives, count = (truth * result).sum(0), truth.sum(0), result.sum(0)

@@ -17,17 +17,7 @@ from temper.lazy import scipy
 
 
 def max_softmax(probabilities: ArrayLike) -> FloatArray:
-    """Return ``-max_k p_k`` of each row.
-
-    Args:
-        probabilities: [n, C].
-
-    Returns:
-        [n], in [-1, -1/C].
-
-    Example:
-        >>> max_softmax([[0.75, 0.25]]).tolist()
-        [-0.75]
+    """Return ``-max_k p_k`` of each row of probabilities [n, C], in [-1, -1/C].
 
     References:
         Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution
@@ -37,17 +27,7 @@ def max_softmax(probabilities: ArrayLike) -> FloatArray:
 
 
 def max_logit(logits: ArrayLike) -> FloatArray:
-    """Return ``-max_k z_k`` of each row.
-
-    Args:
-        logits: [n, C].
-
-    Returns:
-        [n].
-
-    Example:
-        >>> max_logit([[2.0, -1.0]]).tolist()
-        [-2.0]
+    """Return ``-max_k z_k`` of each row of logits [n, C].
 
     References:
         Hendrycks et al., "Scaling Out-of-Distribution Detection for Real-World Settings", ICML
@@ -57,21 +37,9 @@ def max_logit(logits: ArrayLike) -> FloatArray:
 
 
 def energy(logits: ArrayLike, *, temperature: float = 1.0) -> FloatArray:
-    """Return the free energy ``-T log sum_k exp(z_k / T)`` of each row.
+    """Return the free energy ``-T log sum_k exp(z_k / T)`` of each row of logits [n, C].
 
-    Args:
-        logits: [n, C].
-        temperature: T > 0; the paper's value is 1.
-
-    Returns:
-        [n].
-
-    Raises:
-        ValueError: The temperature is not above 0.
-
-    Example:
-        >>> energy([[0.0, 0.0]]).round(4).tolist()
-        [-0.6931]
+    The paper's T is 1.
 
     References:
         Liu et al., "Energy-based Out-of-distribution Detection", NeurIPS 2020, Eq. 4.
@@ -83,20 +51,10 @@ def energy(logits: ArrayLike, *, temperature: float = 1.0) -> FloatArray:
 
 
 def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
-    """Estimate a covariance of centered rows, shrunk towards a multiple of the identity.
+    """Estimate a covariance of centered rows [m, D], shrunk towards a multiple of the identity.
 
     ``(1 - s) S + s (tr S / D) I`` with the fraction s that Ledoit and Wolf show to be best for
     large m and D; it is regular even with fewer rows than sizes.
-
-    Args:
-        residuals: Rows less their mean, [m, D].
-
-    Returns:
-        [D, D].
-
-    Example:
-        >>> shrunk_covariance([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).tolist()
-        [[0.5, 0.0], [0.0, 0.5]]
 
     References:
         Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices",
@@ -148,11 +106,7 @@ class Mahalanobis:
 
     @classmethod
     def of(cls, states: ArrayLike) -> Mahalanobis:
-        """Fit on in-distribution rows.
-
-        Args:
-            states: [m, L, D], finite, m >= 4. Each half of the rows is scored by the other half's
-                distances, for ``m_l`` and ``s_l``.
+        """Fit on in-distribution states [m, L, D], m >= 4.
 
         Raises:
             ValueError: There are fewer than 4 rows, a state is not finite, or the states of a
@@ -161,6 +115,7 @@ class Mahalanobis:
         rows = _finite(states, "rows, L, D")
         if len(rows) < 4:
             raise ValueError(f"at least 4 in-distribution rows are needed, got {len(rows)}")
+        # Each half of the rows is scored by the other half's distances, for `m_l` and `s_l`.
         half = np.arange(len(rows)) % 2 == 0
         fitted, centers, scales = [], [], []
         for layer in rows.transpose(1, 0, 2):
@@ -245,17 +200,7 @@ def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = 
     ``sum_t (recall_t - recall_{t-1}) precision_t`` over the distinct thresholds, without the
     interpolation that makes the trapezoid area too large.
 
-    Args:
-        anomalous: True for OOD rows, [n].
-        scores: Anomaly score, [n]; higher means more anomalous.
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN if one kind is missing.
-
-    Example:
-        >>> round(float(aupr([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])), 4)
-        0.8333
+    Arguments and result are those of `auroc`.
     """
     hits, alarms = _threshold_sums(anomalous, scores, counts)
     flagged = hits + alarms
@@ -270,17 +215,7 @@ def fpr95(
 ) -> FloatArray:
     """False positive rate at the highest threshold that flags 95% of the OOD rows.
 
-    Args:
-        anomalous: True for OOD rows, [n].
-        scores: Anomaly score, [n]; higher means more anomalous.
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN if one kind is missing.
-
-    Example:
-        >>> float(fpr95([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
-        0.5
+    Arguments and result are those of `auroc`.
     """
     hits, alarms = _threshold_sums(anomalous, scores, counts)
     total = hits[..., -1:]

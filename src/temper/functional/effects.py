@@ -159,9 +159,6 @@ def effect(
         `LEAST_SEEDS_WITH_ROWS`), or if nothing varies and the mean is not 0: if coarse scores are
         equal at every seed, the noise is unknown.
 
-    Raises:
-        ValueError: A score is not finite, or the methods have different seeds.
-
     Example:
         >>> found = effect([0.86, 0.88, 0.87], [0.82, 0.83, 0.81])
         >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3), found.freedom
@@ -215,11 +212,6 @@ def combined(
     Returns:
         ``V = A + max(0, S - G) / n`` with S and G summed over the methods, and Satterthwaite's
         ``m (n - 1) V^2 / ((max(S, G) - 0.15 G) / n)^2``, from 0.1 to 10,000; both [...].
-
-    Example:
-        >>> total, freedom = combined(np.array([4.0, 4.0]), np.zeros(2), 0.0, 4)
-        >>> float(total), float(freedom)
-        (2.0, 6.0)
     """
     columns = max(1, of_seeds.shape[-1])
     seen, floor = of_seeds.sum(axis=-1), known.sum(axis=-1)

@@ -26,15 +26,10 @@ _PREFIXES = {"E": "I", "L": "I", "S": "B", "U": "B", "M": "I"}
 
 
 def entities_of(tags: Sequence[str], *, strict: bool = True) -> list[Entity]:
-    """Return the entities of a text.
+    """Return the entities of a text with one IOB2 tag per word.
 
-    Args:
-        tags: The tag of each word, in IOB2.
-        strict: Whether an entity must begin with ``B-``. If not, an ``I-`` that continues no entity
-            of its type begins one (seqeval's default mode, the script of CoNLL-2000).
-
-    Returns:
-        The entities in their order.
+    If not ``strict``, an ``I-`` that continues no entity of its type begins one (seqeval's default
+    mode, the script of CoNLL-2000).
 
     Example:
         >>> entities_of(["B-PER", "I-PER", "O", "I-LOC"])
@@ -63,16 +58,11 @@ def are_entities(names: Sequence[str]) -> bool:
 def tag_counts(
     labels: Sequence[Sequence[int]], predictions: Sequence[Sequence[int]], names: Sequence[str]
 ) -> FloatArray:
-    """Count entities and words of each text.
+    """Count entities and words of each of n texts, [n, 7]; see `COUNTS`.
 
-    Args:
-        labels: The tags of each of n texts, as indices of ``names``.
-        predictions: The predicted ones; -1 for words that the model did not read, as for words
-            after the end of a shorter list. They count as wrong, or as ``O`` if tags mark entities.
-        names: Names of the tags.
-
-    Returns:
-        [n, 7], the columns of `COUNTS`. An entity is found if type, start and end are right.
+    Tags are indices of ``names``. An entity is found if type, start and end are right. Words that
+    the model did not read are -1, or after the end of a shorter list of predictions. They count as
+    wrong, or as ``O`` if tags mark entities.
     """
     marked = are_entities(names)
     rows = []
@@ -93,15 +83,10 @@ def tag_counts(
 
 
 def to_iob2(rows: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:
-    """Convert tags to IOB2.
+    """Convert tags (IOB1, IOB2, BIOES, BILOU or BMES) to IOB2.
 
-    An ``I-`` that continues no entity of its type begins one, as in IOB1.
-
-    Args:
-        rows: The tags of each text: IOB1, IOB2, BIOES, BILOU, BMES, or tags that mark no entities.
-
-    Returns:
-        The tags, and the scheme that was converted; None if nothing was.
+    An ``I-`` that continues no entity of its type begins one, as in IOB1. The scheme that was
+    converted is returned too; None if nothing was, as for tags that mark no entities.
 
     Example:
         >>> to_iob2([["I-PER", "I-PER", "B-PER"], ["O"]])
@@ -142,15 +127,7 @@ F1 is ``2 found / (entities + predicted)``, so each score is a ratio of two sums
 
 
 def tag_score(name: str, counts: Any) -> FloatArray:
-    """Return a score of tags.
-
-    Args:
-        name: A key of `RATIOS`.
-        counts: Sums over texts by the names of `COUNTS`: numbers, or arrays of one shape.
-
-    Returns:
-        The score; NaN if its denominator is 0.
-    """
+    """Return a score of `RATIOS` from sums over texts of `COUNTS`; NaN if its denominator is 0."""
     above, below = (sum(np.asarray(counts[part]) for part in side) for side in RATIOS[name])
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(below > 0, above / below, np.nan))

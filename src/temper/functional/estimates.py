@@ -36,10 +36,6 @@ def matched_temperature(labels: ArrayLike, logits: ArrayLike) -> float:
 
     The accuracy is ``(right + 1/2) / (n + 1)``, so that it is below 1 if all rows are right.
 
-    Args:
-        labels: Class indices, [n].
-        logits: Logits or logarithms of probabilities, [n, C]; -inf is a probability of 0.
-
     Raises:
         ValueError: There is no such temperature: the accuracy is not above chance, or the
             confidence does not depend on the temperature.
@@ -77,17 +73,12 @@ def estimate_scores(
     if only the frequency of easy and hard texts differs (covariate shift). A new kind of text, an
     attack, or other frequencies of the classes break this; test for a shift first.
 
-    Args:
-        labels: Class indices of the held-out rows, [n].
-        held_out: Their logits, [n, C].
-        logits: Logits of the rows without labels, [m, C], m >= 1.
+    The held-out rows have ``labels`` [n] and logits ``held_out`` [n, C]; the ``logits`` of the rows
+    without labels are [m, C].
 
     Returns:
         ``accuracy`` and ``macro_f1``, over classes that are predicted, or expected for half a row
         or more.
-
-    Raises:
-        ValueError: As `matched_temperature`.
 
     References:
         Kivimäki et al., "Performance Estimation in Binary Classification Using Calibrated

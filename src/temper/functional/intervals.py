@@ -42,9 +42,6 @@ class Centered:
     move as an error. The score of the rows has this bias once, that of a resample twice. So
     intervals are shifted by the bootstrap's estimate of the bias: the mean of the resamples minus
     the score.
-
-    Args:
-        statistic: The score, which is never below 0.
     """
 
     statistic: Statistic
@@ -75,30 +72,10 @@ class Improvement:
 
 
 def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> list[FloatArray]:
-    """Compute statistics on the same resamples of the rows, drawn with replacement.
+    """Compute statistics on the same resamples of the rows: [R] values of each, NaN if undefined.
 
-    Drawing is most of the work for many rows, and is done once for all statistics.
-
-    Args:
-        statistics: From counts [R, n] to [R] values.
-        rows: Number of rows, n >= 1.
-        resamples: Number of resamples, R >= 1.
-        seed: Seed of the draws; the same seed and n give the same resamples, so two models are
-            paired.
-
-    Returns:
-        One value per resample of each statistic, [R]; NaN if undefined.
-
-    Raises:
-        ValueError: ``rows`` or ``resamples`` is below 1.
-
-    Example:
-        >>> from temper.functional.resampling import weighted_mean
-        >>> (means,) = resampled(
-        ...     lambda counts: weighted_mean([1.0, 1.0], counts), rows=2, resamples=3, seed=0
-        ... )
-        >>> means.tolist()
-        [1.0, 1.0, 1.0]
+    Drawing is most of the work for many rows, and is done once for all statistics. The same seed
+    and number of rows give the same resamples, so two models are paired.
     """
     result = [
         [np.atleast_1d(statistic(counts)) for statistic in statistics]
@@ -108,18 +85,7 @@ def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> l
 
 
 def resample_counts(rows: int, *, resamples: int, seed: int) -> Iterator[FloatArray]:
-    """Draw how often each row is in each resample, in blocks that fit in memory.
-
-    Args:
-        rows: Number of rows, n >= 1.
-        resamples: Number of resamples, R >= 1.
-        seed: Seed of the draws; see `resampled`.
-
-    Yields:
-        Counts [r, n], whose r add up to R.
-
-    Raises:
-        ValueError: ``rows`` or ``resamples`` is below 1.
+    """Draw how often each row is in each resample, in blocks [r, n] that fit in memory.
 
     Example:
         >>> [block.sum(axis=1).tolist() for block in resample_counts(4, resamples=2, seed=0)]
@@ -153,21 +119,6 @@ def score_intervals(
     Resamples on which the score is undefined (for instance without any anomaly) are left out; if
     they are more than 5%, the interval would describe other data, so none is given.
 
-    Args:
-        statistics: The scores.
-        rows: Number of rows, n >= 1.
-        resamples: Resamples of a bootstrap, >= 1.
-        seed: Seed of the draws.
-        confidence: Confidence of the intervals, in (0, 1).
-
-    Returns:
-        The intervals, score by score.
-
-    Example:
-        >>> (found,) = score_intervals([Proportion(np.ones(120))], 120, resamples=10, seed=0)
-        >>> round(found.low, 3), found.high
-        (0.969, 1.0)
-
     References:
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 13.
     """
@@ -199,23 +150,8 @@ def difference_intervals(
     computed on the same resamples, so that the difficulty of a row cancels. Proportions that depend
     on thresholds, and `Centered` scores, are treated as in `score_intervals`.
 
-    Args:
-        pairs: One model's score and the other's, over the same rows in the same order.
-        rows: Number of rows, n >= 1.
-        resamples: Resamples of a bootstrap, >= 1.
-        seed: Seed of the draws.
-
-    Returns:
-        The intervals; a bootstrap's ``p = 2 min(P(d <= 0), P(d >= 0))`` is at most 1 and at least
-        ``1 / resamples``: one of R resamples cannot show a smaller one.
-
-    Example:
-        >>> from temper.functional.resampling import weighted_mean
-        >>> first = lambda counts: weighted_mean([1.0, 2.0] * 10, counts)
-        >>> second = lambda counts: weighted_mean([0.0] * 20, counts)
-        >>> (found,) = difference_intervals([(first, second)], 20, resamples=100, seed=0)
-        >>> 1.0 < found.low < 1.5 < found.high < 2.0, found.p
-        (True, 0.01)
+    A bootstrap's ``p = 2 min(P(d <= 0), P(d >= 0))`` is at most 1 and at least ``1 / resamples``:
+    one of R resamples cannot show a smaller one.
     """
     closed = [_paired(first, second) for first, second in pairs]
     drawn = [
@@ -241,12 +177,6 @@ def mean_difference_interval(
     first: ArrayLike, second: ArrayLike, *, resamples: int, seed: int
 ) -> Interval:
     """Return the 95% interval of the mean of ``first - second`` over the same rows.
-
-    Args:
-        first: A value for each row, [n].
-        second: The other value for each row, [n].
-        resamples: Number of resamples.
-        seed: Seed of the resamples.
 
     Example:
         >>> found = mean_difference_interval([1.0, 2.0] * 10, [0.0] * 20, resamples=100, seed=0)
@@ -304,12 +234,7 @@ def _with_p(values: FloatArray) -> Interval:
 def fewest_rows(statistic: Statistic, rows: int) -> int:
     """Return the rows of the smallest class, group or kind that a score uses separately.
 
-    Args:
-        statistic: The score.
-        rows: Number of all rows, n.
-
-    Returns:
-        Their number; n if the score treats all rows equally.
+    It is ``rows`` if the score treats all rows equally.
 
     Example:
         >>> fewest_rows(OfKinds(lambda counts: counts[:, 0], np.array([0, 1, 1])), 3)
@@ -325,15 +250,7 @@ def fewest_rows(statistic: Statistic, rows: int) -> int:
 def standard_error(values: ArrayLike) -> float | None:
     """Return the standard error of a mean, ``s / sqrt(n)`` with the sample deviation s (n - 1).
 
-    Args:
-        values: One value per row, [n].
-
-    Returns:
-        The standard error; None for fewer than two rows, or if a value is not finite.
-
-    Example:
-        >>> standard_error([1.0, 3.0])
-        1.0
+    None for fewer than two rows, or if a value is not finite.
     """
     array = np.asarray(values, dtype=np.float64)
     if len(array) < 2 or not bool(np.isfinite(array).all()):
@@ -354,19 +271,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     ``p'_(i) = max_{j <= i} min(1, (m - j + 1) p_(j))`` over the sorted values.
 
-    Args:
-        p_values: Values in [0, 1], in any order.
-
-    Returns:
-        The corrected values in the order given.
-
-    Raises:
-        ValueError: A value is not in [0, 1].
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-
     References:
         Holm, "A simple sequentially rejective multiple test procedure", 1979.
     """
@@ -384,11 +288,6 @@ def relative_improvement(score: float, reference: float, perfect: float) -> floa
     """Return the relative improvement over the reference in percent; a perfect score is 100.
 
     ``100 (s - s_reference) / (s_perfect - s_reference)``; also valid if lower is better.
-
-    Args:
-        score: The model's score.
-        reference: The reference's score.
-        perfect: The best possible score, in the same unit.
 
     Raises:
         ValueError: The reference is perfect, so the improvement is undefined.
@@ -416,22 +315,8 @@ def average_relative_improvement(
     A part that the model or the reference lacks is left out, with a reason. If the reference is
     perfect on a part, the average is undefined.
 
-    Args:
-        scores: The model's mean score of each part, for instance ``shift``, ``adversarial``,
-            ``calibration`` and ``anomaly``.
-        reference: The reference's mean score of each part, over its seeds.
-        perfect: The perfect score of each part, in the same unit; the parts to average.
-
-    Returns:
-        The average, its parts, and the reasons for absent parts.
-
-    Example:
-        >>> average_relative_improvement(
-        ...     {"shift": 0.9, "calibration": 0.05},
-        ...     {"shift": 0.8, "calibration": 0.1},
-        ...     perfect={"shift": 1.0, "calibration": 0.0},
-        ... ).value
-        50.0
+    Scores are means over seeds; ``perfect`` names the parts to average, for instance ``shift`` and
+    ``calibration``.
 
     References:
         RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.

@@ -27,19 +27,8 @@ def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
     L~ the Gram matrices without their diagonals. It is computed as the product of the U-centered
     matrices over ``n (n-3)``, which is the same number without its cancellation.
 
-    Args:
-        first: States [n, D], n >= 4, finite.
-        second: States of the same rows [n, D'], finite.
-
-    Returns:
-        A value that may be below 0; at least 0 if both are the same states.
-
-    Raises:
-        ValueError: The shapes do not fit, or there are fewer than 4 rows.
-
-    Example:
-        >>> round(unbiased_hsic([[0.0], [1.0], [2.0], [3.0]], [[0.0], [1.0], [2.0], [3.0]]), 4)
-        2.1667
+    States are finite, [n, D] and [n, D'] with n >= 4. The value may be below 0, but not if both are
+    the same states.
 
     References:
         Song et al., "Feature Selection via Dependence Maximization", JMLR 2012, Eq. 5. Szekely and
@@ -63,21 +52,9 @@ def kernel_alignment(
 
     ``mean_i HSIC(K_i, L_i) / sqrt(mean_i HSIC(K_i, K_i) mean_i HSIC(L_i, L_i))``.
 
-    Args:
-        cross: `unbiased_hsic` of both models' states, [k].
-        first: `unbiased_hsic` of the first model's states with themselves, [k].
-        second: `unbiased_hsic` of the second model's states with themselves, [k].
-        counts: How often each batch is in the data, [k] or [R, k].
-
-    Returns:
-        A value in [-1, 1], a scalar or [R]; NaN if the states of a model do not vary.
-
-    Raises:
-        ValueError: They are not [k] of one k.
-
-    Example:
-        >>> float(kernel_alignment([2.0, 1.0], [4.0, 2.0], [1.0, 0.5]))
-        1.0
+    The arguments are the `unbiased_hsic` of k batches, [k]: of both models' states, then of each
+    model's states with themselves. ``counts``, [k] or [R, k], is how often each batch is in the
+    data. The result is in [-1, 1], a scalar or [R]; NaN if the states of a model do not vary.
 
     References:
         Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019.

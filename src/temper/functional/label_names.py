@@ -15,22 +15,12 @@ _WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?")
 
 
 def is_placeholder(name: str) -> bool:
-    """Return whether a name is one that Transformers writes for an unnamed class.
-
-    Example:
-        >>> is_placeholder("LABEL_0"), is_placeholder("label")
-        (True, False)
-    """
+    """Return whether a name is one that Transformers writes for an unnamed class."""
     return _PLACEHOLDER.fullmatch(name) is not None
 
 
 def are_named(names: Sequence[str] | None) -> bool:
-    """Return whether classes have real names, not only placeholders.
-
-    Example:
-        >>> are_named(None), are_named(["LABEL_0", "LABEL_1"]), are_named(["0", "1"])
-        (False, False, True)
-    """
+    """Return whether classes have real names, not only placeholders."""
     return bool(names) and not all(map(is_placeholder, names or ()))
 
 
@@ -55,24 +45,14 @@ def are_indices(names: Sequence[str]) -> bool:
 
 
 def placeholders(count: int) -> tuple[str, ...]:
-    """Return the names that Transformers gives unnamed classes.
-
-    Example:
-        >>> placeholders(2)
-        ('LABEL_0', 'LABEL_1')
-    """
+    """Return the names that Transformers gives unnamed classes."""
     return tuple(f"LABEL_{index}" for index in range(count))
 
 
 def match_names(names: Sequence[str], known: Sequence[str]) -> list[int | None]:
-    """Find names among known ones: exactly, else ignoring case, else as whole numbers.
+    """Find names among distinct known ones: exactly, else ignoring case, else as whole numbers.
 
-    Args:
-        names: The names to find.
-        known: Distinct names.
-
-    Returns:
-        The index of each name in ``known``; None if it matches none of them, or several.
+    The index in ``known`` is None if a name matches none of them, or several.
 
     Example:
         >>> match_names(["pos", "Neg", "1.0", "neutral"], ["neg", "pos", "1"])
@@ -97,25 +77,16 @@ class GivenNames:
     Args:
         label_names: Names of the outputs, in their order; they replace the model's.
         label_map: New name of a class by its name in the model.
-
-    Example:
-        >>> given = GivenNames(label_map={"POSITIVE": "pos", "NEGATIVE": "neg"})
-        >>> given.applied(["POSITIVE", "NEGATIVE"])
-        ('pos', 'neg')
     """
 
     label_names: Sequence[str] | None = None
     label_map: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Return whether any names are given."""
         return bool(self.label_names or self.label_map)
 
     def applied(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of a model's outputs.
-
-        Args:
-            names: The model's own, or placeholders, in the order of its outputs.
+        """Return the names of a model's outputs; ``names`` are its own, or placeholders.
 
         Raises:
             ModelError: The number of names is not the model's, a name is unknown, or two classes

@@ -1,6 +1,7 @@
 """Divergences over the last axis, in fp32 or fp64: nothing is divided by the batch.
 
-Letters: B rows, C classes. Further axes before C (units of a row) are kept.
+Letters: B rows, C classes. Arguments are logits [B, C], results [B] in nats. Further axes before C
+(units of a row) are kept.
 """
 
 from __future__ import annotations
@@ -26,13 +27,6 @@ def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
 
     ``JS(P || Q) = (KL(P || M) + KL(Q || M)) / 2`` with ``M = (P + Q) / 2``.
 
-    Args:
-        first: Logits [B, C].
-        second: Logits [B, C].
-
-    Returns:
-        [B] in at least fp32, in nats.
-
     References:
         UEGR (arXiv 2503.16550), Eq. 4.
     """
@@ -47,13 +41,6 @@ def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
 
     ``symKL(p, q) = (KL(p || q) + KL(q || p)) / 2 = sum_c (p - q)(ln p - ln q) / 2``.
 
-    Args:
-        first: Logits [B, C].
-        second: Logits [B, C].
-
-    Returns:
-        [B] in at least fp32, in nats.
-
     References:
         R-Drop (NeurIPS 2021), section 2; R-AT (Findings of EMNLP 2022).
     """
@@ -64,22 +51,11 @@ def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
 def distillation(student: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Compute how far each row's softened prediction is from a teacher's.
 
-    ``T^2 KL(softmax(t / T) || softmax(z / T))``, whose gradient by z keeps its size as T grows.
-
-    Args:
-        student: Logits z [B, C].
-        teacher: Logits or log-probabilities t [B, C].
-        temperature: T, above 0.
-
-    Returns:
-        [B] in at least fp32, in nats.
+    ``T^2 KL(softmax(t / T) || softmax(z / T))``, whose gradient by the student's z keeps its size
+    as T grows. The teacher's t may be log-probabilities.
 
     References:
         Hinton et al., arXiv 1503.02531, section 2.
-
-    Example:
-        >>> distillation(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]]), temperature=2.0)
-        tensor([0.])
     """
     log_p = _log_probabilities(teacher / temperature)
     log_q = _log_probabilities(student / temperature)
@@ -87,13 +63,5 @@ def distillation(student: Tensor, teacher: Tensor, *, temperature: float = 1.0) 
 
 
 def squared_difference(first: Tensor, second: Tensor) -> Tensor:
-    """Compute the squared difference of two regression outputs, row by row.
-
-    Args:
-        first: Values [B, 1].
-        second: Values [B, 1].
-
-    Returns:
-        [B] in at least fp32.
-    """
+    """Compute the squared difference of two regression outputs [B, 1], row by row: [B]."""
     return (at_least_single(first) - at_least_single(second)).square().sum(-1)

@@ -33,17 +33,9 @@ def keep_probability(
 ) -> Tensor:
     """Turn a normalized saliency into the probability that an entry moves.
 
-    ``p = sigmoid(2 beta (s - alpha))`` (prose: salient entries move); the printed Eq. 9 has the
-    other sign.
-
-    Args:
-        saliency: s in [0, 1], any shape.
-        alpha: Turning point in [0, 1]; about the fraction that is masked.
-        beta: Sharpness, above 0.
-        orientation: ``prose`` or ``printed``.
-
-    Returns:
-        p in (0, 1), the shape of ``saliency``.
+    ``p = sigmoid(2 beta (s - alpha))`` of the saliency s in [0, 1] (prose: salient entries move);
+    the printed Eq. 9 has the other sign. About the fraction alpha is masked; beta > 0 is the
+    sharpness.
 
     References:
         UEGR (arXiv 2503.16550), Eq. 9. Differs: the sign, see docs/methods/uegr.md.
@@ -53,45 +45,24 @@ def keep_probability(
 
 
 def quantize(probability: Tensor, *, p_min: float, levels: int = LEVELS) -> Tensor:
-    """Clamp a probability from below and round it to q/levels.
+    """Clamp a probability from below and round it to q/levels, with q in [1, levels].
 
-    Args:
-        probability: Any shape, in [0, 1].
-        p_min: Smallest probability that is used, in [0, 1]; at least 1/levels is used in any case.
-        levels: `LEVELS` or `FINE_LEVELS`.
-
-    Returns:
-        q in [1, levels], as int32 or, for `FINE_LEVELS`, as int64.
+    q is int32, or int64 for `FINE_LEVELS`; at least 1 even if ``p_min`` is 0.
     """
     steps = (probability.clamp(min=p_min).double() * levels).round()
     return steps.clamp(1, levels).to(torch.int32 if levels == LEVELS else torch.int64)
 
 
 def levels_of(q: Tensor) -> int:
-    """Return the number of levels of a ``quantize``d probability, which its type decides.
-
-    Args:
-        q: int32 or int64.
-    """
+    """Return the number of levels of a ``quantize``d probability, which its type decides."""
     return LEVELS if q.dtype == torch.int32 else FINE_LEVELS
 
 
 def random_levels(count: int, draws: torch.Generator, *, levels: int = LEVELS) -> Tensor:
-    """Draw uniform 16-bit or 32-bit integers.
-
-    They are cut from 64-bit draws; the full signed range must be asked for, because the default
-    one leaves the top bit, and so a quarter (or half) of the draws, one-sided.
-
-    Args:
-        count: Number of draws.
-        draws: Random generator.
-        levels: `LEVELS` or `FINE_LEVELS`.
-
-    Returns:
-        [count] int16 or int32, uniform over all its values.
-    """
+    """Draw uniform 16-bit or 32-bit integers, [count] int16 or int32."""
     kind, lanes = (torch.int16, 4) if levels == LEVELS else (torch.int32, 2)
     words = torch.empty((count + lanes - 1) // lanes, dtype=torch.int64, device=draws.device)
+    # The default range leaves the top bit, and so a quarter (or half) of the draws, one-sided.
     words.random_(-(1 << 63), None, generator=draws)
     return words.view(kind)[:count]
 
@@ -104,23 +75,14 @@ def keyed_levels(
     levels: int = LEVELS,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Draw uniform 16-bit or 32-bit integers that depend only on a key and their position.
+    """Draw uniform 16-bit or 32-bit integers that depend only on a key and their position, [count].
 
     So a mask is the same in any pieces, order or shards, and on every device. A 32-bit word is a
-    hash of its number and the key.
+    hash of its number and the key: two draws of `LEVELS`, one of `FINE_LEVELS`. Draws of two keys
+    in [0, 2^63) are independent. Positions repeat after 2^32 words.
 
     References:
         Wellons' hash triple32 (github.com/skeeto/hash-prospector), after a round for the key.
-
-    Args:
-        count: Number of draws, n.
-        key: Seed, in [0, 2^63); draws of two keys are independent.
-        start: Position of the first, at least 0. Positions repeat after 2^32 words.
-        levels: `LEVELS` (two per word) or `FINE_LEVELS`.
-        device: Device of the result.
-
-    Returns:
-        [n] int16 or int32, uniform over all their values.
     """
     return _keyed([(count, key, start)], levels=levels, device=device)
 
@@ -135,16 +97,8 @@ def pieces_with_draws(
 ) -> Iterator[tuple[list[Tensor], Tensor]]:
     """Yield groups of pieces of contiguous tensors, as flat views, with the draws of their entries.
 
-    Args:
-        tensors: Any shapes, on one device.
-        keys: Of each tensor, see `keyed_levels`.
-        starts: Of each tensor, the position of its first entry if it is a part of a larger one.
-        levels: See `keyed_levels`.
-        chunk: Most entries of a group, few enough to stay in the processor's cache. On a GPU
-            groups are larger.
-
-    Yields:
-        The pieces of a group, and the draws [n] of all their entries.
+    Each tensor has a key and the position of its first entry, as in `keyed_levels`. A group has at
+    most ``chunk`` entries, few enough to stay in the processor's cache; on a GPU groups are larger.
     """
     flat, device = [tensor.view(-1) for tensor in tensors], tensors[0].device
     # On a CPU, keys for each word cost more time than the calls that a group saves.
@@ -232,57 +186,30 @@ def _folded(words: Tensor, by: int) -> Tensor:
 
 
 def highest_kept(q: Tensor) -> Tensor:
-    """Return the largest ``random_levels`` value that is kept with probability q/levels.
-
-    Args:
-        q: From ``quantize``, any shape.
-
-    Returns:
-        int16 or int32, the shape of ``q``; a draw at most as large has probability q/levels.
-    """
+    """Return the largest ``random_levels`` value that is kept with probability q/levels."""
     kind = torch.int16 if q.dtype == torch.int32 else torch.int32
     return (q - (levels_of(q) // 2 + 1)).to(kind)
 
 
 def below(levels: Tensor, q: Tensor) -> Tensor:
-    """Return which draws are kept with probability q/levels.
-
-    Args:
-        levels: From ``random_levels``, as fine as q.
-        q: From ``quantize``, broadcastable.
-
-    Returns:
-        Boolean; true with probability exactly q/levels.
-    """
+    """Return which draws of ``random_levels`` are kept, each with probability exactly q/levels."""
     return levels <= highest_kept(q)
 
 
 def buckets_of(values: Tensor) -> Tensor:
-    """Return the top 15 magnitude bits of fp32 values, which keep their order.
+    """Return the top 15 magnitude bits of fp32 values, which keep their order: int32 in [0, 32767].
 
-    They are the exponent and seven bits of the mantissa.
-
-    Args:
-        values: fp32, any shape. The sign is ignored.
-
-    Returns:
-        int32 in [0, 32767], the same shape; 0 only for zero (and magnitudes below 1e-40).
+    They are the exponent and seven bits of the mantissa; 0 only for zero and magnitudes below
+    1e-40.
     """
     return values.view(torch.int32).bitwise_right_shift(16).bitwise_and_(BUCKETS - 1)
 
 
 def thin(gradient: Tensor, q: Tensor, key: int, *, start: int = 0, scale: bool) -> Tensor:
-    """Keep each entry with probability q/levels and divide kept entries by it.
+    """Keep each entry with probability q/levels and divide kept entries by it: ``m * g / p``.
 
-    Args:
-        gradient: Any shape.
-        q: From ``quantize``, the gradient's shape.
-        key: Of `keyed_levels`.
-        start: Position of the first entry, where the gradient is a part of a larger one.
-        scale: Whether to divide by the probability.
-
-    Returns:
-        ``m * g / p``, a new tensor.
+    ``start`` is the position of the first entry if the gradient is a part of a larger one. Without
+    ``scale`` nothing is divided.
 
     References:
         UEGR (arXiv 2503.16550), section IV-B; mean over draws is g (Theorem 1).
@@ -295,14 +222,7 @@ def thin(gradient: Tensor, q: Tensor, key: int, *, start: int = 0, scale: bool) 
 
 
 def bucket_factors(table: Tensor) -> Tensor:
-    """Return 1/p of each bucket, for `thin_by_bucket`.
-
-    Args:
-        table: q of each bucket [32768], from ``quantize``.
-
-    Returns:
-        [32768] fp32 for `LEVELS`, fp64 for `FINE_LEVELS`.
-    """
+    """Return 1/p of each bucket, [32768] fp32 (fp64 for `FINE_LEVELS`), for `thin_by_bucket`."""
     levels = levels_of(table)
     return (levels / table.double()).to(torch.float32 if levels == LEVELS else torch.float64)
 
@@ -322,13 +242,7 @@ def thin_by_bucket(
     factor 1/p, by which the draw is also multiplied. For u from 0 to levels - 1, ``u < q`` is
     equivalent to ``u * (levels / q) < levels - 1/2`` even if the product is rounded.
 
-    Args:
-        gradients: fp32, contiguous, any shapes, on one device; overwritten.
-        factors: From `bucket_factors`.
-        keys: Of each gradient, see `keyed_levels`.
-        starts: Of each gradient, the position of its first entry if it is a part of a larger one.
-        scale: Whether to divide by the probability.
-        chunk: Entries worked on at a time.
+    Gradients are fp32, contiguous and on one device; for keys and starts see `pieces_with_draws`.
     """
     dtype = factors.dtype
     levels = LEVELS if dtype == torch.float32 else FINE_LEVELS
@@ -352,9 +266,6 @@ def spaced_levels(*, p_min: float) -> Tensor:
     mean of ``m * g / p`` at g. p itself changes by at most 1.4% with a ``p_min`` of 1e-3, and by
     4.5% without one (if it is above 1e-6).
 
-    Args:
-        p_min: Smallest probability that is used, in [0, 1].
-
     Returns:
         q by code [256] int64, ascending; entry 0, the code of dropped entries, is 0.
     """
@@ -366,15 +277,7 @@ def spaced_levels(*, p_min: float) -> Tensor:
 
 
 def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
-    """Return the codes of the nearest probabilities in a table.
-
-    Args:
-        q: From ``quantize`` with `FINE_LEVELS`, any shape.
-        table: From ``spaced_levels`` for the same smallest probability.
-
-    Returns:
-        uint8 in [1, 255], the shape of ``q``.
-    """
+    """Return the codes, uint8 in [1, 255], of the nearest probabilities in `spaced_levels`."""
     # The border of two neighbors is the geometric mean, because the relative error matters.
     spaced = table[1:].double()
     ends = (spaced[:-1] * spaced[1:]).sqrt()
@@ -386,15 +289,7 @@ def drop_codes(
 ) -> Tensor:
     """Draw a mask: keep each code with its probability and set the others to 0, in place.
 
-    Args:
-        codes: From ``nearest_codes``, contiguous, any shape; overwritten.
-        table: From ``spaced_levels``.
-        key: Of `keyed_levels`.
-        start: Position of the first entry, where the codes are a part of larger ones.
-        chunk: Entries worked on at a time.
-
-    Returns:
-        ``codes``.
+    The codes must be contiguous; for ``key`` and ``start`` see `keyed_levels`.
     """
     threshold = highest_kept(table)
     pieces = pieces_with_draws([codes], [key], [start], levels=FINE_LEVELS, chunk=chunk)
@@ -406,17 +301,9 @@ def drop_codes(
 def thin_by_code(
     gradient: Tensor, codes: Tensor, table: Tensor, *, scale: bool, chunk: int = 1 << 18
 ) -> Tensor:
-    """Apply a mask that was drawn before: one multiplication by a factor of 256, in place.
+    """Apply a mask of `drop_codes` in place, by one multiplication by a factor of 256.
 
-    Args:
-        gradient: fp32, contiguous, any shape; overwritten.
-        codes: From ``drop_codes``, the gradient's shape.
-        table: From ``spaced_levels``.
-        scale: Whether to divide by the probability.
-        chunk: Entries worked on at a time.
-
-    Returns:
-        ``gradient``, holding ``m * g / p``.
+    The gradient is fp32 and contiguous. Without ``scale`` kept entries are not divided by p.
     """
     factor = (table > 0).to(gradient.dtype)
     if scale:
@@ -439,22 +326,16 @@ def bucket_counts(
     parts: Sequence[tuple[int, torch.Size]] | None = None,
     chunk: int = 1 << 18,
 ) -> Tensor:
-    """Count the non-zero entries of all tensors by magnitude bucket.
+    """Count the non-zero entries of all tensors by magnitude bucket, [32768] int64.
 
     In a tensor of `SAMPLED_FROM` entries or more, every 11th entry is counted 11 times (every 13th
     if the length of a row is a multiple of 11). The error of a rank is then about
     ``1/2 sqrt(11/n)``: 0.5% for the smallest n, 0.05% for ten million; a bucket is some 0.3% wide.
     The mean of ``m * g / p`` is g for any resulting probability.
 
-    Args:
-        tensors: fp32 gradients of any shapes on one device.
-        parts: For each tensor that is a part of a larger one, the position of its first entry and
-            the larger one's shape; None if all are whole. The counts of parts add up to those of
-            the whole.
-        chunk: Entries counted at a time.
-
-    Returns:
-        [32768] int64; bucket 0 (zeros) is left out of the ranks and reads 0.
+    ``parts`` has the position of the first entry and the larger tensor's shape for tensors that are
+    parts; the counts of parts add up to those of the whole. Bucket 0 (zeros) is left out of the
+    ranks and reads 0.
     """
     total = torch.zeros(BUCKETS, dtype=torch.int64, device=tensors[0].device)
     parts = [(0, tensor.shape) for tensor in tensors] if parts is None else parts
@@ -480,14 +361,7 @@ def _sampled_every(shape: torch.Size) -> int:
 
 
 def bucket_ranks(counts: Tensor) -> Tensor:
-    """Return each bucket's mid-rank in [0, 1] among the non-zero entries.
-
-    Args:
-        counts: [32768] from ``bucket_counts``.
-
-    Returns:
-        [32768] fp64.
-    """
+    """Return each bucket's mid-rank in [0, 1] among the non-zero entries, [32768] fp64."""
     before = counts.cumsum(0) - counts
     total = counts.sum().clamp(min=1)
     return (before.double() + counts.double() / 2) / total
@@ -498,15 +372,9 @@ def range_normalize(
     *,
     largest: Callable[[Tensor], Tensor] = lambda values: values.max(),
 ) -> list[Tensor]:
-    """Scale squared gradients to [0, 1] by their global smallest and largest value.
+    """Scale squared gradients by their global extremes: ``(g^2 - min) / (max - min)`` in fp32.
 
-    Args:
-        tensors: Gradients of any shapes, zeros included.
-        largest: Returns the largest of some numbers, over all processes if the gradients are
-            shards.
-
-    Returns:
-        ``(g^2 - min) / (max - min)`` in fp32, tensor by tensor.
+    ``largest`` returns a maximum over all processes if the gradients are shards.
 
     References:
         UEGR (arXiv 2503.16550), Eq. 8. Differs: as printed it does not take the smallest away.
@@ -536,16 +404,11 @@ def touched_rows(
     A batch touches a few hundred words of tens of thousands. Values that are zero where the
     gradient is zero need not be computed, copied or drawn for the others.
 
-    Args:
-        gradient: Any shape.
-        whole: Shape of the whole matrix, if this is a shard of it.
-        counted: Converts the number of touched rows in this shard to that of the whole matrix.
-
-    Returns:
-        Their indices [n] in ascending order; None if all rows count: for fewer than `MANY_ROWS`
-        rows, for other than two axes, and if more than half of the rows are touched. A row whose
-        entries are all below 1e-22 (their squares vanish in fp32) counts as zero; one that is not
-        finite counts as touched.
+    ``whole`` is the shape of the matrix of which this is a shard; ``counted`` converts the number
+    of touched rows of the shard to that of the matrix. The indices [n] are ascending; None if all
+    rows count: for fewer than `MANY_ROWS` rows, for other than two axes, and if more than half of
+    the rows are touched. A row whose entries are all below 1e-22 (their squares vanish in fp32)
+    counts as zero; one that is not finite counts as touched.
     """
     whole = gradient.shape if whole is None else whole
     if len(whole) != 2 or whole[0] < MANY_ROWS:

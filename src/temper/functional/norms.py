@@ -21,28 +21,14 @@ _AXES: dict[str, tuple[int, ...]] = {"example": (1, 2), "token": (2,), "batch": 
 
 
 def masked(values: Tensor, mask: Tensor) -> Tensor:
-    """Set values to zero outside a mask.
-
-    Args:
-        values: [B, T, D].
-        mask: Tokens that count [B, T], boolean.
-
-    Returns:
-        [B, T, D] in at least fp32, detached.
-    """
+    """Set values [B, T, D] to zero outside a mask [B, T]; detached, in at least fp32."""
     return torch.where(mask.unsqueeze(-1), at_least_single(values.detach()), 0.0)
 
 
 def size(values: Tensor, *, norm: Norm, scope: Scope = "example") -> Tensor:
-    """Measure a tensor per example, per token or over the whole batch.
+    """Measure values [B, T, D] per example, token or batch: [B, 1, 1], [B, T, 1] or [1, 1, 1].
 
-    Args:
-        values: [B, T, D], zero where it must not count.
-        norm: ``l2``, or ``linf`` / ``linf_scaled`` for the largest absolute entry.
-        scope: The entries that count as one vector.
-
-    Returns:
-        [B, 1, 1], [B, T, 1] or [1, 1, 1], in at least fp32.
+    ``linf`` and ``linf_scaled`` measure the largest absolute entry.
     """
     axes = _AXES[scope]
     values = at_least_single(values)
@@ -62,16 +48,7 @@ def steepest(gradient: Tensor, *, norm: Norm, scope: Scope = "example") -> Tenso
     Along it a linear loss grows most: ``g / ||g||_2`` for ``l2`` (FGM), ``sign(g)`` for ``linf``
     (FGSM). ``linf_scaled`` keeps the proportions of the gradient in the ball of ``linf``,
     ``g / max |g|``: not the steepest, but what RoAST and SMART step by. Zero where the gradient is
-    zero, and where it is not finite: a loss scaler skips such a step, so that it must not poison
-    the next pass.
-
-    Args:
-        gradient: [B, T, D], zero at tokens that must not move.
-        norm: Norm of the ball.
-        scope: What shares one budget.
-
-    Returns:
-        [B, T, D] in at least fp32.
+    zero or not finite.
 
     References:
         Goodfellow et al., "Explaining and Harnessing Adversarial Examples", 2015; Miyato et al.,
@@ -80,6 +57,7 @@ def steepest(gradient: Tensor, *, norm: Norm, scope: Scope = "example") -> Tenso
     """
     gradient = at_least_single(gradient)
     length = size(gradient, norm=norm, scope=scope)
+    # A loss scaler skips a step that is not finite, so it must not poison the next pass.
     usable = (length > 0) & torch.isfinite(length)
     unit = gradient.sign() if norm == "linf" else gradient / torch.where(usable, length, 1.0)
     return torch.where(usable, unit, 0.0)
@@ -88,16 +66,10 @@ def steepest(gradient: Tensor, *, norm: Norm, scope: Scope = "example") -> Tenso
 def project(
     delta: Tensor, radius: Tensor | float, *, norm: Norm, scope: Scope = "example"
 ) -> Tensor:
-    """Return the nearest perturbation inside a ball.
+    """Return the nearest perturbation inside a ball, [B, T, D] in at least fp32.
 
-    Args:
-        delta: [B, T, D].
-        radius: At least 0; a number, or broadcastable to the scope's sizes.
-        norm: ``l2`` scales the whole vector; ``linf`` and ``linf_scaled`` clamp each entry.
-        scope: What shares one budget.
-
-    Returns:
-        [B, T, D] in at least fp32.
+    ``l2`` scales the whole vector; ``linf`` and ``linf_scaled`` clamp each entry. The radius is a
+    number, or broadcastable to the scope's sizes.
     """
     delta = at_least_single(delta)
     radius = torch.as_tensor(radius, dtype=delta.dtype, device=delta.device)
@@ -110,14 +82,8 @@ def project(
 def vocabulary_gradient(gradient: Tensor, ids: Tensor, *, vocabulary: int) -> tuple[Tensor, Tensor]:
     """Sum the gradient of every occurrence of a word: the gradient of the embedding matrix.
 
-    Args:
-        gradient: [B, T, D], zero at padding.
-        ids: Token ids [B, T].
-        vocabulary: Rows of the embedding matrix.
-
-    Returns:
-        The matrix's gradient looked up at each token [B, T, D], and the matrix's Frobenius norm
-        (scalar).
+    Return that matrix looked up at each token [B, T, D], and its Frobenius norm. ``gradient`` is
+    zero at padding.
     """
     flat = at_least_single(gradient.detach()).flatten(0, 1)
     matrix = flat.new_zeros(vocabulary, flat.shape[-1]).index_add_(0, ids.flatten(), flat)
@@ -127,16 +93,7 @@ def vocabulary_gradient(gradient: Tensor, ids: Tensor, *, vocabulary: int) -> tu
 def within_example_rank(values: Tensor) -> Tensor:
     """Rank the channels of each example in [0, 1]; ties take their mid-rank.
 
-    Args:
-        values: [B, D].
-
-    Returns:
-        [B, D] fp32: 0 for the smallest of distinct values, 1 for the largest, 0.5 everywhere if all
-        are equal.
-
-    Example:
-        >>> within_example_rank(torch.tensor([[3.0, 1.0, 1.0]]))
-        tensor([[1.0000, 0.2500, 0.2500]])
+    The smallest of distinct values is 0, the largest 1; all are 0.5 if all are equal.
     """
     width = values.shape[-1]
     if width == 1:

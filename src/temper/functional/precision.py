@@ -15,37 +15,19 @@ def at_least_single(values: Tensor) -> Tensor:
 
     Losses and perturbations vanish in half precision (of noise 1e-5, only 4% of the entries
     survive in bf16), and a model in fp64 needs fp64 throughout.
-
-    Args:
-        values: Floating point, any shape.
-
-    Returns:
-        The same values, fp32 or fp64.
-
-    Example:
-        >>> at_least_single(torch.zeros(1, dtype=torch.bfloat16)).dtype
-        torch.float32
     """
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def in_half_precision(device: torch.device) -> bool:
-    """Return whether an autocast to half precision is on.
-
-    Args:
-        device: Device of the computation.
-    """
+    """Return whether an autocast to half precision is on."""
     if not torch.is_autocast_enabled(device.type):
         return False
     return torch.get_autocast_dtype(device.type) in (torch.bfloat16, torch.float16)
 
 
 def bf16_notices(device: torch.device) -> tuple[str, ...]:
-    """Return a warning if this processor has to emulate bf16.
-
-    Args:
-        device: Device of the computation.
-    """
+    """Return a warning if this processor has to emulate bf16."""
     # On a CPU, oneDNN multiplies bf16 matrices only if it has kernels for the processor.
     there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     known = there and torch.ops.mkldnn._is_mkldnn_bf16_supported()

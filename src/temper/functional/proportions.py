@@ -38,18 +38,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class OfKinds:
-    """A statistic of rows of several kinds, such as classes, of which the rarest decides much.
-
-    Args:
-        measure: From counts [R, n] to [R] values.
-        kinds: Kind of each row, [n].
-    """
+    """A statistic of rows of several kinds, such as classes, of which the rarest decides much."""
 
     measure: Callable[[FloatArray], FloatArray]
     kinds: NDArray[Any]
 
     def __call__(self, counts: FloatArray) -> FloatArray:
-        """Return the score on each resample, [R]."""
         return self.measure(counts)
 
     @property
@@ -62,9 +56,7 @@ class OfKinds:
 class Proportion:
     """The proportion of rows that are right, as a statistic: from counts [R, n] to [R] values.
 
-    Args:
-        right: 1 where a row is right, else 0, [n].
-        among: 1 where a row counts, [n]; None counts all.
+    ``right`` and ``among`` (the rows that count; None counts all) are 0 or 1, [n].
     """
 
     right: FloatArray
@@ -89,23 +81,16 @@ class Proportion:
 
 @dataclass(frozen=True)
 class ProportionDifference:
-    """The difference of two proportions of the same rows, as a statistic.
-
-    Args:
-        first: 1 where a row is right, else 0, [n].
-        second: The same of what is subtracted, [n].
-    """
+    """The difference ``first - second`` of two proportions of the same rows, as a statistic."""
 
     first: FloatArray
     second: FloatArray
 
     def __call__(self, counts: FloatArray) -> FloatArray:
-        """Return the difference on each resample, [R]; NaN without rows."""
         return weighted_mean(self.first - self.second, counts)
 
     @property
     def fewest(self) -> int:
-        """The number of rows."""
         return len(self.first)
 
     def interval(self, confidence: float) -> Interval:
@@ -117,10 +102,8 @@ class ProportionDifference:
 class GroupProportions:
     """The least, or the mean, of the proportions of groups of rows, as a statistic.
 
-    Args:
-        right: 1 where a row is right, else 0, [n].
-        groups: Group of each row, whole numbers from 0 on without a gap, [n].
-        least: Whether the least is asked for; else the unweighted mean.
+    ``groups`` [n] are whole numbers from 0 on without a gap; without ``least`` the mean is
+    unweighted.
     """
 
     right: FloatArray
@@ -128,7 +111,6 @@ class GroupProportions:
     least: bool
 
     def __call__(self, counts: FloatArray) -> FloatArray:
-        """Return the score on each resample, [R]; NaN without rows."""
         measure = least_accuracy if self.least else mean_group_accuracy
         return measure(self.right, self.groups, counts=counts)
 
@@ -163,22 +145,6 @@ class GroupProportions:
 def wilson(right: float, rows: int, *, confidence: float = 0.95) -> tuple[float, float]:
     """Return Wilson's score interval of a proportion.
 
-    Args:
-        right: Rows that are right.
-        rows: Number of rows, n >= 1.
-        confidence: Confidence of the interval, in (0, 1).
-
-    Returns:
-        Its ends, in [0, 1].
-
-    Raises:
-        ValueError: There are no rows, or more right ones than rows.
-
-    Example:
-        >>> low, high = wilson(120, 120)
-        >>> round(low, 3), high
-        (0.969, 1.0)
-
     References:
         Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927.
     """
@@ -191,13 +157,7 @@ def wilson(right: float, rows: int, *, confidence: float = 0.95) -> tuple[float,
 def wilson_ends(
     right: FloatArray, rows: IntegerArray, *, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of Wilson's interval of several proportions; see `wilson`.
-
-    Args:
-        right: Rows that are right, of each proportion.
-        rows: Number of rows of each, >= 1.
-        confidence: Confidence of each interval, in (0, 1).
-    """
+    """Return the ends of Wilson's interval of several proportions; see `wilson`."""
     z = _quantile(confidence)
     proportion, weight = right / rows, z * z / rows
     middle = (proportion + weight / 2) / (1 + weight)
@@ -217,21 +177,7 @@ def paired_proportions(
     ``p_b = (b + 1) / (n + 2)``, ``p_c = (c + 1) / (n + 2)``, and the interval is
     ``p_b - p_c +- z sqrt((p_b + p_c - (p_b - p_c)^2) / (n + 2))``.
 
-    Args:
-        first: 1 if a row is right, else 0, [n], n >= 1.
-        second: The same for the proportion that is subtracted, [n].
-        confidence: Confidence of the interval, in (0, 1).
-
-    Returns:
-        The interval, cut to [-1, 1], and the two-sided p of the same test.
-
-    Raises:
-        ValueError: There are no rows, or the two are not of the same length.
-
-    Example:
-        >>> found = paired_proportions(np.ones(20), np.ones(20))
-        >>> round(found.low, 3), round(found.high, 3), found.p
-        (-0.126, 0.126, 1.0)
+    Both are 0 or 1, [n], n >= 1. The interval is cut to [-1, 1]; p is two-sided, of the same test.
 
     References:
         Bonett and Price, "Adjusted Wald Confidence Interval for a Difference of Binomial

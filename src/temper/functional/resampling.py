@@ -16,34 +16,14 @@ _CELLS = 1 << 18
 
 
 def stretches(rows: int, *, width: int = 1) -> Iterator[slice]:
-    """Split rows into stretches of at most 262,144 cells, to limit the memory.
-
-    Args:
-        rows: Number of rows, n >= 0.
-        width: Cells of a row, >= 1.
-
-    Yields:
-        Slices with every row once, in order; none without rows.
-
-    Example:
-        >>> list(stretches(5, width=100_000))
-        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Split rows of ``width`` cells into stretches of at most 262,144, to limit the memory."""
     size = max(1, _CELLS // width)
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))
 
 
 def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
-    """Return counts as float64; ones [n] if None.
-
-    Args:
-        rows: Number of rows, n.
-        counts: How often each row is in the data, [n] or [R, n], >= 0, or None.
-
-    Raises:
-        ValueError: The last axis is not n long.
-    """
+    """Return resample counts [n] or [R, n] as float64; ones [n] if None."""
     if counts is None:
         return np.ones(rows)
     array = np.asarray(counts, dtype=np.float64)
@@ -55,41 +35,17 @@ def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
 
 
 def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
-    """Average a value per row.
-
-    Args:
-        values: One value a row, [n].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        The mean, a scalar or [R]; NaN without rows.
-
-    Example:
-        >>> float(weighted_mean([1.0, 3.0], [3, 1]))
-        1.5
-    """
+    """Average values [n] with counts [n] or [R, n]: a scalar or [R]; NaN without rows."""
     array = np.asarray(values, dtype=np.float64)
     weights = row_counts(len(array), counts)
     return divide(weights @ array, weights.sum(axis=-1))
 
 
 def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatArray) -> FloatArray:
-    """Sum a value per row within groups, for all resamples at once.
+    """Sum values [n] within groups, for all resamples at once: [size] or [R, size].
 
-    One matrix product per stretch of rows; only its table of rows and groups needs extra memory.
-
-    Args:
-        values: One value a row, [n].
-        groups: Group of each row, whole numbers in [0, size), [n].
-        size: Number of groups, >= 1.
-        weights: Resample counts, [n] or [R, n].
-
-    Returns:
-        ``sum_i weights_i values_i`` over the rows of each group, [size] or [R, size].
-
-    Example:
-        >>> group_sums([1.0, 2.0, 4.0], [0, 1, 0], 2, np.ones(3)).tolist()
-        [5.0, 2.0]
+    Groups [n] are whole numbers in [0, size). One matrix product per stretch of rows; only its
+    table of rows and groups needs extra memory.
     """
     array, indices = pair(values, groups)
     sums = np.zeros((*weights.shape[:-1], size))
@@ -103,16 +59,7 @@ def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatAr
 def weighted_median(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
     """Return the middle value, or the mean of the two middle ones, of rows that are repeated.
 
-    Args:
-        values: One value a row, [n].
-        counts: Resample counts, whole numbers, [n] or [R, n].
-
-    Returns:
-        The median, a scalar or [R]; NaN without rows or if a value is not finite.
-
-    Example:
-        >>> float(weighted_median([5.0, 1.0, 2.0])), float(weighted_median([5.0, 1.0], [1, 3]))
-        (2.0, 1.0)
+    Counts are whole numbers, [n] or [R, n]; NaN without rows or if a value is not finite.
     """
     array = np.asarray(values, dtype=np.float64)
     weights = row_counts(len(array), counts)
@@ -127,15 +74,7 @@ def weighted_median(values: ArrayLike, counts: ArrayLike | None = None) -> Float
 
 
 def pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return both as arrays [n].
-
-    Args:
-        first: One value a row.
-        second: One value a row.
-
-    Raises:
-        ValueError: They are not [n] of the same length.
-    """
+    """Return both as arrays; raise a `ValueError` unless they are [n] of the same length."""
     one, two = np.asarray(first), np.asarray(second)
     if one.ndim != 1 or one.shape != two.shape:
         raise ValueError(f"Both sides must be [n], got {list(one.shape)} and {list(two.shape)}.")

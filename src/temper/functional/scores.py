@@ -3,7 +3,8 @@
 Every function takes ``counts``: how often each row is in the data, [n] or [R, n] (ones by
 default). With [R, n] it returns [R] values, which makes a bootstrap of 1,000 resamples one matrix
 product instead of 1,000 calls. A score that its data leave undefined is NaN, never a made-up
-number; `SCORES` says in words when that happens. Letters: n rows, R resamples, C classes.
+number; `SCORES` says in words when that happens. Labels and predictions are class indices, targets
+numbers, [n]. Letters: n rows, R resamples, C classes.
 """
 
 from __future__ import annotations
@@ -56,10 +57,6 @@ class ScoreFacts:
     def guessed(self, classes: int, metric: str) -> float | None:
         """Return what answers that ignore the text have, None if nothing can be said.
 
-        Args:
-            classes: Number of classes, >= 1; 0 if there are none.
-            metric: The task's metric.
-
         Example:
             >>> facts("accuracy").guessed(4, "accuracy"), facts("area").guessed(0, "pearson")
             (0.25, 0.0)
@@ -109,50 +106,21 @@ SCORES: dict[str, ScoreFacts] = {
 
 
 def add_scores(*scores: ScoreFacts) -> None:
-    """Make scores known.
-
-    Args:
-        scores: Their facts; a score may be added again with the same ones.
-
-    Raises:
-        ValueError: Other facts are known by the name.
-    """
+    """Make scores known; a score may be added again with the same facts only."""
     for facts in scores:
         if SCORES.setdefault(facts.name, facts) != facts:
             raise ValueError(f"A score named {facts.name!r} is known already, with other facts.")
 
 
 def measure_of(name: str) -> Measure:
-    """Return the score of labels and predictions that has a name.
-
-    Args:
-        name: A key of `MEASURES`.
-
-    Raises:
-        SettingError: It is the name of no such score.
-
-    Example:
-        >>> float(measure_of("accuracy")([1, 0], [1, 1]))
-        0.5
-    """
+    """Return the score of labels and predictions that has a name of `MEASURES`."""
     if name not in MEASURES:
         raise SettingError(unknown("score of predictions", name, MEASURES))
     return MEASURES[name]
 
 
 def facts(name: str) -> ScoreFacts:
-    """Return the facts of a score.
-
-    Args:
-        name: A key of `SCORES`.
-
-    Raises:
-        SettingError: The score is unknown.
-
-    Example:
-        >>> facts("mse").higher_is_better
-        False
-    """
+    """Return the facts of a score; raise a `SettingError` if it is unknown."""
     if name not in SCORES:
         raise SettingError(unknown("score", name, SCORES))
     return SCORES[name]
@@ -161,20 +129,7 @@ def facts(name: str) -> ScoreFacts:
 def accuracy(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Fraction of rows whose predicted class is the label.
-
-    Args:
-        labels: Class indices, [n].
-        predictions: Predicted class indices, [n].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R].
-
-    Example:
-        >>> float(accuracy([0, 1, 1, 0], [0, 1, 0, 0]))
-        0.75
-    """
+    """Fraction of rows whose predicted class is the label."""
     first, second = pair(labels, predictions)
     return weighted_mean(first == second, counts)
 
@@ -184,17 +139,8 @@ def least_accuracy(
 ) -> FloatArray:
     """Least over groups of the fraction of a group's rows that are right.
 
-    Args:
-        correct: 1 where a row is right, else 0, [n].
-        groups: Group of each row, whole numbers from 0 on, [n].
-        counts: Resample counts, [n] or [R, n]; a group that a resample misses is not looked at.
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN without rows.
-
-    Example:
-        >>> float(least_accuracy([1, 1, 1, 0], [0, 0, 1, 1]))
-        0.5
+    Groups are whole numbers from 0 on, [n]; a group that a resample misses is ignored. NaN without
+    rows.
     """
     fractions, present = _group_accuracies(correct, groups, counts)
     least = np.where(present, fractions, np.inf).min(axis=-1, initial=np.inf)
@@ -206,17 +152,8 @@ def mean_group_accuracy(
 ) -> FloatArray:
     """Unweighted mean over groups of the fraction of a group's rows that are right.
 
-    Args:
-        correct: 1 where a row is right, else 0, [n].
-        groups: Group of each row, whole numbers from 0 on, [n].
-        counts: Resample counts, [n] or [R, n]; a group that a resample misses is left out.
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN without rows.
-
-    Example:
-        >>> float(mean_group_accuracy([1, 1, 1, 0], [0, 0, 0, 1]))
-        0.5
+    Groups are whole numbers from 0 on, [n]; a group that a resample misses is left out. NaN without
+    rows.
     """
     fractions, present = _group_accuracies(correct, groups, counts)
     number = present.sum(axis=-1)
@@ -240,20 +177,7 @@ def _group_accuracies(
 def macro_f1(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Unweighted mean of the classes' F1 over classes that are a label or a prediction of some row.
-
-    Args:
-        labels: Class indices, [n].
-        predictions: Predicted class indices, [n].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R].
-
-    Example:
-        >>> round(float(macro_f1([0, 0, 1, 1], [0, 0, 0, 1])), 4)
-        0.7333
-    """
+    """Unweighted mean of the F1 of classes that are a label or a prediction of some row."""
     confusion = _confusion(labels, predictions, counts)
     hits, missed, false = _class_sums(confusion)
     support = 2 * hits + missed + false
@@ -264,20 +188,7 @@ def macro_f1(
 def f1(labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None) -> FloatArray:
     """F1 of class 1, ``2 TP / (2 TP + FP + FN)`` (GLUE's measure of MRPC and QQP).
 
-    Args:
-        labels: Class indices 0 or 1, [n].
-        predictions: Predicted class indices 0 or 1, [n].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN if class 1 is neither a label nor a prediction.
-
-    Raises:
-        ValueError: There are more than two classes.
-
-    Example:
-        >>> float(f1([1, 1, 0, 0], [1, 0, 0, 0]))
-        0.6666666666666666
+    NaN if class 1 is neither a label nor a prediction.
     """
     confusion = _confusion(labels, predictions, counts)
     if confusion.shape[-1] > 2:
@@ -291,18 +202,8 @@ def matthews(
 ) -> FloatArray:
     """Matthews correlation coefficient for any number of classes (Gorodkin's R_K).
 
-    Args:
-        labels: Class indices, [n].
-        predictions: Predicted class indices, [n].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [-1, 1], a scalar or [R]; 0 if all predictions are one class (as GLUE scores
-        CoLA); NaN if all labels are one class.
-
-    Example:
-        >>> round(float(matthews([1, 1, 1, 0], [1, 0, 1, 1])), 4)
-        -0.3333
+    In [-1, 1]; 0 if all predictions are one class (as GLUE scores CoLA), NaN if all labels are one
+    class.
 
     References:
         Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient",
@@ -323,20 +224,7 @@ def matthews(
 def mean_squared_error(
     targets: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Mean of ``(prediction - target)^2``.
-
-    Args:
-        targets: Target values, [n].
-        predictions: Predicted values, [n].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value >= 0, a scalar or [R].
-
-    Example:
-        >>> float(mean_squared_error([0.0, 1.0], [0.0, 3.0]))
-        2.0
-    """
+    """Mean of ``(prediction - target)^2``."""
     first, second = pair(targets, predictions)
     return weighted_mean((first.astype(np.float64) - second.astype(np.float64)) ** 2, counts)
 
@@ -344,20 +232,7 @@ def mean_squared_error(
 def pearson(
     targets: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Pearson correlation.
-
-    Args:
-        targets: Target values, [n].
-        predictions: Predicted values, [n].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [-1, 1], a scalar or [R]; NaN if one side is constant.
-
-    Example:
-        >>> round(float(pearson([1, 2, 3], [2, 4, 6])), 12)
-        1.0
-    """
+    """Pearson correlation; NaN if one side is constant."""
     first, second = (side.astype(np.float64) for side in pair(targets, predictions))
     weights = row_counts(len(first), counts)
     return _correlation(first, second, weights)
@@ -368,17 +243,7 @@ def spearman(
 ) -> FloatArray:
     """Spearman correlation: Pearson of the ranks, ties at their middle rank.
 
-    Args:
-        targets: Target values, [n].
-        predictions: Predicted values, [n].
-        counts: Resample counts, [n] or [R, n]; ranks are taken again in each resample.
-
-    Returns:
-        A value in [-1, 1], a scalar or [R]; NaN if one side is constant.
-
-    Example:
-        >>> round(float(spearman([1, 2, 3], [1, 10, 100])), 12)
-        1.0
+    Ranks are taken again in each resample. NaN if one side is constant.
     """
     first, second = pair(targets, predictions)
     weights = row_counts(len(first), counts)

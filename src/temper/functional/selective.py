@@ -2,7 +2,9 @@
 
 The risk at a coverage is the fraction of wrong rows among that fraction of all rows of which the
 model is surest. Rows of equal confidence come in random order, and every score is the mean over it,
-so that ties neither help nor harm. Letters: n rows, R resamples.
+so that ties neither help nor harm. ``wrong`` is 1 where an answer is wrong, else 0; ``confidences``
+are high where the model is sure; ``counts`` are whole numbers. Scores are in [0, 1], low is good,
+and NaN without rows. Letters: n rows, R resamples.
 """
 
 from __future__ import annotations
@@ -21,18 +23,6 @@ def area_under_risk(
     wrong: ArrayLike, confidences: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
     """Average the risk over all coverages (AURC): ``(1 / n) sum_k risk of the k surest rows``.
-
-    Args:
-        wrong: 1 where the answer is wrong, else 0, [n].
-        confidences: High where the model is sure, [n].
-        counts: Resample counts, whole numbers, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], low is good, a scalar or [R]; NaN without rows.
-
-    Example:
-        >>> round(float(area_under_risk([0, 0, 1], [0.9, 0.8, 0.7])), 12) == round(1 / 9, 12)
-        True
 
     References:
         Geifman, Uziel and El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural
@@ -56,18 +46,6 @@ def excess_area(
 
     The AURC minus that of the same rows with all wrong ones last. It is 0 if every wrong row has a
     lower confidence than every right one, for any accuracy.
-
-    Args:
-        wrong: 1 if the prediction is wrong, else 0, [n].
-        confidences: Confidence of each prediction, [n].
-        counts: Resample counts, whole numbers, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], low is good, a scalar or [R]; NaN without rows.
-
-    Example:
-        >>> float(excess_area([0, 0, 1], [0.9, 0.8, 0.7]))
-        0.0
 
     References:
         Geifman, Uziel and El-Yaniv, ICLR 2019, Section 4 (E-AURC).
@@ -96,22 +74,8 @@ def risk_at_coverage(
 ) -> FloatArray:
     """Return the fraction of wrong rows among the surest ones.
 
-    Args:
-        wrong: 1 where the answer is wrong, else 0, [n].
-        confidences: High where the model is sure, [n].
-        coverage: Fraction of the rows that are answered, in (0, 1]; a row on the edge counts in
-            part.
-        counts: Resample counts, whole numbers, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], low is good, a scalar or [R]; NaN without rows.
-
-    Raises:
-        ValueError: ``coverage`` is not in (0, 1].
-
-    Example:
-        >>> float(risk_at_coverage([0, 1, 0, 1], [0.9, 0.8, 0.7, 0.6], coverage=0.5))
-        0.5
+    ``coverage`` is the fraction of the rows that are answered, in (0, 1]; a row on the edge counts
+    in part.
     """
     if not 0.0 < coverage <= 1.0:
         raise ValueError(f"`coverage` must be in (0, 1], got {coverage}.")
@@ -139,17 +103,6 @@ class RiskCurve:
 
 
 def risk_curve(wrong: ArrayLike, confidences: ArrayLike) -> RiskCurve:
-    """Return risk against coverage.
-
-    Args:
-        wrong: 1 where the answer is wrong, else 0, [n].
-        confidences: High where the model is sure, [n].
-
-    Example:
-        >>> found = risk_curve([0, 1, 1, 0], [0.9, 0.8, 0.8, 0.7])
-        >>> found.coverages.tolist(), found.risks.round(3).tolist()
-        ([0.25, 0.75, 1.0], [0.0, 0.667, 0.5])
-    """
     faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
     thresholds, indices = np.unique(-sure, return_inverse=True)
     answered = np.cumsum(np.bincount(indices, minlength=len(thresholds)))
@@ -204,10 +157,6 @@ def shown_risks(
     Returns:
         Risks in (0, 1], [k]; 1 where nothing is shown.
 
-    Raises:
-        ValueError: ``failure`` is not in (0, 1), the thresholds do not fall, or ``starts`` is not
-            in 1 to their number.
-
     Example:
         >>> sure = [0.9] * 50 + [0.6] * 50
         >>> shown_risks(sure, [0] * 100, failure=0.1, thresholds=[0.9, 0.6], starts=1).round(3)
@@ -245,14 +194,7 @@ def shown_risks(
 def _summed(
     wrong: ArrayLike, confidences: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Sum rows and errors from the surest group of equal confidence on, from 0.
-
-    Returns:
-        Both [groups + 1] or [R, groups + 1].
-
-    Raises:
-        ValueError: A confidence is NaN.
-    """
+    """Sum rows and errors from 0, then from the surest group on: [..., groups + 1]."""
     faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
     if bool(np.isnan(sure).any()):
         raise ValueError("A confidence is NaN, which has no order.")

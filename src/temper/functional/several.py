@@ -19,17 +19,7 @@ def micro_f1(
 
     Same as ``sklearn.metrics.f1_score(average="micro")``.
 
-    Args:
-        labels: 0 or 1, [n, L].
-        predictions: 0 or 1, [n, L].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN if no label applies or is predicted.
-
-    Example:
-        >>> float(micro_f1([[1, 0], [1, 1]], [[1, 1], [1, 0]]))
-        0.6666666666666666
+    NaN if no label applies or is predicted.
     """
     hits, either = _sums(labels, predictions, counts)
     return divide(2 * hits.sum(-1), either.sum(-1))
@@ -40,17 +30,7 @@ def label_f1(
 ) -> FloatArray:
     """Unweighted mean of the labels' F1, over labels that apply or are predicted in some row.
 
-    Args:
-        labels: 0 or 1, [n, L].
-        predictions: 0 or 1, [n, L].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN if no label applies or is predicted.
-
-    Example:
-        >>> float(label_f1([[1, 0], [1, 1]], [[1, 1], [1, 0]]))
-        0.5
+    NaN if no label applies or is predicted.
     """
     hits, either = _sums(labels, predictions, counts)
     known = either > 0
@@ -65,17 +45,7 @@ def mean_average_precision(
     Same as ``sklearn.metrics.average_precision_score(average="macro")`` over the labels that apply
     to some rows and not to others; the rest is left out.
 
-    Args:
-        labels: 0 or 1, [n, L].
-        scores: Probabilities or logits, [n, L].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN if no label applies to some rows only.
-
-    Example:
-        >>> float(mean_average_precision([[1, 0], [0, 1]], [[0.9, 0.8], [0.2, 0.6]]))
-        0.75
+    NaN if no label applies to some rows only. ``scores`` are probabilities or logits.
     """
     if not len(np.asarray(labels)):
         return divide(row_counts(0, counts).sum(-1), row_counts(0, counts).sum(-1))
@@ -91,20 +61,7 @@ def mean_average_precision(
 def exact_match(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Fraction of texts all of whose labels are right (subset accuracy).
-
-    Args:
-        labels: 0 or 1, [n, L].
-        predictions: 0 or 1, [n, L].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R].
-
-    Example:
-        >>> float(exact_match([[1, 0], [1, 1]], [[1, 0], [1, 0]]))
-        0.5
-    """
+    """Fraction of texts all of whose labels are right (subset accuracy)."""
     right = (np.asarray(labels) == np.asarray(predictions)).all(-1).astype(np.float64)
     return weighted_mean(right, counts)
 

@@ -43,12 +43,6 @@ def mmd_test(
     average over references. For a service that compares all batches with one reference, see
     `alarm_level`.
 
-    Args:
-        reference: States of reference rows, [n, D], n >= 2.
-        batch: States of the batch, [m, D], m >= 2.
-        seed: Seed of the splits.
-        permutations: Number of splits; the least p is ``1 / (1 + permutations)``.
-
     Raises:
         ValueError: A side has fewer than two rows, sizes D differ, or a state is not finite.
 
@@ -102,13 +96,7 @@ def alarm_level(*, rate: float, references: float) -> float:
     errors off, batches alarm at ``rate`` if the critical value is z with
     ``z^2 = z_references^2 + z_rate^2`` (Cauchy-Schwarz, for any numbers of rows).
 
-    Args:
-        rate: Largest fraction of false alarms among batches without a shift, in (0, 1).
-        references: Fraction of references for which this holds, in (0, 1).
-
-    Example:
-        >>> round(alarm_level(rate=0.01, references=0.95), 5)
-        0.00235
+    ``references`` is the fraction of references for which this holds.
     """
     apart = np.hypot(scipy.stats.norm.isf((1 - references) / 2), scipy.stats.norm.isf(rate))
     return float(2 * scipy.stats.norm.sf(apart))
@@ -125,11 +113,9 @@ def _states(values: ArrayLike, name: str) -> FloatArray:
 
 
 def _squared_mmd(kernel: FloatArray, splits: FloatArray) -> FloatArray:
-    """Return the unbiased statistic of each split.
+    """Return the unbiased statistic of each of S splits, 0 or 1 by row, [S, n + m].
 
-    Args:
-        kernel: [n + m, n + m], zeros on the diagonal.
-        splits: 1 where a row is in the first part, else 0, [S, n + m].
+    The kernel has zeros on the diagonal.
     """
     n = splits[0].sum()
     m = splits.shape[1] - n

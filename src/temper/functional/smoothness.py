@@ -28,17 +28,10 @@ Law = Literal["signs", "sphere", "zero_sum"]
 def probes(shape: tuple[int, int], law: Law, draws: torch.Generator, *, like: Tensor) -> Tensor:
     """Draw one probe an example, of mean 0 and unit covariance over the dimensions.
 
-    Args:
-        shape: (B, D).
-        law: ``signs`` (+1 or -1 each), ``sphere`` (uniform on the sphere of radius sqrt(D)), or
-            ``zero_sum``: signs less their mean, whose covariance is ``I - 1 1^T / D``, so that
-            squared projections are sums over pairs of dimensions,
-            ``E ||J^T v||^2 = 1/D sum_{i<j} ||J_i - J_j||^2``.
-        draws: Where they are drawn from.
-        like: Gives precision and device.
-
-    Returns:
-        [B, D].
+    Laws are ``signs`` (+1 or -1 each), ``sphere`` (uniform on the sphere of radius sqrt(D)), and
+    ``zero_sum``: signs less their mean, whose covariance is ``I - 1 1^T / D``, so that squared
+    projections are sums over pairs of dimensions, ``E ||J^T v||^2 = 1/D sum_{i<j} ||J_i -
+    J_j||^2``. ``like`` gives precision and device.
     """
     kind, where = at_least_single(like.new_empty(0)).dtype, draws.device
     if law == "sphere":
@@ -51,15 +44,9 @@ def probes(shape: tuple[int, int], law: Law, draws: torch.Generator, *, like: Te
 
 
 def directions(mask: Tensor, width: int, draws: torch.Generator, *, like: Tensor) -> Tensor:
-    """Draw a direction in the embeddings: +1 or -1 on real tokens, 0 at padding.
+    """Draw a direction in the embeddings [B, T, E]: +1 or -1 on real tokens, 0 at padding.
 
-    Args:
-        mask: Real tokens [B, T].
-        width: E.
-        draws: Where they are drawn from.
-        like: Gives precision and device.
-
-    Returns:
+    ``like`` gives precision and device.
         [B, T, E].
     """
     bits = torch.randint(0, 2, (*mask.shape, width), generator=draws, device=draws.device)
@@ -77,13 +64,6 @@ def layer_weights(norms: Tensor, strategy: Strategy, *, temperature: float = 1.0
             ``printed``: ``softmax(-s)``, which saturates to one layer at real sizes; ``uniform``;
             ``inverse``: ``s / sum(s)``, with the largest norm weighted most.
         temperature: Temperature of ``log``, above 0.
-
-    Returns:
-        [L], the norms' precision.
-
-    Example:
-        >>> layer_weights(torch.tensor([1.0, 3.0]), "log")
-        tensor([0.7500, 0.2500])
     """
     if strategy == "uniform":
         return torch.full_like(norms, 1 / len(norms))
@@ -102,14 +82,8 @@ def pulled_back(values: Tensor, words: Tensor, cotangent: Tensor, *, again: bool
     With a probe v as the cotangent of hidden states it is ``J^T v``, row by row; with a direction
     u as the cotangent of that, it is ``H(v) u`` with ``H(v) = sum_i v_i H_i``. The graph is kept.
 
-    Args:
-        values: States [B, D], or a gradient [B, T, E].
-        words: [B, T, E], in the graph of ``values`` or not.
-        cotangent: The shape of ``values``.
-        again: Whether the result will be differentiated.
-
-    Returns:
-        [B, T, E]; zero where ``values`` do not depend on ``words``.
+    The result [B, T, E] is zero if ``values`` do not depend on ``words``; ``again`` makes it
+    differentiable.
     """
     if not values.requires_grad:
         return torch.zeros_like(words)
@@ -125,15 +99,7 @@ def pulled_back(values: Tensor, words: Tensor, cotangent: Tensor, *, again: bool
 
 
 def squared_norm(values: Tensor, mask: Tensor) -> Tensor:
-    """Return each example's squared l2 norm over its real tokens.
-
-    Args:
-        values: [B, T, E].
-        mask: Real tokens [B, T].
-
-    Returns:
-        [B] in at least fp32.
-    """
+    """Return each example's squared l2 norm over its real tokens, [B, T, E] to [B]."""
     real = at_least_single(values).masked_fill(~mask.unsqueeze(-1), 0.0)
     return real.square().sum((1, 2))
 
@@ -141,17 +107,7 @@ def squared_norm(values: Tensor, mask: Tensor) -> Tensor:
 def root_mean_square(values: Tensor, mask: Tensor) -> Tensor:
     """Return the size of a typical entry of each example's embeddings, over its real tokens.
 
-    Args:
-        values: [B, T, E].
-        mask: Real tokens [B, T].
-
-    Returns:
-        [B], detached, in at least fp32; 0 for an example without real tokens.
-
-    Example:
-        >>> values = torch.tensor([[[3.0, 4.0], [9.0, 9.0]]], dtype=torch.float64)
-        >>> round(root_mean_square(values, torch.tensor([[True, False]])).item(), 4)
-        3.5355
+    [B, T, E] to [B], detached; 0 for an example without real tokens.
     """
     count = (mask.sum(1) * values.shape[-1]).clamp(min=1)
     return (squared_norm(values.detach(), mask) / count).sqrt()

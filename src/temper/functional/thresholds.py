@@ -30,9 +30,6 @@ class Thresholds:
         coverage: Fraction of such rows that must not be above the threshold, in (0, 1).
         indices: Index of each judged row among the rows drawn, [K].
         judged_folds: Fold of each judged row, [K].
-
-    Raises:
-        ValueError: A fold has too few rows for that coverage.
     """
 
     scores: FloatArray
@@ -50,12 +47,7 @@ class Thresholds:
             conformal_quantile(self.scores[self.folds != fold], coverage=self.coverage)
 
     def of_fold(self, fold: int, counts: FloatArray) -> FloatArray:
-        """Return the threshold that judges a fold's rows in each resample, [R].
-
-        Args:
-            fold: 0 or 1.
-            counts: How often each row is drawn, [R, n].
-        """
+        """Return the threshold that judges a fold's rows in each resample, [R]."""
         if not self._last or self._last[0][0] is not counts:
             both = []
             for judged in (0, 1):
@@ -122,23 +114,9 @@ class Judged:
 
 
 def resampled_quantiles(scores: FloatArray, counts: FloatArray, *, coverage: float) -> FloatArray:
-    """Return the conformal quantile of each resample; see `conformal_quantile`.
+    """Return the conformal quantile of scores [m] in each resample, [R]; see `conformal_quantile`.
 
-    Args:
-        scores: [m].
-        counts: How often each row occurs in each resample, [R, m].
-        coverage: In (0, 1).
-
-    Returns:
-        Thresholds, [R]; infinite where a resample has too few rows for the coverage.
-
-    Example:
-        >>> resampled_quantiles(
-        ...     np.array([1.0, 3.0, 2.0]),
-        ...     np.array([[1.0, 1.0, 1.0], [3.0, 0.0, 0.0]]),
-        ...     coverage=0.5,
-        ... ).tolist()
-        [2.0, 1.0]
+    It is infinite if a resample has too few rows for the coverage. ``counts`` are [R, m].
     """
     order = np.argsort(scores, kind="stable")
     reached = np.cumsum(counts[:, order], axis=1)
@@ -165,15 +143,10 @@ class FittedOn:
 
     @classmethod
     def of(cls, labels: ArrayLike, logits: ArrayLike, rows: IntegerArray) -> FittedOn:
-        """Fit the temperature and compute each row's derivatives.
+        """Fit the temperature to m rows, and compute their derivatives.
 
-        Args:
-            labels: Class indices, [m].
-            logits: Logits or logarithms of probabilities, [m, C].
-            rows: Indices of the rows among those drawn, [m].
-
-        Raises:
-            ValueError: No temperature is optimal.
+        ``rows`` are their indices among the rows drawn; a logit may be the logarithm of a
+        probability.
         """
         array, classes = np.asarray(logits, dtype=np.float64), np.asarray(labels).astype(np.int64)
         inverse = 1.0 / fit_temperature(classes, array).value
@@ -187,11 +160,7 @@ class FittedOn:
         return cls(rows, chosen - mean, (weights * (values - mean[:, None]) ** 2).sum(axis=1))
 
     def moves(self, counts: FloatArray) -> FloatArray:
-        """Return how far each resample moves the logarithm of the temperature, [R].
-
-        Args:
-            counts: How often each row is drawn, [R, n].
-        """
+        """Return how far each resample moves the logarithm of the temperature, [R]."""
         drawn = counts[:, self.rows]
         curvature = drawn @ self.curvatures
         return -(drawn @ self.slopes) / np.where(curvature > 0, curvature, np.nan)

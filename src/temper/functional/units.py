@@ -31,9 +31,6 @@ class Unit:
     def with_sign(self, text: str) -> str:
         """Append the unit to a number.
 
-        Args:
-            text: The number, perhaps with its spread.
-
         Example:
             >>> (
             ...     PERCENT.with_sign("37"),
@@ -47,30 +44,16 @@ class Unit:
         return f"{text} {self.sign}" if self.sign[0].isalpha() else f"{text} ({self.sign})"
 
     def margin(self, points: float) -> float | None:
-        """Convert points to a stored difference; None if the unit has no points.
+        """Convert points, hundredths of the way from 0 to 1, to a stored difference.
 
-        Args:
-            points: Hundredths of the way from 0 to 1.
-
-        Example:
-            >>> PERCENT.margin(0.5), PLAIN.margin(0.5)
-            (0.005, None)
+        None if the unit has no points.
         """
         return points / self.scale if self.scale == _POINTS else None
 
     def text(self, value: float | None, *, signed: bool = False) -> str:
-        """Write a number, or a dash if there is none.
+        """Write a stored number, or a dash if there is none.
 
-        Args:
-            value: The stored number.
-            signed: Whether a positive number carries a plus.
-
-        Returns:
-            The number with a true minus sign, as wide as a plus, so that decimals align.
-
-        Example:
-            >>> PERCENT.text(0.875, signed=True)
-            '+87.5'
+        A true minus sign is as wide as a plus, so that decimals align.
         """
         if value is None:
             return ABSENT
@@ -91,27 +74,13 @@ ANY_SIZE = Unit(1.0, 4, "", significant=3)
 
 
 def check_detect(points: float | None) -> None:
-    """Raise if a difference to detect is not a valid number of points.
-
-    Args:
-        points: Points of a true difference, > 0; None if not given.
-
-    Raises:
-        SettingError: It is not above 0, or not finite.
-    """
+    """Raise a `SettingError` unless a difference to detect is None or finite and above 0 points."""
     if points is not None and not 0.0 < points < math.inf:
         raise SettingError(f"`detect` must be a finite number of points > 0, got {points}.")
 
 
 def check_margin(points: float) -> None:
-    """Raise if a margin is not a valid number of points.
-
-    Args:
-        points: Points that a difference must reach to matter; 0 for no margin.
-
-    Raises:
-        SettingError: It is negative or not finite.
-    """
+    """Raise a `SettingError` unless a margin is finite and at least 0 points."""
     if not 0.0 <= points < math.inf:
         raise SettingError(
             f"`margin` must be a finite number of points >= 0, got {points}. 0 is no margin."

@@ -31,11 +31,7 @@ class Classification(Head):
     _checked = False
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the cross-entropy of each unit; a label of -100 has none.
-
-        Raises:
-            DataError: If the model has one output, or a label is out of range.
-        """
+        """Compute the cross-entropy of each unit; a label of -100 has none."""
         scores = at_least_single(logits)
         classes = scores.shape[-1]
         if classes == 1:
@@ -67,20 +63,12 @@ class Classification(Head):
         return distillation(student, teacher, temperature=temperature)
 
     def decode(self, logits: ArrayLike) -> FloatArray:
-        """Return the probabilities of the classes."""
         return probabilities_of(logits)
 
 
 def check_classes(labels: Tensor, classes: int) -> None:
-    """Raise an error for a class index out of range; torch's own error does not name the label.
-
-    Args:
-        labels: Class indices of any shape; -100, which torch's cross-entropy ignores, is accepted.
-        classes: Number of classes.
-
-    Raises:
-        DataError: If an index is out of range.
-    """
+    """Raise a `DataError` for a class index out of range; -100 is accepted."""
+    # Without it, torch raises an error that does not name the label.
     wrong = labels[((labels < 0) | (labels >= classes)) & (labels != UNLABELED)]
     if wrong.numel():
         raise DataError(

@@ -37,11 +37,7 @@ class Completions(Classification):
         return {"logits_to_keep": self._positions(batch)}
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
-        """Return the logits at the units' positions [B, U, C], in the model's precision.
-
-        Raises:
-            ModelError: If there is not one row of logits per token or per position.
-        """
+        """Return the logits at the units' positions [B, U, C], in the model's precision."""
         logits: Tensor = getattr(output, "logits", output)
         positions = self._positions(batch)
         if logits.dim() == 3 and logits.shape[1] == batch.ids.shape[1]:
@@ -71,11 +67,7 @@ class Completions(Classification):
         return prompt | (batch.mask & alone)
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the target ids [B, U].
-
-        Raises:
-            DataError: If there is not one label per token.
-        """
+        """Return the target ids [B, U]."""
         following = labels[:, 1:] if labels.dim() == 2 else labels
         if following.dim() == 2:
             following = following[:, (following != UNLABELED).any(0)]
@@ -87,11 +79,9 @@ class Completions(Classification):
         return following
 
     def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [B, U, C] and labels [B, U] unchanged."""
         return logits, labels
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the cross-entropy of each target [B, U]."""
         whole = super().unit_loss
 
         def loss(scores: Tensor, targets: Tensor) -> Tensor:
@@ -100,12 +90,10 @@ class Completions(Classification):
         return in_chunks(loss, logits, labels)
 
     def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
-        """Compute the divergence at each unit [B, U]."""
         whole = super().divergence
         return in_chunks(lambda a, b: whole(a, b, kind=kind), first, second)
 
     def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
-        """Compute the distillation loss at each unit [B, U]."""
         whole = super().distillation
         return in_chunks(lambda a, b: whole(a, b, temperature=temperature), student, teacher)
 
@@ -129,11 +117,7 @@ class Seq2Seq(Completions):
     name: ClassVar[str] = "seq2seq"
 
     def inputs(self, batch: Batch, model: Any) -> dict[str, Any]:
-        """Return the decoder's input ids: the labels shifted by one.
-
-        Raises:
-            DataError: If the batch has neither them nor labels.
-        """
+        """Return the decoder's input ids: the labels shifted by one."""
         if "decoder_input_ids" in batch.inputs:
             return {}
         if batch.labels is None:
@@ -165,11 +149,6 @@ class Seq2Seq(Completions):
         return real.numel() if batch.labels is None else int((real != UNLABELED).sum())
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the target ids [B, T'].
-
-        Raises:
-            DataError: If there is not one per position of the decoder.
-        """
         if labels.shape != logits.shape[:2]:
             raise DataError(
                 f"The labels {tuple(labels.shape)} do not fit the decoder's logits "
@@ -179,14 +158,10 @@ class Seq2Seq(Completions):
 
 
 def in_chunks(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Compute a function of units, some units at a time, and again in the backward pass.
+    """Compute a function of units, some at a time, and again in the backward pass.
 
-    Args:
-        function: Of tensors [N, ...] to [N].
-        tensors: [B, U, ...]; the first decides how many units are taken at once.
-
-    Returns:
-        [B, U].
+    It maps tensors [N, ...] to [N]; the result is [B, U]. The first of the tensors [B, U, ...]
+    decides how many units are taken at once.
     """
     flat = [each.flatten(0, 1) for each in tensors]
     size = max(1, CHUNK // max(1, flat[0].shape[-1]))

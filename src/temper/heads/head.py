@@ -71,23 +71,12 @@ class Head(ABC):
     def inputs(self, batch: Batch, model: Any) -> dict[str, Any]:
         """Return further arguments of the model's forward; none, unless a head overrides it.
 
-        Args:
-            batch: The batch.
-            model: The Transformers model, without wrappers. Arguments that its forward does not
-                take are dropped.
+        Arguments that the forward of the model, without wrappers, does not take are dropped.
         """
         return {}
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
-        """Read the logits from a model's output.
-
-        Args:
-            output: A tensor, or an output of Transformers.
-            batch: The batch that was passed to the model.
-            model: Name of the model, for the error.
-
-        Returns:
-            [B, U, C] in at least fp32.
+        """Read the logits [B, U, C], in at least fp32, from a tensor or an output of Transformers.
 
         Raises:
             ModelError: If the shape is wrong.
@@ -107,21 +96,13 @@ class Head(ABC):
         return logits.reshape(len(logits), 1, -1)
 
     def unit_mask(self, batch: Batch, logits: Tensor) -> Tensor:
-        """Return which units count [B, U], boolean; all, unless a head overrides it.
-
-        Args:
-            batch: The batch.
-            logits: [B, U, C].
-        """
+        """Return which units count [B, U], boolean; all, unless a head overrides it."""
         return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
 
     def units(self, batch: Batch) -> int:
         """Count the units of a batch, which losses are divided by after a sum over the step.
 
         A label of -100 has no loss, but its row counts.
-
-        Args:
-            batch: One micro-batch.
         """
         return batch.size
 
@@ -131,10 +112,6 @@ class Head(ABC):
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return one label per unit [B, U].
-
-        Args:
-            logits: [B, U, C].
-            labels: As the batch has them; [B] or [B, 1] for one unit per row.
 
         Raises:
             DataError: If their number is wrong.
@@ -149,15 +126,9 @@ class Head(ABC):
         return labels.reshape(-1, 1)
 
     def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Compute the task loss of each unit.
+        """Compute the task loss of each unit, [B, U] in at least fp32.
 
-        Args:
-            logits: [B, U, C].
-            labels: As the batch has them.
-            smoothing: Fraction of each label that is spread over all classes, in [0, 1].
-
-        Returns:
-            [B, U] in at least fp32.
+        ``smoothing`` is the fraction of each label that is spread over all classes, in [0, 1].
 
         Raises:
             DataError: If the labels do not fit the logits.
@@ -190,63 +161,34 @@ class Head(ABC):
     def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and labels in the shape in which a user's loss expects them.
 
-        Args:
-            logits: [B, U, C].
-            labels: [B, U].
-
-        Returns:
-            Logits as the model returns them, [B, C] or [B], and labels [B]; of a head with several
-            units per row [B, U, C] and [B, U].
+        Logits are [B, C] or [B], and labels [B]; of a head with several units per row they are
+        [B, U, C] and [B, U].
         """
         return logits.flatten() if self._flat else logits.squeeze(1), labels.squeeze(1)
 
     @abstractmethod
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the head's own loss; arguments as `loss`, with labels [B, U]."""
+        """Compute the head's own loss [B, U] in at least fp32; labels are [B, U]."""
 
     @abstractmethod
     def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
-        """Compute the divergence of two passes, unit by unit.
-
-        Args:
-            first: Logits [B, U, C].
-            second: Logits [B, U, C].
-            kind: ``js`` or ``sym_kl``.
-
-        Returns:
-            [B, U] in at least fp32.
-        """
+        """Compute the divergence of two passes, unit by unit: [B, U] in at least fp32."""
 
     @abstractmethod
     def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
-        """Compute how far a student's predictions are from a teacher's, unit by unit.
+        """Compute how far a student's predictions are from a teacher's: [B, U] in at least fp32.
 
-        Args:
-            student: Logits [B, U, C].
-            teacher: Logits or log-probabilities [B, U, C].
-            temperature: T, above 0.
-
-        Returns:
-            [B, U] in at least fp32.
+        ``teacher`` may be log-probabilities.
         """
 
     @abstractmethod
     def decode(self, logits: ArrayLike) -> FloatArray:
-        """Return the predictions in float64: probabilities [..., C], or values [..., 1].
-
-        Args:
-            logits: [..., C].
-        """
+        """Return the predictions in float64: probabilities [..., C], or values [..., 1]."""
 
     def pairwise(self, logits: Sequence[Tensor], *, kind: Divergence) -> Tensor:
         """Sum the divergence over all pairs of passes: ``sum_{l<k} D(P_l || P_k)``.
 
-        Args:
-            logits: K tensors [B, U, C].
-            kind: ``js`` or ``sym_kl``.
-
-        Returns:
-            [B, U] in at least fp32; zeros for K = 1.
+        The result is [B, U] in at least fp32; zeros for one pass.
 
         References:
             UEGR (arXiv 2503.16550), Eq. 4.
@@ -259,17 +201,5 @@ class Head(ABC):
 
 
 def per_row(values: Tensor, mask: Tensor) -> Tensor:
-    """Sum each row's units.
-
-    Args:
-        values: Losses or divergences of the units [B, U].
-        mask: Units that count [B, U]; the others may be NaN.
-
-    Returns:
-        [B].
-
-    Example:
-        >>> per_row(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]))
-        tensor([1.])
-    """
+    """Sum each row's units, [B, U] to [B]; units that do not count may be NaN."""
     return values.masked_fill(~mask, 0.0).sum(1)

@@ -46,11 +46,6 @@ class MultiLabel(Classification):
         return int((batch.labels != UNLABELED).sum())
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the labels [B, L].
-
-        Raises:
-            DataError: If their number is not the model's.
-        """
         if labels.shape != logits.shape[:2]:
             raise DataError(
                 f"Expected {logits.shape[1]} labels per text, as the model has outputs, got labels "
@@ -63,11 +58,7 @@ class MultiLabel(Classification):
         return logits[..., 1], labels
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the binary cross-entropy of each label [B, L]; smoothing s moves it to s / 2.
-
-        Raises:
-            DataError: If a label is not in [0, 1].
-        """
+        """Compute the binary cross-entropy of each label [B, L]; smoothing s moves it to s / 2."""
         scores = at_least_single(logits)[..., 1]
         known = labels != UNLABELED
         targets = torch.where(known, labels, 0).to(scores.dtype)

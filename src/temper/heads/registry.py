@@ -39,11 +39,7 @@ class Heads:
     A sequence classifier of several tasks has batches with classes and batches with numbers, so its
     head is chosen for each batch and not once for a run.
 
-    Args:
-        name: Name of the head, for models with only one; None to let the labels decide.
-        class_weights: As `Head` takes them.
-        task_loss: As `Head` takes it.
-        outputs: As `Head` takes them.
+    A ``name`` is for models with only one head; the other arguments are those of `Head`.
     """
 
     def __init__(
@@ -62,12 +58,7 @@ class Heads:
         }
 
     def of(self, labels: Tensor | None, logits: Tensor | None = None) -> Head:
-        """Return the head of a batch.
-
-        Args:
-            labels: The labels of the batch; floating-point labels are a regression.
-            logits: [..., C], which decide if there are no labels: one output is a regression.
-        """
+        """Return the head of a batch; without labels, of its logits: one output is a regression."""
         if self.name is not None:
             return self._by_name[self.name]
         if labels is not None:
@@ -77,16 +68,13 @@ class Heads:
         return self._by_name[Regression.name if regression else Classification.name]
 
     def units(self, batch: Batch) -> int:
-        """Count the units of a batch; see `Head.units`."""
         return self.of(batch.labels).units(batch)
 
 
 def head_of(config: Any, *, model: str = "the model") -> type[Head]:
     """Return the head of a trained sequence classifier by its config.
 
-    Args:
-        config: The model's config; None, or one without ``num_labels``, is a classifier.
-        model: The model's name, for the error.
+    No config, or one without ``num_labels``, is a classifier.
 
     Raises:
         ModelError: If it is a regression with several outputs.

@@ -29,12 +29,7 @@ class Regression(Head):
     has_classes: ClassVar[bool] = False
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the squared error of each unit.
-
-        Raises:
-            DataError: If the model has several outputs.
-            SettingError: If class weights or label smoothing are set.
-        """
+        """Compute the squared error of each unit."""
         if self.class_weights is not None:
             raise SettingError(
                 "Class weights were given, but the labels are numbers (a regression) and have no "
@@ -52,7 +47,7 @@ class Regression(Head):
         return (values - labels.to(values.dtype)).square()
 
     def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
-        """Compute the squared difference, for any kind."""
+        """Compute the squared difference, whatever the kind."""
         return squared_difference(first, second)
 
     def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
@@ -60,5 +55,4 @@ class Regression(Head):
         return squared_difference(student, teacher)
 
     def decode(self, logits: ArrayLike) -> FloatArray:
-        """Return the values."""
         return np.asarray(logits, dtype=np.float64)

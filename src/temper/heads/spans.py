@@ -28,11 +28,7 @@ class Spans(Classification):
     of_whole_text: ClassVar[bool] = False
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
-        """Return the logits of start and end [B, 2, T].
-
-        Raises:
-            ModelError: If the output has no ``start_logits`` and ``end_logits`` [B, T].
-        """
+        """Return the logits of start and end [B, 2, T]."""
         ends = [getattr(output, f"{end}_logits", None) for end in ("start", "end")]
         result = [each for each in ends if each is not None and each.shape == batch.ids.shape]
         if len(result) < 2:
@@ -57,11 +53,7 @@ class Spans(Classification):
         return int((_inside(batch.labels, batch.ids.shape[1]) != UNLABELED).sum())
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the positions [B, 2], -100 for those outside the text.
-
-        Raises:
-            DataError: If they are not two per text.
-        """
+        """Return the positions [B, 2], -100 for those outside the text."""
         if labels.shape != logits.shape[:2]:
             raise DataError(
                 f"Expected start and end per text, [{len(logits)}, 2], got labels of shape "
@@ -70,15 +62,10 @@ class Spans(Classification):
         return _inside(labels, logits.shape[-1])
 
     def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [B, U, C] and labels [B, U] unchanged."""
         return logits, labels
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the cross-entropy of both positions; smoothing spreads over allowed tokens.
-
-        Raises:
-            SettingError: If class weights are set.
-        """
+        """Compute the cross-entropy of both positions; smoothing spreads over allowed tokens."""
         if self.class_weights is not None:
             raise SettingError("Positions have no classes to weigh. Leave the class weights out.")
         check_classes(labels, logits.shape[-1])
@@ -101,9 +88,8 @@ def best_spans(logits: Tensor, *, longest: int = LONGEST) -> tuple[Tensor, Tenso
     The probability of an answer is ``softmax(z_start)[i] softmax(z_end)[j]``, as the two positions
     are trained apart; the answer is its maximum over ``i <= j < i + longest``.
 
-    Args:
-        logits: Those of start and end [B, 2, T], with the lowest number where no answer is allowed.
-        longest: Most tokens of an answer, >= 1.
+    ``logits`` of start and end [B, 2, T] have the lowest number where no answer is allowed; an
+    answer has at most ``longest`` tokens.
 
     Returns:
         The positions [B, 2] of the first and the last token, and the probabilities [B] in float64.

@@ -28,11 +28,7 @@ class Tokens(Classification):
     of_whole_text: ClassVar[bool] = False
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
-        """Return the logits of each token [B, T, C].
-
-        Raises:
-            ModelError: If there is not one row of logits per token.
-        """
+        """Return the logits of each token [B, T, C]."""
         logits: Tensor = at_least_single(getattr(output, "logits", output))
         if logits.dim() != 3 or logits.shape[:2] != batch.ids.shape:
             raise ModelError(
@@ -46,15 +42,9 @@ class Tokens(Classification):
         return batch.mask if batch.labels is None else batch.labels != UNLABELED
 
     def units(self, batch: Batch) -> int:
-        """Count the labeled tokens."""
         return int((batch.mask if batch.labels is None else batch.labels != UNLABELED).sum())
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the labels [B, T].
-
-        Raises:
-            DataError: If there is not one per token.
-        """
         if labels.shape != logits.shape[:2]:
             raise DataError(
                 f"Expected one label per token, {list(logits.shape[:2])}, got labels of shape "
@@ -64,5 +54,4 @@ class Tokens(Classification):
         return labels
 
     def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [B, U, C] and labels [B, U] unchanged."""
         return logits, labels

@@ -95,7 +95,6 @@ class AdvEmbed(AttackConfig):
     )
 
     def check(self) -> None:
-        """Raise if there is no loss, and warn about losses without effect."""
         super().check()
         if not (self.clean_weight or self.adversarial_weight or self.divergence_weight):
             raise ValueError(
@@ -108,17 +107,16 @@ class AdvEmbed(AttackConfig):
         )
 
     def off(self) -> Self:
-        """Switch the perturbed pass off and weigh the clean loss by 1."""
         return self._with(clean_weight=1.0, adversarial_weight=0.0, divergence_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Run the clean pass at ``x + n`` and ask for its gradient there."""
         if not self.adversarial_weight and not self.divergence_weight:
             return plain(self.clean_weight)
         dropout = {"sub-models"} if self.same_dropout else set()
         return Plan(
             clean=True,
             task_weight=self.clean_weight,
+            # The attack ascends from the noised embeddings x + n, so the clean pass runs there.
             start=self._noise,
             site=self.site,
             gradient=True,

@@ -49,11 +49,6 @@ class SharpnessAware(WeightAscent):
     SAM: ``e = rho * g / ||g||``, one norm over all trainable parameters. ASAM: ``e = rho * T^2 g /
     ||T g||`` with ``T = |w| + eta``, and T = 1 for biases; ``||e / T|| = rho``.
 
-    Args:
-        rho: Radius, above 0.
-        adaptive: Whether to use ASAM.
-        eta: Added to the sizes of the weights in ASAM.
-
     References:
         Foret et al., ICLR 2021, Eq. 2; Kwon et al., ICML 2021, Eq. 8.
     """
@@ -71,7 +66,6 @@ class SharpnessAware(WeightAscent):
         sizes: Sequence[float],
         params: Parameters,
     ) -> list[float] | None:
-        """Return the same factor for all parts: the radius over the norm."""
         size = math.hypot(*sizes)  # ||g||
         if not has_direction(size):
             return None
@@ -81,6 +75,7 @@ class SharpnessAware(WeightAscent):
             if not has_direction(size):
                 return None
             self._scale(parts, gradients)  # T^2 g
+        # The norm is that of all parts together, so all have one factor.
         return [self.rho / size] * len(parts)
 
     def _scale(self, parts: Sequence[WeightPart], gradients: Sequence[Tensor]) -> None:
@@ -120,7 +115,6 @@ class AdvWeight(Method):
     )
 
     def check(self) -> None:
-        """Warn about a radius that fits ASAM only."""
         super().check()
         if self.adaptive.is_off and self.rho >= LARGE:
             logger.warning(
@@ -130,11 +124,9 @@ class AdvWeight(Method):
             )
 
     def off(self) -> Self:
-        """Take the gradient at the weights themselves."""
         return self._with(rho=0.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if not self.rho:
             return []
         adaptive = not self.adaptive.is_off

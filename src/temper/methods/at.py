@@ -41,11 +41,9 @@ class AT(AttackConfig):
     )
 
     def off(self) -> Self:
-        """Switch the attacked loss off."""
         return self._with(adversarial_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Request the gradient with respect to the embeddings."""
         if not self.adversarial_weight:
             return Plan()
         return Plan(

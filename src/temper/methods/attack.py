@@ -65,11 +65,7 @@ class AttackConfig(Method):
     )
 
     def perturbation(self, **ascent: float) -> Perturbation:
-        """Return the perturbation with these settings.
-
-        Args:
-            ascent: ``steps`` and ``step_size``, if there are several ascent steps.
-        """
+        """Return the perturbation; ``ascent`` has ``steps`` and ``step_size`` for several steps."""
         return Perturbation(
             epsilon=self.epsilon,
             relative=self.relative,
@@ -89,16 +85,8 @@ SMALLEST_LOSS = 0.01
 def warn_of_small_divergence(
     method: str, kind: Divergence, reduction: Reduction, weight: float
 ) -> None:
-    """Warn about a Jensen-Shannon term that is too small to have an effect.
-
-    It is at most ln 2 per row, so its mean over the rows is at most ``weight * ln 2``.
-
-    Args:
-        method: Name of the method.
-        kind: ``js`` or ``sym_kl``.
-        reduction: Over the rows of the optimizer step.
-        weight: Weight of the divergence; 0 for none.
-    """
+    """Warn about a Jensen-Shannon term that is too small to have an effect."""
+    # The divergence is at most ln 2 per row, and so is its mean over the rows.
     largest = weight * math.log(2)
     if (kind, reduction) == ("js", "mean") and 0 < largest < SMALLEST_LOSS:
         logger.warning(
@@ -111,15 +99,7 @@ def warn_of_small_divergence(
 
 
 def check_attack_off(config: Method, *, divergence_weight: float) -> None:
-    """Raise if an attack is only partly switched off and ``divergence_weight`` was not set.
-
-    Args:
-        config: Settings with ``adversarial_weight`` and ``divergence_weight``.
-        divergence_weight: Effective weight of the divergence of the attacked passes.
-
-    Raises:
-        ValueError: If the adversarial weight is 0, and only a default keeps the passes running.
-    """
+    """Raise if only a default ``divergence_weight`` keeps an attack's passes running."""
     is_set = "divergence_weight" in config.model_fields_set
     if not vars(config)["adversarial_weight"] and divergence_weight and not is_set:
         raise ValueError(

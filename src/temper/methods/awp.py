@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 class RelativeAscent(WeightAscent):
     """Move every matrix by a fraction of its norm: adversarial weight perturbation.
 
-    ``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter l of two axes or more.
-
-    Args:
-        gamma: The fraction, above 0.
+    ``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter l of two axes or more. Gamma is
+    above 0.
 
     References:
         Wu et al., NeurIPS 2020, Eqs. 7 and 8; one step of it, as released.
@@ -45,7 +43,7 @@ class RelativeAscent(WeightAscent):
     supports_fsdp = True
 
     def covers(self, tensor: Tensor) -> bool:
-        """Exclude vectors: biases and weights of norms."""
+        # Vectors, which are biases and weights of norms, do not move.
         return tensor.dim() > 1
 
     def factors(
@@ -89,11 +87,9 @@ class AWP(Method):
     )
 
     def off(self) -> Self:
-        """Take the gradient at the weights themselves."""
         return self._with(gamma=0.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if not self.gamma:
             return []
         return [RelativeAscent(gamma=self.gamma)]

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 class AgreeingUpdate(UpdateRule):
     """Keep the entries of the optimizer's step whose sign agrees with the gradient's.
 
-    Args:
-        floor: Smallest c that a step is divided by.
+    ``floor`` is the smallest c that a step is divided by.
 
     References:
         arXiv 2411.16085, Algorithm 1.
@@ -52,7 +51,7 @@ class AgreeingUpdate(UpdateRule):
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Copy the weights before the optimizer's step."""
+        # The optimizer changes the weights in place after this hook.
         state["before"] = {name: params.tensors[name].detach().clone() for name in grads}
         return grads
 
@@ -104,11 +103,9 @@ class Cautious(Method):
     )
 
     def off(self) -> Self:
-        """Keep the whole update."""
         return self._with(mask="off")
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if self.mask == "off":
             return []
         return [AgreeingUpdate(self.floor)]

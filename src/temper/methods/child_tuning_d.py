@@ -36,14 +36,10 @@ if TYPE_CHECKING:
 class ChosenMask(UpdateRule):
     """Train the entries of the blocks whose squared gradients were largest in one epoch.
 
-    Before training, the gradient of each batch is clipped tensor by tensor, squared and summed. The
-    fraction ``keep`` of all entries with the largest sums trains, ranked over all tensors at once;
-    the rest of the blocks does not. Embeddings and head train freely. The sums are freed once the
-    mask is chosen, which takes one byte per entry.
-
-    Args:
-        keep: Fraction of the entries that train, in (0, 1).
-        largest_norm: Norm to which the gradient of each tensor is clipped in the pre-pass.
+    Before training, the gradient of each batch is clipped to ``largest_norm`` tensor by tensor,
+    squared and summed. The fraction ``keep`` of all entries with the largest sums trains, ranked
+    over all tensors at once; the rest of the blocks does not. Embeddings and head train freely. The
+    sums are freed once the mask is chosen, which takes one byte per entry.
 
     References:
         Xu et al., EMNLP 2021, Child-Tuning-D.
@@ -62,7 +58,6 @@ class ChosenMask(UpdateRule):
         return [name for name in params.tensors if name in params.blocks] or list(params.tensors)
 
     def init(self, params: Parameters) -> State:
-        """Start with no importance and no mask."""
         zeros = {
             name: torch.zeros_like(params.tensors[name], dtype=torch.float32)
             for name in self.names(params)
@@ -80,7 +75,7 @@ class ChosenMask(UpdateRule):
         state["observed"] += 1
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
-        """Choose the mask before the first epoch; a resumed run already has it."""
+        # A resumed run already has the mask.
         if state["training"]:
             return
         if not state["observed"]:
@@ -102,7 +97,6 @@ class ChosenMask(UpdateRule):
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Set the gradient of entries that do not train to zero, in place."""
         if not state["training"]:
             raise TemperError(
                 "child_tuning_d has no mask yet. Call prepare(batches) once, and begin_epoch(0) "
@@ -116,18 +110,10 @@ class ChosenMask(UpdateRule):
 
 
 def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
-    """Mark the largest entries of several tensors.
+    """Mark the largest entries of several tensors on one device, in booleans of their shapes.
 
-    Args:
-        values: Any shapes, on one device.
-        fraction: Fraction of all entries to mark, in [0, 1]: exactly ``round(fraction * n)`` of
-            them; among equal entries the first ones.
-
-    Returns:
-        Booleans of the same shapes, true inside the top.
-
-    Raises:
-        TemperError: If a value is not finite.
+    Exactly ``round(fraction * n)`` of all n entries are marked; among equal entries the first ones.
+    A value that is not finite raises an error.
     """
     flat = torch.cat([value.flatten() for value in values])
     if not bool(torch.isfinite(flat).all()):
@@ -173,11 +159,9 @@ class ChildTuningD(Method):
     )
 
     def off(self) -> Self:
-        """Train everything."""
         return self._with(reserve_p=1.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if self.reserve_p == 1.0:
             return []
         rule = ChosenMask(keep=self.reserve_p, largest_norm=self.largest_norm)

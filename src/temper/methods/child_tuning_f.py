@@ -40,7 +40,6 @@ class RandomMask(UpdateRule):
 
     Args:
         keep: p, in (0, 1); rounded to q/65536 for the draw and for the division.
-        chunk: Entries per piece, small enough for the processor's cache.
 
     References:
         Xu et al., EMNLP 2021, Child-Tuning-F.
@@ -115,11 +114,9 @@ class ChildTuningF(Method):
     )
 
     def off(self) -> Self:
-        """Keep everything."""
         return self._with(reserve_p=1.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if self.reserve_p == 1.0:
             return []
         return [RandomMask(keep=self.reserve_p)]

@@ -27,8 +27,6 @@ class Part(BaseModel):
     """A method, or one half of it, in a composition.
 
     Args:
-        name: The method's name.
-        config: Its settings.
         half: ``both`` halves of it, or only its ``objective`` or its ``rule``.
         preset: Names of settings from a preset, which may belong to the other half.
     """
@@ -42,15 +40,13 @@ class Part(BaseModel):
 
     @property
     def label(self) -> str:
-        """The name in a composition, for example ``uegr.objective``."""
         return self.name if self.half == "both" else f"{self.name}.{self.half}"
 
 
 class Composed(Method):
     """Several methods in one.
 
-    Args:
-        parts: The methods, or halves of them, each once.
+    ``parts`` are the methods, or halves of them, each once.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -59,55 +55,38 @@ class Composed(Method):
 
     @property
     def name(self) -> str:
-        """The name of the composition on the command line."""
         return " + ".join(part.label for part in self.parts)
 
     @property
     def moves_embeddings(self) -> Method | None:
-        """The one method that perturbs the embeddings; None if there is none."""
         moving = (part.config.moves_embeddings for part in self.parts if part.half != "rule")
         return next(filter(None, moving), None)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of each method, by its name."""
         return {part.name: part.config.settings() for part in self.parts}
 
     def off(self) -> Self:
-        """Switch every method off."""
         parts = [
             Part(name=part.name, config=part.config.off(), half=part.half) for part in self.parts
         ]
         return type(self)(parts=tuple(parts))
 
     def composed(self) -> Sequence[Method]:
-        """Return the methods whose losses are composed."""
         return [part.config for part in self.parts if part.half != "rule"]
 
     def plan(self, now: Step) -> Plan:
-        """Return the merged plan.
-
-        Raises:
-            CompositionError: If two methods conflict.
-        """
         return merge([(method.name, method.plan(now)) for method in self.composed()])
 
     def update(self) -> Sequence[UpdateRule]:
-        """Return the update rules of all methods."""
         owned = [part for part in self.parts if part.half != "objective"]
         return [rule for part in owned for rule in part.config.update()]
 
     def check_head(self, head: type[Head]) -> None:
-        """Raise if one of the methods cannot train on the labels."""
         for method in self.composed():
             method.check_head(head)
 
     def check_composition(self) -> None:
-        """Raise if the methods do not compose.
-
-        Raises:
-            CompositionError: If two methods conflict, or losses read the state of a missing update
-                rule.
-        """
+        """Raise a `CompositionError` on conflicts, or if losses read a missing rule's state."""
         rules = [(part.name, part.config.rule) for part in self.parts if part.half != "objective"]
         for index, (later, rule) in enumerate(rules):
             for earlier, other in rules[:index]:
@@ -136,9 +115,6 @@ def compose(
         methods: Taken whole; a name takes the default settings.
         objective: A method of which only the objective is taken.
         rule: A method of which only the update rule is taken.
-
-    Returns:
-        A method.
 
     Raises:
         CompositionError: If two methods conflict or one is named twice; it names both. If a
@@ -196,19 +172,7 @@ def configure(
 
 
 def build(method: Method | str) -> Method:
-    """Return a method from a method or its name.
-
-    Args:
-        method: A method; or a name, or several with ``+`` between, for default settings.
-
-    Raises:
-        SettingError: If no method has that name.
-        CompositionError: If the methods do not compose.
-
-    Example:
-        >>> build("plain").name
-        'plain'
-    """
+    """Return a method from a method, its name, or several names with ``+`` between."""
     if isinstance(method, type):
         raise SettingError(
             f"Expected a method or its name, got the class {method.__name__}. Give an instance: "
@@ -218,16 +182,7 @@ def build(method: Method | str) -> Method:
 
 
 def smoothed(method: Method, smoothing: float) -> Method:
-    """Return a method with the labels smoothed in every task loss, clean and attacked.
-
-    Args:
-        method: Any registered method.
-        smoothing: Fraction of each label that is spread over all classes, in [0, 1).
-
-    Raises:
-        CompositionError: If the method smooths labels itself.
-        SettingError: If the fraction is out of bounds.
-    """
+    """Return a method with the labels smoothed in every task loss, clean and attacked."""
     if not smoothing:
         return method
     if "label smoothing" in method.plan(Step()).conflicts:
@@ -293,12 +248,7 @@ def _checked(parts: list[Part]) -> Composed:
 
 
 def _only_half(part: Part) -> Part:
-    """Reset the settings that only the other half reads.
-
-    Raises:
-        CompositionError: If the method has no such half.
-        SettingError: If a setting was set that only the other half reads.
-    """
+    """Reset the settings that only the other half reads."""
     if part.half == "both" or isinstance(part.config, Composed):
         return part
     config = part.config

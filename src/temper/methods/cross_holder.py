@@ -37,7 +37,6 @@ class CrossHolder(SmoothnessConfig):
     )
 
     def penalty(self) -> Smoothness:
-        """Return the penalty."""
         return self.smoothness(layers="logits", law="zero_sum")
 
     def check_head(self, head: type[Head]) -> None:

@@ -14,16 +14,7 @@ _SIGNS = {"ge": "\u2265", "gt": ">", "le": "\u2264", "lt": "<"}
 
 
 def settings(name: str) -> list[dict[str, Any]]:
-    """Describe the settings of a method.
-
-    Args:
-        name: A registered name.
-
-    Returns:
-        A mapping for each setting: ``setting``, ``default``, ``bounds``, ``meaning``.
-
-    Raises:
-        SettingError: If no method has that name.
+    """Describe the settings of a registered method: name, default, bounds and meaning.
 
     Example:
         >>> [each["setting"] for each in settings("r_drop")]
@@ -62,10 +53,6 @@ def _described(setting: str, default: Any, takes: str, meaning: str) -> dict[str
 def flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return some settings of a method by dotted name, as the table of settings has them.
 
-    Args:
-        name: A registered name.
-        values: Settings, a preset's for example.
-
     Example:
         >>> flat("uegr", {"epsilon": 0.1, "adaptive": {"low": 0.3}, "mask": False})
         {'epsilon': 0.1, 'adaptive.low': 0.3, 'mask': 'off'}
@@ -86,9 +73,6 @@ def flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def bounds(field: FieldInfo) -> str:
     """Return the valid values of a setting: its limits, or its choices.
-
-    Args:
-        field: Of a settings class.
 
     Example:
         >>> bounds(entry("lp_ft").config.model_fields["head_learning_rate_scale"])

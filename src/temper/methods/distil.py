@@ -92,7 +92,6 @@ class Distil(Method):
     )
 
     def check(self) -> None:
-        """Raise if there is no teacher except the network's own average."""
         super().check()
         if not self.clean_weight and (not self.weight or isinstance(self.teacher, OwnAverage)):
             raise ValueError(
@@ -101,7 +100,6 @@ class Distil(Method):
             )
 
     def off(self) -> Self:
-        """Learn only from the labels."""
         return self._with(weight=0.0, clean_weight=1.0)
 
     @property
@@ -149,7 +147,6 @@ class Distil(Method):
             return network.logits(step.batch, weights=weights, wrapped=False)
 
     def update(self) -> list[UpdateRule]:
-        """Return the average of the weights, if it is the teacher."""
         teacher = self.teacher
         if not self.weight or not isinstance(teacher, OwnAverage):
             return []

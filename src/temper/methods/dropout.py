@@ -33,11 +33,10 @@ class Dropout(Method):
     )
 
     def off(self) -> Self:
-        """Leave the model's own rates."""
         return self._with(rate=None)
 
     def plan(self, now: Step) -> Plan:
-        """Run every single pass at the rate, the clean one and those of other methods."""
+        """Run every single pass at the rate: the clean one and those of other methods."""
         if self.rate is None:
             return Plan()
         single = SubModels(passes=1, adaptive="fixed", rates=(self.rate,))

@@ -54,7 +54,6 @@ class EMA(Method):
     )
 
     def check(self) -> None:
-        """Raise if the average would never move."""
         super().check()
         if self.decay == 1 and not self.warm_up:
             raise ValueError(
@@ -63,11 +62,9 @@ class EMA(Method):
             )
 
     def off(self) -> Self:
-        """Keep the last weights."""
         return self._with(decay=0.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if not self.decay:
             return []
         rule = FinalAverage(decay=self.decay, warm_up=self.warm_up, begin=self.begin)

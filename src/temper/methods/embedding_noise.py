@@ -53,11 +53,9 @@ class EmbeddingNoise(Method):
     )
 
     def off(self) -> Self:
-        """Train without noise."""
         return self._with(alpha=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Run the clean pass at ``x + n``."""
         if not self.alpha:
             return Plan()
         conflicts = frozenset({"perturbation"})

@@ -115,7 +115,6 @@ class FreeLB(Method):
     )
 
     def check(self) -> None:
-        """Raise if there is no loss, and warn about an ascent that goes far."""
         super().check()
         if not self.adversarial_weight:
             if not self.clean_weight:
@@ -135,11 +134,9 @@ class FreeLB(Method):
             )
 
     def off(self) -> Self:
-        """Train only on the clean loss."""
         return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:
-        """Announce K totals, after the clean loss if it has a weight."""
         if not self.adversarial_weight:
             return plain(self.clean_weight)
         return Plan(
@@ -181,7 +178,7 @@ class FreeLB(Method):
                 delta = self._inside_ball(delta, unit)  # d_{k+1}
 
     def _start(self, step: StepContext, embeddings: Tensor) -> Tensor:
-        """Draw d_0 in units of the embedding norm [B, T, D] (Algorithm 1, line 3)."""
+        """Draw d_0 [B, T, D] in units of the embedding norm (Algorithm 1, line 3)."""
         if not self.init:
             return torch.zeros_like(embeddings, dtype=step.network.delta_dtype)
         noise = Noise(self.init, per="length", special_tokens=self.special_tokens)

@@ -66,16 +66,13 @@ class HiddenCut(Method):
     )
 
     def off(self) -> Self:
-        """Switch the cut pass off."""
         return self._with(cut_weight=0.0, divergence_weight=0.0)
 
     @property
     def cuts(self) -> bool:
-        """Whether there is a cut pass at all."""
         return bool(self.cut_weight or self.divergence_weight)
 
     def plan(self, now: Step) -> Plan:
-        """Record the attention of the clean pass."""
         if not self.cuts:
             return Plan()
         return Plan(
@@ -86,8 +83,8 @@ class HiddenCut(Method):
         )
 
     def check_head(self, head: type[Head]) -> None:
-        """Raise if labels are not those of whole texts: the cut tokens may be labeled ones."""
         if self.cuts:
+            # The cut tokens may be labeled ones.
             check_whole_text(self, head)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
@@ -135,17 +132,9 @@ def spans(
 
     Of n tokens that may be cut, a span has ``max(1, round(ratio n))`` consecutive ones. It begins
     at one of the ``max(1, round(candidates n))`` tokens with the highest scores among those at
-    which it fits, drawn uniformly.
-
-    Args:
-        scores: How much each token was attended to [B, T].
-        free: Tokens that may be cut [B, T], boolean.
-        ratio: Length of a span as a fraction of the tokens, in (0, 1].
-        candidates: Fraction of the tokens at which it may begin, in (0, 1].
-        draws: Generator; one uniform number is drawn for each example.
-
-    Returns:
-        [B, T], boolean; true in the span, all false in a row without tokens that may be cut.
+    which it fits, drawn uniformly. ``scores`` has how much each token was attended to, ``free`` the
+    tokens that may be cut, both [B, T]. The result has their shape, and is all false in a row that
+    has none.
 
     Example:
         >>> free = torch.tensor([[True, True, True, True, False]])

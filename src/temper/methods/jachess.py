@@ -98,16 +98,13 @@ class JacHess(SmoothnessConfig):
 
     @property
     def smoothed(self) -> Layers:
-        """The states that are penalized."""
         return "logits" if isinstance(self.layers, Logits) else "all"
 
     def layer_norms(self) -> LayerNorms:
-        """Return the rule that weighs the layers."""
         if isinstance(self.layers, Logits):
             return LayerNorms("uniform")
         twice = self.scheme.kind != "four_point"
         return LayerNorms(self.layers.kind, **self.layers.values, twice=twice)
 
     def penalty(self) -> Smoothness:
-        """Return the penalty."""
         return self.smoothness(layers=self.smoothed)

@@ -42,5 +42,4 @@ class JacHessUnlabeled(JacHess):
     )
 
     def penalty(self) -> Smoothness:
-        """Return the penalty for batches without labels."""
         return self.smoothness(layers=self.smoothed, only_unlabeled=True)

@@ -44,5 +44,4 @@ class Jacobian(SmoothnessConfig):
     )
 
     def penalty(self) -> Smoothness:
-        """Return the penalty."""
         return self.smoothness(layers="logits", law="sphere", half=True)

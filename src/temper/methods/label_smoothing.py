@@ -38,15 +38,12 @@ class LabelSmoothing(Method):
     )
 
     def off(self) -> Self:
-        """Train on the given labels."""
         return self._with(smoothing=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Smooth the labels in every task loss."""
         conflicts = {"label smoothing"} if self.smoothing else set()
         return Plan(smoothing=self.smoothing, conflicts=frozenset(conflicts))
 
     def check_head(self, head: type[Head]) -> None:
-        """Raise if the labels are not classes."""
         if self.smoothing and not head.has_classes:
             raise SettingError(SMOOTHING_NEEDS_CLASSES)

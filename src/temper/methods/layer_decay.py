@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 class LayerDecay(UpdateRule):
     """Multiply each parameter's learning rate by ``decay^depth``, the head's depth being 0.
 
-    Args:
-        decay: In (0, 1].
-
     References:
         Howard and Ruder, ACL 2018, section 3.2; Clark et al., ICLR 2020, appendix B.
     """
@@ -41,7 +38,6 @@ class LayerDecay(UpdateRule):
     def learning_rate_scales(
         self, params: Parameters, state: State, step: Step
     ) -> dict[str, float]:
-        """Return the factor of each parameter."""
         return {name: self.decay**depth for name, depth in params.depths.items()}
 
 
@@ -66,11 +62,9 @@ class LayerDecayConfig(Method):
     )
 
     def off(self) -> Self:
-        """Train all layers at one rate."""
         return self._with(decay=1.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if self.decay == 1.0:
             return []
         return [LayerDecay(decay=self.decay)]

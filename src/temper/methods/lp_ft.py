@@ -59,13 +59,9 @@ class HeadFirst(UpdateRule):
 
     While probing, the other parameters have no gradient: the optimizer neither moves nor decays
     them and keeps no moments. In one process their ``requires_grad`` is off during the passes, so
-    that backward ends at the head. Distributed training waits for a gradient of every parameter,
-    so there the gradients are computed and dropped.
+    that backward ends at the head; in distributed training the gradients are dropped.
 
-    Args:
-        ratio: Fraction of all steps that probe; not used if ``steps`` is set.
-        steps: Number of steps that probe.
-        learning_rate_scale_of_head: Factor on the learning rates while probing.
+    ``ratio`` is the fraction of all steps that probe; a number of ``steps`` overrides it.
 
     References:
         Kumar et al., ICLR 2022.
@@ -80,11 +76,6 @@ class HeadFirst(UpdateRule):
     conflicts = frozenset({"phases"})
 
     def init(self, params: Parameters) -> State:
-        """Start by probing.
-
-        Raises:
-            ModelError: If the head of the model cannot be identified.
-        """
         if not params.head:
             raise ModelError(
                 "The head must train before the other layers, but no trainable head is found: "
@@ -94,26 +85,20 @@ class HeadFirst(UpdateRule):
         return {"probing": True}
 
     def length(self, step: Step) -> int:
-        """Return the number of steps that probe.
-
-        Args:
-            step: Has the number of all steps.
-        """
         return round((self.ratio or 0.0) * step.total) if self.steps is None else self.steps
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Turn off the gradients of all but the head while probing."""
         total = known_total(self, step)
         state["probing"] = step.number < self.length(step)
         if step.number == 0 and self.length(step) >= total:
             logger.warning("All %d steps train only the head, so nothing is fine-tuned.", total)
+        # Distributed training waits for a gradient of every parameter.
         if state["probing"] and step.ranks == 1 and not torch.distributed.is_initialized():
             state["aside"] = True
             for name, tensor in params.tensors.items():
                 tensor.requires_grad_(name in params.head)
 
     def after_backward(self, params: Parameters, state: State) -> None:
-        """Turn the gradients on again."""
         if state.pop("aside", False):
             for tensor in params.tensors.values():
                 tensor.requires_grad_(True)
@@ -121,24 +106,22 @@ class HeadFirst(UpdateRule):
     def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
-        """Drop the other gradients before clipping, so that they do not count in the norm."""
+        # Before clipping, so that the other gradients do not count in the norm.
         return self._of_head(grads, params, state)
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Drop the other gradients again: another rule may have added some."""
+        # Again: another rule may have added gradients.
         return self._of_head(grads, params, state)
 
     def learning_rate_scales(
         self, params: Parameters, state: State, step: Step
     ) -> dict[str, float]:
-        """Return the head's factor for all parameters while probing."""
         scale = self.learning_rate_scale_of_head
         return dict.fromkeys(params.tensors, scale) if state["probing"] and scale != 1 else {}
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
-        """Return 1 while only the head trains, then 0."""
         return {"phases/probing": float(state["probing"])}
 
     def _of_head(self, grads: Gradients, params: Parameters, state: State) -> Gradients:
@@ -175,11 +158,9 @@ class LPFT(Method):
     )
 
     def off(self) -> Self:
-        """Train everything from the first step on."""
         return self._with(probe={"fraction": 0.0})
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         fraction = self.probe.fraction if isinstance(self.probe, ByFraction) else None
         steps = self.probe.steps if isinstance(self.probe, BySteps) else None
         if not (fraction or steps):

@@ -59,15 +59,10 @@ class Method(BaseModel, ABC):
 
     @property
     def moves_embeddings(self) -> Method | None:
-        """The method whose ``SIZE`` bounds the perturbation; None if there is none."""
         return self if self.SIZE else None
 
     def check(self) -> None:
-        """Raise on settings that contradict each other, and warn about settings without effect.
-
-        Raises:
-            ValueError: With the fault; the caller puts the name of the settings before it.
-        """
+        """Raise a `ValueError` on contradicting settings; warn about settings without effect."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -81,12 +76,7 @@ class Method(BaseModel, ABC):
 
     @classmethod
     def reads(cls, setting: str, half: Literal["objective", "rule"]) -> bool:
-        """Whether one half of the method reads a setting.
-
-        Args:
-            setting: Name of the setting.
-            half: ``objective`` (the losses) or ``rule``.
-        """
+        """Whether one half, the losses (``objective``) or the ``rule``, reads a setting."""
         return not cls.HALVES or cls.HALVES.get(setting, "objective") in (half, "both")
 
     @abstractmethod
@@ -94,11 +84,7 @@ class Method(BaseModel, ABC):
         """Return settings under which the method is plain fine-tuning, bit for bit."""
 
     def plan(self, now: Step) -> Plan:
-        """Return the requirements of the losses for a step, before anything runs.
-
-        Args:
-            now: Position in training.
-        """
+        """Return the requirements of the losses for a step, before anything runs."""
         return Plan()
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
@@ -108,9 +94,6 @@ class Method(BaseModel, ABC):
         alive at a time. With ``Plan(clean=True)`` the first terms belong to the clean pass's total,
         which always includes the task loss. ``Plan.totals`` further totals follow. If a plan has
         neither, this function is not called.
-
-        Args:
-            step: The micro-batch, with the network and the clean pass.
         """
         yield from ()
 
@@ -120,7 +103,6 @@ class Method(BaseModel, ABC):
 
     @property
     def rule(self) -> Chain:
-        """The update rules as one."""
         return chain(*self.update())
 
     @property
@@ -133,22 +115,11 @@ class Method(BaseModel, ABC):
         return [self]
 
     def check_head(self, head: type[Head]) -> None:
-        """Raise if the losses cannot train on a kind of labels.
-
-        Args:
-            head: The head of the labels.
-
-        Raises:
-            SettingError: With the reason and a way out.
-        """
+        """Raise a `SettingError` with a way out if the losses cannot train on these labels."""
 
     @classmethod
     def preset(cls, name: str, **settings: Any) -> Self:
-        """Return published settings.
-
-        Args:
-            name: One of ``PRESETS``.
-            settings: Values that override the preset.
+        """Return one of the ``PRESETS``; ``settings`` override its values.
 
         Raises:
             SettingError: If there is no such preset, or a setting is wrong.
@@ -166,8 +137,7 @@ class Method(BaseModel, ABC):
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return other defaults for a network that is trained from scratch.
 
-        Args:
-            given: The user's settings, which must not be replaced.
+        They must not replace the user's settings, which are ``given``.
         """
         return {}
 
@@ -176,11 +146,7 @@ class Method(BaseModel, ABC):
         return self.model_dump(mode="json")
 
     def __add__(self, other: Method | str) -> Method:
-        """Compose two methods: their losses add, their update rules follow each other.
-
-        Raises:
-            CompositionError: If they do not compose; it names both.
-        """
+        """Compose two methods: their losses add, their update rules follow each other."""
         # Imported here, because composition imports this module.
         from temper import methods
 
@@ -191,14 +157,9 @@ class Method(BaseModel, ABC):
 
 
 def check_whole_text(method: Method, head: type[Head]) -> None:
-    """Raise if a method that works on whole texts is used with labels of their parts.
+    """Raise a `SettingError` if labels of parts meet a method that works on whole texts.
 
-    Args:
-        method: The method.
-        head: The head of the labels.
-
-    Raises:
-        SettingError: If the labels are those of words, positions, choices or next tokens.
+    The parts are words, positions, choices or next tokens.
     """
     if not head.of_whole_text:
         raise SettingError(
@@ -208,15 +169,10 @@ def check_whole_text(method: Method, head: type[Head]) -> None:
 
 
 def size_warning(method: Method, *, perturbation: float, embeddings: float) -> str:
-    """Return the warning that a method's first perturbation exceeds the embeddings.
+    """Return a warning if a method's first perturbation exceeds the embeddings, else an empty text.
 
-    Args:
-        method: The method.
-        perturbation: l2 norm of the perturbation of a row, the mean over a batch.
-        embeddings: l2 norm of the embeddings of a row over its real tokens, the mean over a batch.
-
-    Returns:
-        The warning with a value to set instead; empty if the perturbation is not larger.
+    Both sizes are l2 norms of a row, the mean over a batch; the embeddings are those of real
+    tokens.
     """
     if not perturbation > embeddings:
         return ""

@@ -48,12 +48,10 @@ class Mixing(InitialWeightsRule):
     part of a checkpoint.
 
     Args:
-        probability: p, in (0, 1).
         scope: Matrices of the ``blocks`` and after them (a pooler), or ``all``: also those of the
             head. Embeddings are never mixed. Without blocks, all matrices except the head's.
         unit: The unit of a draw: an ``entry``, or the outgoing weights of a ``neuron`` (all
             entries with equal indices after the first).
-        chunk: Entries per piece, small enough for the processor's cache.
 
     References:
         Lee et al., ICLR 2020, Eq. 3 (per entry it is their mixconnect).
@@ -70,7 +68,6 @@ class Mixing(InitialWeightsRule):
     logged = MappingProxyType({"mask/kept": "kept"})
 
     def init(self, params: Parameters) -> State:
-        """Keep the initial weights; warn if the classifier cannot be identified."""
         if not params.head and self.scope == "blocks":
             logger.warning(
                 "The parameters of the classifier cannot be identified, so a new classifier is "
@@ -80,7 +77,7 @@ class Mixing(InitialWeightsRule):
 
     @property
     def kept(self) -> Tensor:
-        """The fraction 1 - p as q of 65536."""
+        """The fraction 1 - p as a number of 65536ths."""
         return quantize(torch.tensor(1.0 - self.probability, dtype=torch.float64), p_min=0.0)
 
     def names(self, params: Parameters) -> list[str]:
@@ -99,7 +96,6 @@ class Mixing(InitialWeightsRule):
         ]
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Mix the weights in place."""
         names = self.names(params)
         state["mixed"] = {}
         if not names:
@@ -195,11 +191,9 @@ class Mixout(Method):
     )
 
     def off(self) -> Self:
-        """Train without mixing."""
         return self._with(probability=0.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if not self.probability:
             return []
         rule = Mixing(probability=self.probability, scope=self.mix_scope, unit=self.unit)

@@ -58,25 +58,23 @@ class MixupConfig(Method):
     )
 
     def check(self) -> None:
-        """Raise if there is no loss."""
         super().check()
         if not self.weight and not self.clean_weight:
             raise ValueError("weight=0 and clean_weight=0 leave nothing to learn. Set one above 0")
 
     def off(self) -> Self:
-        """Train on the unmixed rows."""
         return self._with(weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:
-        """Mix the clean logits, or run a pass on mixed words after the clean loss."""
         if not self.weight:
             return plain(self.clean_weight)
+        # Mixed logits belong to the clean total; mixed words need a further pass.
         pooled = self.level == "pooled"
         return Plan(clean=pooled, totals=int(not pooled), task_weight=self.clean_weight)
 
     def check_head(self, head: type[Head]) -> None:
-        """Raise if labels are not those of whole texts: a mixture of two has no common parts."""
         if self.weight:
+            # A mixture of two texts has no common parts.
             check_whole_text(self, head)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
@@ -110,15 +108,9 @@ def mixed_words(
     as long as the longer row, which provides all inputs other than the embeddings: token types,
     positions, and the attention mask.
 
-    Args:
-        network: Computes the embeddings.
-        batch: B rows.
-        partner: Index of each row's partner [B].
-        ratios: q, the weight of the row itself in the mixture [B].
-
-    Returns:
-        The longer row of each pair, and the delta [B, T, D] that turns its detached embeddings into
-        those of the mixture.
+    ``partner`` [B] has the index of each row's partner, ``ratios`` [B] the weight q of the row
+    itself. The result is the longer row of each pair, and the delta [B, T, D] that turns its
+    detached embeddings into those of the mixture.
     """
     lengths = batch.mask.sum(1)  # [B]
     rows = torch.arange(batch.size, device=batch.device)

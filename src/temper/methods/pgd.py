@@ -58,7 +58,6 @@ class PGD(AttackConfig):
     )
 
     def check(self) -> None:
-        """Raise if there is no loss."""
         super().check()
         if not self.adversarial_weight and not self.clean_weight:
             raise ValueError(
@@ -67,11 +66,9 @@ class PGD(AttackConfig):
             )
 
     def off(self) -> Self:
-        """Train only on the clean loss."""
         return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:
-        """Announce one total, after the clean loss if it has a weight."""
         if not self.adversarial_weight:
             return plain(self.clean_weight)
         conflicts = frozenset({"perturbation"})

@@ -18,5 +18,4 @@ class Plain(Method):
     """Settings of plain fine-tuning: none."""
 
     def off(self) -> Self:
-        """Return itself."""
         return self

@@ -88,7 +88,6 @@ class R3F(Method):
     )
 
     def check(self) -> None:
-        """Warn if the method has no effect."""
         super().check()
         if self.weight and self.same_dropout and self.epsilon < SMALLEST_NOISE:
             logger.warning(
@@ -101,11 +100,9 @@ class R3F(Method):
         warn_of_small_divergence("R3F", self.divergence, self.reduction, self.weight)
 
     def off(self) -> Self:
-        """Switch the noised pass and the divergence off."""
         return self._with(weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Add the divergence to the clean pass's total."""
         if not self.weight:
             return Plan()
         dropout = {"sub-models"} if self.same_dropout else set()

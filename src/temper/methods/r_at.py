@@ -67,7 +67,6 @@ class RAT(AttackConfig):
     }
 
     def check(self) -> None:
-        """Raise on settings that a matrix cannot have, and warn about losses without effect."""
         super().check()
         fixed = (self.relative, self.norm, self.site)
         if self.attack_scope == "matrix" and fixed != (False, "l2", "word"):
@@ -82,11 +81,9 @@ class RAT(AttackConfig):
         )
 
     def off(self) -> Self:
-        """Switch the attacked passes off."""
         return self._with(adversarial_weight=0.0, divergence_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Request the gradient w.r.t. the embeddings, unless a separate pass computes it."""
         if not self.adversarial_weight and not self.divergence_weight:
             return Plan()
         return Plan(
@@ -94,6 +91,7 @@ class RAT(AttackConfig):
             totals=int(self.reuse),
             task_weight=1.0,
             site=self.site,
+            # Without `reuse` a separate pass computes the gradient.
             gradient=self.reuse,
             conflicts=frozenset({"perturbation", "sub-models"}),
         )
@@ -116,7 +114,6 @@ class RAT(AttackConfig):
     def _attacked(
         self, step: StepContext, delta: Tensor, embeddings: Tensor, *, wrapped: bool
     ) -> list[Term]:
-        """Return ``1/2 (CE_1 + CE_2)`` and the weighted divergence."""
         step.note_size(delta, embeddings)
         # 2 x [B, U, C].
         logits = step.passes(SubModels(passes=2), delta=delta, site=self.site, wrapped=wrapped)

@@ -23,5 +23,4 @@ class RATSU(RAT, SelectionConfig):
     """Settings of R-AT and of the selective update."""
 
     def off(self) -> Self:
-        """Switch the attacked passes and the mask off."""
         return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask="off")

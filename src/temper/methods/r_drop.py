@@ -49,11 +49,9 @@ class RDrop(Method):
     )
 
     def off(self) -> Self:
-        """Switch the second pass and the divergence off."""
         return self._with(weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Run two clean passes as one forward of 2B rows."""
         if not self.weight:
             return Plan()
         return Plan(

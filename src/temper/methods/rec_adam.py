@@ -67,11 +67,6 @@ class Recall(InitialWeightsRule):
     optimizer. Weight decay must be decoupled (AdamW) or 0: it is removed from the optimizer's step
     and applied again without damping.
 
-    Args:
-        k: Steepness of the sigmoid.
-        t0: Step at which it is 1/2.
-        gamma: Strength of the pull.
-
     References:
         RecAdam: Chen et al., EMNLP 2020 (arXiv 2004.12651), Algorithm 1; the released code,
         Sanyuan-Chen/RecAdam, for the order of the three lines and the counting of t.
@@ -87,7 +82,6 @@ class Recall(InitialWeightsRule):
     logged = MappingProxyType({"recall/task_fraction": "fraction"})
 
     def init(self, params: Parameters) -> State:
-        """Keep the initial weights; warn if the classifier cannot be identified."""
         if not params.head:
             logger.warning(
                 "The parameters of the classifier cannot be identified, so all parameters are "
@@ -96,11 +90,7 @@ class Recall(InitialWeightsRule):
         return super().init(params)
 
     def task_fraction(self, number: int) -> float:
-        """Return lambda(t), the weight of the task.
-
-        Args:
-            number: t, from 1.
-        """
+        """Return lambda(t), the weight of the task at step t, counted from 1."""
         exponent = self.k * (number - self.t0)
         # This form keeps the exponential at most 1: for a late t0, exp(-k (t - t0)) would overflow.
         small = math.exp(-abs(exponent))
@@ -109,7 +99,7 @@ class Recall(InitialWeightsRule):
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Copy the weights before the optimizer's step."""
+        # The optimizer changes the weights in place after this hook.
         state["before"] = {
             name: params.tensors[name].detach().clone() for name in grads if name not in params.head
         }
@@ -192,11 +182,9 @@ class RecAdam(Method):
     )
 
     def off(self) -> Self:
-        """Use the plain step of the optimizer."""
         return self._with(anneal="off")
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if isinstance(self.anneal, Off):
             return []
         return [Recall(gamma=self.gamma, **self.anneal.values)]

@@ -19,9 +19,7 @@ Evidence = Literal[
 ]
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 PLAIN = "plain"
-"""The recipe that the others are held against."""
 TABLES = ("method", "train")
-"""Tables of settings that a recipe may fill."""
 FILE = Path(__file__).parent / "assets" / "recipes.toml"
 
 
@@ -30,12 +28,9 @@ class Recipe:
     """A method, or several, with settings.
 
     Args:
-        name: Its name.
-        summary: Its purpose, in one line.
         method: A method of ``temper list methods``, or several with ``+`` between.
         passes: Forward passes (F) that a step costs with these settings, times the trainings of a
             run that trains several times; plain fine-tuning's is 3.
-        evidence: The evidence for it.
         settings: Its settings of the tables ``method`` and ``train``, nested.
         search: Settings that `temper tune` varies, by their dotted names: the lowest value, the one
             that it begins with, and the highest, all above 0; it draws from their logarithms.
@@ -54,47 +49,28 @@ class Recipe:
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """Return all recipes by name, as the file has them in order.
-
-    Example:
-        >>> recipes()["plain"].method
-        'plain'
-    """
+    """Return all recipes by name, in the order of the file."""
     tables = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return {name: Recipe(name, **table) for name, table in tables.items()}
 
 
 def recipe_named(name: str) -> Recipe:
-    """Return a recipe.
-
-    Args:
-        name: Of ``temper list recipes``.
-
-    Raises:
-        SettingError: There is no recipe of that name.
-    """
+    """Return a recipe of ``temper list recipes``; raise a `SettingError` if it is unknown."""
     if name not in recipes():
         raise SettingError(unknown("recipe", name, recipes()))
     return recipes()[name]
 
 
 def default_recipe() -> Recipe:
-    """Return the recipe that is run by default."""
     return next(recipe for recipe in recipes().values() if recipe.default)
 
 
 def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings with those of their ``recipe``, which all others override.
 
-    Args:
-        tree: Nested settings, not checked yet, with a name under ``recipe``; without one, and
-            without the name of a method, the default recipe is taken.
-
-    Returns:
-        The settings of one run, whose method has a name.
-
-    Raises:
-        SettingError: The recipe is unknown, or a method is named next to it.
+    The settings are not checked. Without a ``recipe`` and without the name of a method, the default
+    recipe is taken. The method of the result has a name. A ``recipe`` next to a method's name is an
+    error.
 
     Example:
         >>> with_recipe({"recipe": "plain", "train": {"epochs": 2.0}})
@@ -122,7 +98,6 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def listing() -> list[dict[str, Any]]:
-    """Return the rows of ``temper list recipes``."""
     return [
         {
             "name": f"{recipe.name} (default)" if recipe.default else recipe.name,

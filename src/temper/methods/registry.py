@@ -38,16 +38,7 @@ _ENTRIES: dict[str, Entry] = {}
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered method.
-
-    Args:
-        name: Name on the command line.
-        summary: One line.
-        cost: Forward passes a step, plain being 3F.
-        memory: Memory in addition to that of plain fine-tuning.
-        paper: Source.
-        config: The class of the method.
-    """
+    """A registered method; its fields are those of `register`."""
 
     name: str
     summary: str
@@ -58,7 +49,7 @@ class Entry:
 
     @property
     def conflicts(self) -> dict[str, list[str]]:
-        """Conflicts of the method with its default settings, by half."""
+        """Resources that only this method may use, with its default settings, by half."""
         method = self.config()
         return {
             "objective": sorted(method.plan(Step()).conflicts),
@@ -67,12 +58,7 @@ class Entry:
 
     @property
     def conflicts_text(self) -> str:
-        """`conflicts` as text.
-
-        Example:
-            >>> entry("uegr").conflicts_text
-            'perturbation, sub-models; rule: mask'
-        """
+        """`conflicts` as text."""
         conflicts = self.conflicts
         parts = [", ".join(conflicts["objective"])] if conflicts["objective"] else []
         parts += [f"rule: {', '.join(conflicts['rule'])}"] if conflicts["rule"] else []
@@ -107,11 +93,9 @@ def register(
 
 @cache
 def _load() -> None:
-    """Import every module of the package, so that a new method is one new file.
-
-    Then import the modules that installed packages offer as entry points.
-    """
+    """Import every module of the package, then those that installed packages offer."""
     package = importlib.import_module("temper.methods")
+    # All of them, so that a new method is one new file.
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"temper.methods.{module.name}")
     load_installed()
@@ -123,35 +107,19 @@ def registered() -> frozenset[str]:
 
 
 def forget_since(before: frozenset[str]) -> None:
-    """Unregister methods that were registered since then, by code that failed.
-
-    Args:
-        before: The earlier result of `registered`.
-    """
+    """Unregister methods added since ``before``, an earlier `registered`, by code that failed."""
     for name in registered() - before:
         del _ENTRIES[name]
 
 
 def names() -> list[str]:
-    """Return the names of all methods, ``plain`` first.
-
-    Example:
-        >>> names()[0]
-        'plain'
-    """
+    """Return the names of all methods, ``plain`` first."""
     _load()
     return sorted(_ENTRIES, key=lambda name: (name != DEFAULT, name))
 
 
 def entry(name: str) -> Entry:
-    """Return a method's entry.
-
-    Args:
-        name: A registered name.
-
-    Raises:
-        SettingError: If no method has that name; near matches are listed.
-    """
+    """Return the entry of a method or alias; raise a `SettingError` if there is none."""
     _load()
     name = ALIASES.get(name, name)
     if name not in _ENTRIES:
@@ -160,14 +128,7 @@ def entry(name: str) -> Entry:
 
 
 def name_of(config: Method) -> str:
-    """Return the name that a method's class is registered under.
-
-    Args:
-        config: A method.
-
-    Raises:
-        SettingError: If the class is not registered.
-    """
+    """Return the name that a method's class is registered under."""
     for registered_entry in _ENTRIES.values():
         if registered_entry.config is type(config):
             return registered_entry.name
@@ -177,11 +138,7 @@ def name_of(config: Method) -> str:
 
 
 def load_installed() -> None:
-    """Import the methods that installed packages offer.
-
-    Raises:
-        SettingError: If the code of one fails; the message names it.
-    """
+    """Import the methods that installed packages offer; raise a `SettingError` if one fails."""
     for point in entry_points(group=GROUP):
         name = f"the entry point {point.name} = {point.value} ({GROUP})"
         with _restored():
@@ -208,20 +165,11 @@ def _restored() -> Iterator[None]:
 
 
 def is_composed(name: str) -> bool:
-    """Return whether a name is that of a composition.
-
-    Example:
-        >>> is_composed("r_drop + adv_weight"), is_composed("uegr.objective"), is_composed("uegr")
-        (True, True, False)
-    """
     return "+" in name or "." in name
 
 
 def labels_of(name: str) -> list[tuple[str, str | None]]:
     """Split a composition's name into methods and the halves asked of them.
-
-    Args:
-        name: Methods with ``+`` between.
 
     Returns:
         (method, half), in order; the half is None for a whole method. Nothing is looked up.
@@ -239,14 +187,7 @@ def labels_of(name: str) -> list[tuple[str, str | None]]:
 
 
 def name_faults(name: str) -> list[str]:
-    """Return the faults of a method's name, composed or not; settings are not checked.
-
-    Args:
-        name: A registered name, or a composition.
-
-    Returns:
-        One line per fault; none if every method and half is known.
-    """
+    """Return one line per fault of a method's name, composed or not; settings are not checked."""
     result = []
     for method, half in labels_of(name):
         if not method:

@@ -25,14 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TopLayers(UpdateRule):
-    """Re-initialize the top blocks, and the layers between them and the head, before training.
+    """Re-initialize the top ``layers`` blocks and the layers between them and the head.
 
     Parameters with two or more axes are drawn from ``N(0, std^2)``. Of the one-dimensional ones,
     biases become 0 and weights (of norms) become 1.
-
-    Args:
-        layers: Number of blocks, at least 1.
-        std: Standard deviation, above 0.
 
     References:
         Zhang et al., ICLR 2021, section 5.
@@ -45,11 +41,6 @@ class TopLayers(UpdateRule):
     supports_fsdp = True
 
     def init(self, params: Parameters) -> State:
-        """Check the number of blocks.
-
-        Raises:
-            ModelError: If the model has fewer blocks.
-        """
         blocks = max((params.depths[name] for name in params.blocks), default=0)
         if self.layers > blocks:
             raise ModelError(
@@ -59,8 +50,8 @@ class TopLayers(UpdateRule):
         return {}
 
     def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
-        """Draw the weights, the same on all ranks."""
         tensors = params.tensors
+        # Shared, so that all ranks draw the same weights.
         draws = generator(rng.shared("top layers"), next(iter(tensors.values())).device)
         for name, depth in params.depths.items():
             if not 1 <= depth <= self.layers:
@@ -96,11 +87,9 @@ class Reinit(Method):
     )
 
     def off(self) -> Self:
-        """Start from the pre-trained weights."""
         return self._with(layers=0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if not self.layers:
             return []
         return [TopLayers(layers=self.layers, std=self.std)]

@@ -46,5 +46,4 @@ class RoAST(AdvEmbed, SelectionConfig):
     )
 
     def off(self) -> Self:
-        """Switch the perturbed pass and the mask off and weigh the clean loss by 1."""
         return super().off()._with(mask="off")

@@ -60,7 +60,6 @@ class SelectionConfig(Method):
     )
 
     def check(self) -> None:
-        """Warn about settings that mask almost every entry."""
         super().check()
         if not isinstance(self.mask, Selective) or not self.mask.scale or self.mask.beta < 5:
             return
@@ -75,11 +74,10 @@ class SelectionConfig(Method):
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Mask all parameters, as in UEGR; see `Method.from_scratch`."""
+        # As in UEGR, all parameters are masked.
         return {"mask": {"scope": "all"}}
 
     def update(self) -> list[UpdateRule]:
-        """Return the selective update (Eqs. 7 to 9)."""
         if self.mask.is_off:
             return []
         values = self.mask.values

@@ -40,13 +40,7 @@ class WeightAverage(WeightAverageRule):
     ``ema = b * ema + (1 - b) * w``, with ``b = decay`` in the first fraction ``early`` of the steps
     and ``b = final_decay`` after it. If the number of steps is unknown, b stays ``decay``.
 
-    The average is a copy of the trainable weights in at least fp32: bf16 does not resolve a step
-    of 1 - 0.999.
-
-    Args:
-        decay: b of the early steps, in [0, 1).
-        final_decay: b of the later steps, in [0, 1).
-        early: Fraction of the steps, in [0, 1].
+    The average is a copy of the trainable weights in at least fp32.
 
     References:
         SMART (arXiv 1911.03437); Mean Teacher (arXiv 1703.01780) for the two decays.
@@ -60,7 +54,7 @@ class WeightAverage(WeightAverageRule):
     supports_fsdp = True
 
     def init(self, params: Parameters) -> State:
-        """Start the average at the current weights."""
+        # bf16 does not resolve a step of 1 - 0.999.
         copies = {
             name: at_least_single(tensor.detach()).clone()
             for name, tensor in params.tensors.items()
@@ -68,7 +62,6 @@ class WeightAverage(WeightAverageRule):
         return {"weights": copies}
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
-        """Update the average."""
         if step.number == 0 and not step.total and self.decay != self.final_decay:
             logger.warning(
                 "The number of steps is unknown, so the average of the weights keeps decay=%g, and "
@@ -82,11 +75,7 @@ class WeightAverage(WeightAverageRule):
             update_average(state["weights"], params, fraction=1 - self.decay_at(step))
 
     def decay_at(self, step: Step) -> float:
-        """Return b for the average after a step; the paper counts steps from 1.
-
-        Args:
-            step: Position in training.
-        """
+        """Return b for the average after a step; the paper counts steps from 1."""
         late = step.total and step.number + 1 > self.early * step.total
         return self.final_decay if late else self.decay
 
@@ -134,11 +123,9 @@ class SMART(VAT):
     )
 
     def off(self) -> Self:
-        """Switch both divergences off."""
         return self._with(weight=0.0, proximal_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Add both divergences to the clean pass's total."""
         if not self.proximal_weight:
             return super().plan(now)
         base = super().plan(now) if self.weight else Plan(task_weight=1.0)
@@ -146,7 +133,6 @@ class SMART(VAT):
         return replace(base, clean=True, needs_labels=False, reads=reads)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield ``CE(x)``, the smoothness and the proximal divergence in one total."""
         terms: list[Term | None] = [step.clean.task]
         if self.weight:
             terms.append(self.smoothness(step))
@@ -169,7 +155,6 @@ class SMART(VAT):
         )
 
     def update(self) -> list[UpdateRule]:
-        """Return the average of the weights."""
         if not self.proximal_weight:
             return []
         return [WeightAverage(self.decay, self.final_decay, self.early)]

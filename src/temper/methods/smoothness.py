@@ -91,7 +91,6 @@ class SmoothnessConfig(Method):
     )
 
     def check(self) -> None:
-        """Raise if the penalty has no term."""
         super().check()
         if not self.is_off and not (self.jacobian_weight or self.hessian_weight):
             raise ValueError(
@@ -101,11 +100,9 @@ class SmoothnessConfig(Method):
 
     @property
     def is_off(self) -> bool:
-        """Whether the penalty has no weight."""
         return isinstance(self.strength, Weight) and not self.strength.weight
 
     def off(self) -> Self:
-        """Switch the penalty off."""
         return self._with(strength={"weight": 0.0})
 
     @abstractmethod
@@ -120,14 +117,7 @@ class SmoothnessConfig(Method):
         only_unlabeled: bool = False,
         half: bool = False,
     ) -> Smoothness:
-        """Return a penalty.
-
-        Args:
-            layers: The states that are penalized.
-            law: Distribution of the probes.
-            only_unlabeled: Whether the penalty applies to batches without labels only.
-            half: Whether the weight multiplies half of the squared norms.
-        """
+        """Return a penalty with these settings; the arguments are those of `Smoothness`."""
         strength = self.strength
         return Smoothness(
             weight=strength.weight if isinstance(strength, Weight) else 0.0,
@@ -144,11 +134,9 @@ class SmoothnessConfig(Method):
         )
 
     def layer_norms(self) -> LayerNorms:
-        """Return the rule that weighs the layers, and keeps the measured eta."""
         return LayerNorms("uniform")
 
     def plan(self, now: Step) -> Plan:
-        """Trace the clean pass; the penalty reads no labels."""
         if self.is_off:
             return Plan()
         penalty = self.penalty()
@@ -161,8 +149,8 @@ class SmoothnessConfig(Method):
         )
 
     def check_head(self, head: type[Head]) -> None:
-        """Raise if labels are not those of whole texts: the penalty is that of a text's state."""
         if not self.is_off:
+            # The penalty is that of a text's state.
             check_whole_text(self, head)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
@@ -171,5 +159,4 @@ class SmoothnessConfig(Method):
         yield [clean.task, *self.penalty().terms(step, clean.watched["trace"])]
 
     def update(self) -> list[UpdateRule]:
-        """Return the rule that keeps measurements, if there are any."""
         return [] if self.is_off or not self.penalty().reads else [self.layer_norms()]

@@ -45,9 +45,6 @@ class Soup(InitialWeightsRule, WeightAverageRule):
     From the end of the first training on, the rule keeps a copy of the trainable weights in at
     least fp32, in addition to the initial weights.
 
-    Args:
-        trainings: Number of trainings, at least 1.
-
     References:
         Wortsman et al., ICML 2022, the uniform soup.
     """
@@ -61,9 +58,8 @@ class Soup(InitialWeightsRule, WeightAverageRule):
     def first_steps(self, total: int) -> list[int]:
         """Return the first step of each training after the first one.
 
-        Args:
-            total: Number of steps of the run, which is divided equally; a run with fewer steps than
-                trainings has one training per step.
+        The ``total`` steps are divided equally; a run with fewer steps than trainings has one
+        training per step.
 
         Example:
             >>> Soup(trainings=3).first_steps(10)
@@ -73,12 +69,10 @@ class Soup(InitialWeightsRule, WeightAverageRule):
         return [index * total // trainings for index in range(1, trainings)]
 
     def init(self, params: Parameters) -> State:
-        """Start without a finished training."""
         warn_of_running_statistics(params)
         return {**super().init(params), "weights": {}, "finished": 0}
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Warn in the first step if the run is too short."""
         total = known_total(self, step)
         if step.number == 0 and total < self.trainings:
             logger.warning(
@@ -88,34 +82,23 @@ class Soup(InitialWeightsRule, WeightAverageRule):
             )
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
-        """Add the weights to the mean at the end of a training."""
         if step.number + 1 not in {*self.first_steps(step.total), step.total}:
             return
         state["finished"] += 1
         update_average(state["weights"], params, fraction=1 / state["finished"])
 
     def on_train_end(self, params: Parameters, state: State) -> None:
-        """Set the weights to the mean of the finished trainings."""
         for name, mean in state["weights"].items():
             params.tensors[name].copy_(mean)
 
 
 def trainings_of(rule: UpdateRule) -> int:
-    """Return the number of trainings of a run with this rule; 1 without a soup.
-
-    Args:
-        rule: A rule or a chain.
-    """
+    """Return the number of trainings of a run with this rule or chain; 1 without a soup."""
     return max((soup.trainings for soup in rules_of(rule) if isinstance(soup, Soup)), default=1)
 
 
 def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
-    """Return the first step of each training of a run after the first training.
-
-    Args:
-        rule: A rule or a chain.
-        total: Steps of the run.
-    """
+    """Return the first steps of all trainings but the first of a run of ``total`` steps."""
     soups = [soup for soup in rules_of(rule) if isinstance(soup, Soup)]
     return soups[0].first_steps(total) if soups else []
 
@@ -141,11 +124,9 @@ class SoupConfig(Method):
     )
 
     def off(self) -> Self:
-        """Train once."""
         return self._with(members=1)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if self.members == 1:
             return []
         return [Soup(self.members)]

@@ -127,7 +127,6 @@ class UEGR(AttackConfig, SelectionConfig):
     )
 
     def check(self) -> None:
-        """Raise on rates for another number of passes, or an attack that is only partly off."""
         super().check()
         if isinstance(self.adaptive, Fixed) and len(self.adaptive.rates) != self.passes:
             raise ValueError(
@@ -144,7 +143,6 @@ class UEGR(AttackConfig, SelectionConfig):
 
     @property
     def attacks(self) -> bool:
-        """Whether there are attacked passes at all."""
         return bool(self.adversarial_weight or self.pair_weight)
 
     @classmethod
@@ -156,17 +154,14 @@ class UEGR(AttackConfig, SelectionConfig):
         return {**super().from_scratch(given), **({"adaptive": rates} if free else {})}
 
     def off(self) -> Self:
-        """Switch the attacked passes and the mask off."""
         return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask="off")
 
     def submodels(self) -> SubModels:
-        """Return the attacked passes and their dropout rates."""
         return SubModels(
             self.passes, adaptive=self.adaptive.kind, **self.adaptive.values, sites=self.sites
         )
 
     def plan(self, now: Step) -> Plan:
-        """Request the gradients of the clean pass, in steps with an attack."""
         if not self.attacks:
             return Plan()
         due = now.number % self.every == 0

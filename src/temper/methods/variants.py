@@ -36,12 +36,10 @@ class Variant(BaseModel):
 
     @property
     def is_off(self) -> bool:
-        """Whether it disables the feature."""
         return self.kind == OFF
 
     @property
     def values(self) -> dict[str, Any]:
-        """Its settings by name, without the kind."""
         return {name: value for name, value in self if name != "kind"}
 
 
@@ -52,11 +50,7 @@ class Off(Variant):
 
 
 def kinds_of(field: FieldInfo) -> dict[str, type[Variant]]:
-    """Return the variants that a field may be, by their kind; none for a plain field.
-
-    Args:
-        field: Of a class of settings.
-    """
+    """Return the variants that a field of settings may be, by kind; none for a plain field."""
     choices = [field.annotation, *get_args(field.annotation)]
     variants = [c for c in choices if isinstance(c, type) and issubclass(c, Variant)]
     return {str(variant.model_fields["kind"].default): variant for variant in variants}
@@ -65,12 +59,8 @@ def kinds_of(field: FieldInfo) -> dict[str, type[Variant]]:
 def as_table(given: Any, field: FieldInfo) -> dict[str, Any]:
     """Return a value of a field of variants as a table with its kind.
 
-    Args:
-        given: A variant, the name of a kind, a table, or for a field that may be off a boolean.
-        field: The field.
-
-    Raises:
-        ValueError: If it is something else.
+    The value is a variant, the name of a kind, a table, or a boolean if the field may be off;
+    otherwise a `ValueError` is raised.
     """
     kinds, default = kinds_of(field), field.default
     if isinstance(given, bool) and OFF in kinds:
@@ -90,15 +80,7 @@ def as_table(given: Any, field: FieldInfo) -> dict[str, Any]:
 
 
 def completed(given: Any, field: FieldInfo) -> Any:
-    """Return a value of a field as pydantic checks it: of a variant, a table with its kind.
-
-    Args:
-        given: The user's value.
-        field: The field.
-
-    Raises:
-        ValueError: If there is no such kind, or it does not have the keys of the table.
-    """
+    """Return a value of a field as pydantic checks it: of a variant, a table with its kind."""
     kinds = kinds_of(field)
     if not kinds:
         return given
@@ -125,13 +107,7 @@ def _check_field(name: str, kind: str, kinds: Mapping[str, type[Variant]]) -> No
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, config: type[BaseModel]) -> Any:
-    """Lay settings over others; a table of a variant completes one of the same kind.
-
-    Args:
-        below: Settings, of a preset for example.
-        above: Settings that come first.
-        config: The class that they are settings of.
-    """
+    """Lay settings over others of a class; a variant's table completes one of the same kind."""
     result = {**below, **above}
     for name in below.keys() & above.keys() & config.model_fields.keys():
         field = config.model_fields[name]

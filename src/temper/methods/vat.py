@@ -100,7 +100,6 @@ class VAT(AttackConfig):
     )
 
     def check(self) -> None:
-        """Warn about noise and perturbations without effect."""
         super().check()
         if not self.weight:
             return
@@ -128,26 +127,23 @@ class VAT(AttackConfig):
             )
 
     def off(self) -> Self:
-        """Switch the divergence off."""
         return self._with(weight=0.0)
 
     def plan(self, now: Step) -> Plan:
-        """Add the divergence to the clean pass's total; it reads no labels."""
         if not self.weight:
             return Plan()
         conflicts = frozenset({"perturbation"})
+        # The divergence reads no labels.
         return Plan(clean=True, task_weight=1.0, needs_labels=False, conflicts=conflicts)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the clean loss and the divergence in one total."""
         yield [step.clean.task, self.smoothness(step)]
 
     def smoothness(self, step: StepContext) -> Term:
         """Return ``weight * symKL(f(x), f(x + d))``; its gradient flows through both sides.
 
         d starts as small noise and takes ascent steps on the divergence from the detached clean
-        logits, each followed by a projection to the budget. All passes drop the same units as the
-        clean pass, so the divergence is due to d alone.
+        logits, each followed by a projection to the budget.
         """
         network, batch = step.network, step.batch
         if self.init_noise < SMALLEST_IN_HALF and in_half_precision(batch.device):
@@ -155,6 +151,7 @@ class VAT(AttackConfig):
                 f"init_noise={self.init_noise:g} is lost in the rounding of half precision, so the "
                 f"ascent follows rounding errors. Set it to {SMALLEST_IN_HALF:g} or more."
             )
+        # All passes drop the same units as the clean one, so the divergence is due to d alone.
         clean, stream = step.single_clean()  # f(x), [B, U, C]
         attack = self.perturbation(**self.ascent.values)
         noise = Noise(self.init_noise, "normal", site=self.site, special_tokens=self.special_tokens)
@@ -180,14 +177,10 @@ class VAT(AttackConfig):
 
 
 def alignment(delta: Tensor, ascent: Tensor) -> Tensor:
-    """Measure how much of a perturbation is its last ascent step, not its initial noise.
+    """Return the cosine of a perturbation and its last ascent step, the mean over examples.
 
-    Args:
-        delta: [B, T, D].
-        ascent: [B, T, D].
-
-    Returns:
-        Their cosine, the mean over examples, a scalar; 0 for an example if one of them is 0.
+    It shows how much of ``delta`` [B, T, D] is not its initial noise. It is 0 for an example if one
+    of the two is 0.
     """
     sizes = norms.size(delta, norm="l2") * norms.size(ascent, norm="l2")
     products = (delta.detach() * ascent).sum((1, 2), keepdim=True)

@@ -39,12 +39,7 @@ class Anchor(InitialWeightsRule):
     Vectors (biases, LayerNorm) are excluded; a new classifier is pulled to its random initial
     weights.
 
-    The gradient ``2 weight (w - w_start)`` is computed directly, in one pass over the weights with
-    chunks that fit in the cache; autograd would read and write every weight several times. In
-    distributed training, each process adds it to the averaged gradients.
-
-    Args:
-        weight: Weight of the penalty, at least 0.
+    In distributed training, each process adds the gradient to the averaged ones.
 
     References:
         L2-SP: Li et al., ICML 2018 (arXiv 1802.01483).
@@ -80,7 +75,6 @@ class Anchor(InitialWeightsRule):
         return regularized
 
     def regularization_losses(self, state: State) -> Mapping[str, Tensor]:
-        """Return the weighted penalty at the last step."""
         return {"anchor": state["value"]} if "value" in state else {}
 
 
@@ -88,6 +82,8 @@ def _add_pull(
     tensor: Tensor, start: Tensor, gradient: Tensor, buffer: Tensor, factor: float
 ) -> Tensor:
     weights, origin, target = tensor.reshape(-1), start.reshape(-1), gradient.view(-1)
+    # One pass over the weights, in chunks that fit in the cache; autograd would read and write
+    # every weight several times.
     square = torch.zeros((), device=buffer.device, dtype=buffer.dtype)
     for begin in range(0, len(weights), len(buffer)):
         chunk = slice(begin, begin + len(buffer))
@@ -118,9 +114,7 @@ class WCons(Method):
     )
 
     def off(self) -> Self:
-        """Train without the penalty."""
         return self._with(weight=0.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         return [Anchor(self.weight)] if self.weight else []

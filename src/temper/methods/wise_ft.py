@@ -29,9 +29,6 @@ logger = logging.getLogger(__name__)
 class Interpolation(InitialWeightsRule):
     """Set weights to ``(1 - alpha) * start + alpha * trained`` at the end; the head stays trained.
 
-    Args:
-        alpha: Weight of the trained weights, in [0, 1].
-
     References:
         Wortsman et al., CVPR 2022, Eq. 1.
     """
@@ -43,7 +40,6 @@ class Interpolation(InitialWeightsRule):
     conflicts = frozenset({"on_train_end"})
 
     def init(self, params: Parameters) -> State:
-        """Keep the initial weights; warn if the head cannot be identified."""
         if not params.head:
             logger.warning(
                 "In this model no trainable head is found, so a new head would be interpolated "
@@ -52,7 +48,6 @@ class Interpolation(InitialWeightsRule):
         return {**super().init(params), "finished": False}
 
     def on_train_end(self, params: Parameters, state: State) -> None:
-        """Interpolate, once."""
         if state["finished"]:
             return
         for name, tensor in params.tensors.items():
@@ -82,11 +77,9 @@ class WiseFT(Method):
     )
 
     def off(self) -> Self:
-        """Keep the trained weights."""
         return self._with(alpha=1.0)
 
     def update(self) -> list[UpdateRule]:
-        """Return the update rule."""
         if self.alpha == 1.0:
             return []
         return [Interpolation(alpha=self.alpha)]

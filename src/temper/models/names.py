@@ -90,7 +90,9 @@ def check_model(name: str) -> None:
     source = Path(resolve(name))
     if not source.exists():
         _check_hub_id(name, str(source.as_posix()))
-    elif source.is_dir() and not any((source / file).is_file() for file in CONFIGS):
+    elif source.is_file():
+        raise ModelError(f"{name} is a file; a model is a folder with config.json, or a Hub id.")
+    elif not any((source / file).is_file() for file in CONFIGS):
         reason = f"it has no {' or '.join(CONFIGS)}"
         if (source / "study.json").is_file():
             reason = "it is a comparison, whose models are in its folder runs/"

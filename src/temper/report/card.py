@@ -70,13 +70,9 @@ def hub_id(name: str) -> str | None:
 def origin(source: str, name: str, split: str | None = None) -> Origin:
     """Return the origin of a dataset.
 
-    Args:
-        source: Its source as given on the command line, parts joined by `` + ``; empty if unknown.
-        name: The set's own name.
-        split: Its split, unless the source names one.
-
-    Returns:
-        The origin. Of a path only the last name is kept, because a card is public.
+    ``source`` is as given on the command line, its parts joined by `` + ``; it is empty if unknown.
+    ``name`` is the set's own name, and ``split`` counts unless the source names one. Of a path only
+    the last name is kept, because a card is public.
 
     Example:
         >>> origin("nyu-mll/glue:rte@validation", "dev")
@@ -110,13 +106,8 @@ def results(
 ) -> list[EvalResult]:
     """Return every shown score that has a value as an evaluation result of the Hub.
 
-    Args:
-        comparison: The scores of one model.
-        data: Name of a set to its source.
-        record: ``run.json``, which names the dev set if ``data`` does not; None if there is none.
-
-    Returns:
-        The results. Results of one set have the same identity, distinct from other sets.
+    ``data`` has the source of each set by its name; without one, the record names the dev set's.
+    Results of one set have the same identity, distinct from other sets.
     """
     (column,) = comparison.columns
     result = []
@@ -166,7 +157,6 @@ class CardSources:
     """Where the content of a card comes from.
 
     Args:
-        model: Folder of the model.
         evaluation: Folder of its evaluation; None takes the one inside ``model`` or next to it, as
             MODEL-evaluation, if any.
         data: Name of a set to its source: a path, a Hub id or ``demo``.
@@ -182,19 +172,11 @@ class CardSources:
 
     @property
     def title(self) -> str:
-        """The name without its owner."""
         return (self.name or self.model.resolve().name).rpartition("/")[2]
 
 
 def check_card(model: Path | str, path: Path | str | None = None) -> Path:
-    """Return the path of a card, checked before any work.
-
-    Args:
-        model: Folder of the model.
-        path: The file; None takes ``README.md`` in the folder.
-
-    Returns:
-        The file.
+    """Return the path of a card, by default ``README.md`` of the model's folder, before any work.
 
     Raises:
         CheckpointError: If the folder does not exist and no ``path`` is given, or the file exists
@@ -225,14 +207,7 @@ def check_card(model: Path | str, path: Path | str | None = None) -> Path:
 
 
 def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
-    """Write a model card atomically.
-
-    Args:
-        sources: Model and evaluation.
-        path: The file; None takes ``README.md`` in the model's folder.
-
-    Returns:
-        The file.
+    """Write a model card atomically to the file of `check_card`, and return the file.
 
     Raises:
         CheckpointError: If the file exists and is not ours, or a record is damaged.
@@ -248,14 +223,7 @@ def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
 
 
 def card(sources: CardSources) -> str:
-    """Return the text of a model card.
-
-    Args:
-        sources: Model and evaluation.
-
-    Raises:
-        CheckpointError: If a record is damaged.
-    """
+    """Return the text of a model card."""
     model = Checkpoint.of(sources.model)
     record = run_record(model)
     # `temper fit` starts from its linear classifier and writes the name of the base model here.
@@ -350,10 +318,8 @@ def _loading(sources: CardSources, *, scratch: bool) -> str:
 
 
 def _adapter_loading(model: Path, name: str) -> str:
-    """Return code that loads an adapter with the labels stored next to it.
-
-    PEFT's loader gives every base model two labels, and does not know our short names.
-    """
+    """Return code that loads an adapter with the labels stored next to it."""
+    # PEFT's loader gives every base model two labels, and does not know our short names.
     base = parse(model / "adapter_config.json", AdapterRecord).base_model_name_or_path
     packaged = PACKAGED.get(base or "")
     imports = [

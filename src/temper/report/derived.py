@@ -31,7 +31,7 @@ SUMMARY = View(
     title="Average relative improvement",
     order=0,
     heading=Heading.COMPARISON,
-    explained="The fraction of the reference's distance to a perfect score that a column closes, "
+    explained="The fraction of the reference's distance to a perfect score that a method closes, "
     "averaged over task, shift, attacks, OOD detection and calibration.",
     leads="relative_improvement",
     sums_up=lambda rows: [row for row in rows if not row.key.set],
@@ -44,7 +44,7 @@ AFTER = replace(
     name="summary_after",
     title="Average relative improvement, with post-hoc methods",
     order=1,
-    explained="The same, with temperature scaling and a Mahalanobis detector for every column: "
+    explained="The same, with temperature scaling and a Mahalanobis detector for every method: "
     "post-hoc methods that any trained model can have.",
 )
 ALL_IN = replace(
@@ -52,7 +52,7 @@ ALL_IN = replace(
     name="summary_all_in",
     title="Average relative improvement, with post-hoc methods over the reference without",
     order=2,
-    explained="Every column with temperature scaling and a Mahalanobis detector, compared with the "
+    explained="Every method with temperature scaling and a Mahalanobis detector, compared with the "
     "reference without them: the gain for a user who has neither today.",
 )
 RANK = View(
@@ -60,7 +60,7 @@ RANK = View(
     title="Mean rank",
     order=3,
     heading=Heading.COMPARISON,
-    explained="A column's rank among the columns, averaged over perspectives; 1 is best.",
+    explained="A method's rank among the compared ones, averaged over perspectives; 1 is best.",
     leads="mean_rank",
     words=lambda key: f"{title(key.name)} over the perspectives",
     judged=False,
@@ -69,7 +69,7 @@ RANK = View(
 add_scores(
     ScoreFacts("relative_improvement", "Relative improvement", True, None, "", Unit(1.0, 1, "%")),
     ScoreFacts(
-        "mean_rank", "Mean rank", False, 1.0, "no score is common to all columns", Unit(1.0, 2, "")
+        "mean_rank", "Mean rank", False, 1.0, "no score is common to all methods", Unit(1.0, 2, "")
     ),
 )
 
@@ -89,10 +89,7 @@ class Scores:
     """All scores of all runs.
 
     Args:
-        metric: The task's metric.
-        runs: Column and seed of every run.
         values: Record by score and run.
-        notices: Notes on sets left out of means.
         means: Scores that each mean over sets averages.
     """
 
@@ -108,7 +105,6 @@ class Scores:
         return at.setdefault(run, record) is record
 
     def put(self, key: ScoreKey, run: RunId, value: float | None, **facts: Any) -> None:
-        """Add a computed score with further fields of its record."""
         named = {name: getattr(key, name) for name in ("perspective", "set", "condition", "name")}
         self.add(key, run, ScoreRecord(**named, value=value, **facts))
 
@@ -118,10 +114,6 @@ class Scores:
         Means over different sets cannot be compared, so a set that one run lacks is left out for
         all runs, with a notice. A run whose score is undefined on every set (a collapsed model) is
         ignored here and has no mean.
-
-        Args:
-            perspective: Its name.
-            condition: Condition of the rows: an OOD detector, or after temperature scaling.
         """
         view = views().of(perspective)
         name = view.lead(self.metric)
@@ -171,9 +163,6 @@ def add_set_means(scores: Scores) -> None:
     """Add the unweighted mean over the sets of each perspective that has several.
 
     There is one for each OOD detector, and for calibration before and after temperature scaling.
-
-    Args:
-        scores: Collected scores; changed in place.
     """
     for view in [view for view in views() if view.averaged]:
         named = (view.name, view.lead(scores.metric))
@@ -208,10 +197,8 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
     added a second time with them on all columns, and a third time with the reference left without
     them.
 
-    Args:
-        scores: Collected scores; changed in place. Call before `add_set_means`.
-        reference: The baseline, at 0. Nothing is added unless another column has a run with one of
-            its seeds.
+    The reference is at 0. Nothing is added unless another column has a run with one of its seeds.
+    Call before `add_set_means`.
 
     References:
         RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.
@@ -284,11 +271,8 @@ def add_mean_rank(scores: Scores) -> None:
 
     Primary scores are ranked one by one (each set, attack and size), averaged within each
     perspective, then over perspectives: an attack at ten radii has the same weight as calibration.
-    Scores that a run of the seed lacks are left out for all runs of it.
-
-    Args:
-        scores: Collected scores of three columns or more; changed in place. Call before means over
-            sets are added.
+    Scores that a run of the seed lacks are left out for all runs of it. Nothing is added for fewer
+    than three columns. Call before `add_set_means`.
 
     References:
         Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", 2006, Section 3.2.

@@ -46,12 +46,7 @@ FEWEST = 10
 class ClassScores:
     """Scores of one class on the validation set, in [0, 1]; None if undefined.
 
-    Args:
-        label: The class.
-        precision, recall, f1: Its scores.
-        texts: Number of texts with this label.
-        mistaken_for: The class that its texts are most often mistaken for; None without errors.
-        mistaken: How many of its texts are.
+    ``mistaken_for`` is the class that its texts are most often mistaken for, ``mistaken`` how many.
     """
 
     label: str
@@ -63,7 +58,6 @@ class ClassScores:
     mistaken: int
 
     def cells(self) -> tuple[str, ...]:
-        """Return the cells of its table row: class, precision, recall, F1, texts, mistaken for."""
         scores = [PERCENT.text(each) for each in (self.precision, self.recall, self.f1)]
         others = f"{self.mistaken_for} ({self.mistaken})" if self.mistaken_for else ABSENT
         return (self.label, *scores, str(self.texts), others)
@@ -74,11 +68,7 @@ class Mistake:
     """A text with wrong predictions.
 
     Args:
-        set: Name of its set.
-        index: Position in the set.
         text, text_pair: The text without perturbation, shortened; empty if it was not kept.
-        label, prediction: Right and predicted class.
-        confidence: Probability of the predicted class.
         wrong_under: Conditions under which the prediction is wrong: ``unperturbed`` or
             perturbations.
     """
@@ -100,19 +90,13 @@ class Mistake:
 
     @property
     def where(self) -> str:
-        """The conditions under which the prediction is wrong, shortened."""
         first, *others = self.wrong_under
         return f"{first} and {len(others)} more" if others else first
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding with a recommended action.
-
-    Args:
-        text: The measurement and the recommendation.
-        command: The command to run; empty if there is none.
-    """
+    """A finding with a recommended action, and the command to run if there is one."""
 
     text: str
     command: str = ""
@@ -123,12 +107,9 @@ class ErrorAnalysis:
     """Errors of one classifier.
 
     Args:
-        labels: Class names by index.
         confusion: Counts on the validation set: rows are labels, columns predictions.
-        classes: Scores by class.
         confident: Errors on unperturbed texts, the most confident first.
         fragile: Texts that are right unperturbed and wrong under most perturbations.
-        findings: Recommended actions.
     """
 
     labels: tuple[str, ...]
@@ -143,18 +124,10 @@ class ErrorAnalysis:
 
 
 def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | None:
-    """Analyze the errors of a run or an evaluation.
+    """Analyze the errors of a run or an evaluation; without ``texts`` they are identified by row.
 
-    Args:
-        source: The folder that was read.
-        texts: Whether texts are shown; otherwise errors are identified by row.
-
-    Returns:
-        The analysis; None for a study, a regression, or an evaluation without rows of its
-        validation set.
-
-    Raises:
-        CheckpointError: If rows or texts are damaged.
+    The result is None for a study, a regression, or an evaluation without rows of its validation
+    set.
     """
     run = source.runs[0] if source.kind != "study" else None
     if run is None or run.scores is None or run.scores.task.kind != "classification":
@@ -392,15 +365,7 @@ def _broken(perturbed: pd.DataFrame, suggest: Suggest) -> Iterator[Finding]:
 
 
 def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, *, classes: int) -> IntegerArray:
-    """Count rows by label and prediction.
-
-    Args:
-        labels: Class indices, [n].
-        predictions: Predicted class indices, [n].
-        classes: Number of classes C.
-
-    Returns:
-        Counts, [C, C]: the row is the label, the column the prediction.
+    """Count rows by label [n] and prediction [n]; return [C, C], a row per label.
 
     Example:
         >>> confusion_matrix([0, 0, 1], [0, 1, 1], classes=2).tolist()
@@ -414,13 +379,9 @@ def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, *, classes: int)
 def class_scores(confusion: IntegerArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return precision, recall and F1 of each class.
 
-    Args:
-        confusion: Counts by label and prediction, [C, C].
-
-    Returns:
-        ``TP / (TP + FP)``, ``TP / (TP + FN)`` and ``2 TP / (2 TP + FP + FN)``, [C] each, NaN if the
-        denominator is 0. Same as ``sklearn.metrics.precision_recall_fscore_support`` with
-        ``zero_division=nan``.
+    They are ``TP / (TP + FP)``, ``TP / (TP + FN)`` and ``2 TP / (2 TP + FP + FN)``, [C] each, NaN
+    if the denominator is 0, as ``sklearn.metrics.precision_recall_fscore_support`` with
+    ``zero_division=nan``.
 
     Example:
         >>> [each.tolist() for each in class_scores(np.array([[3, 1], [0, 4]]))][:2]

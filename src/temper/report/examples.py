@@ -32,16 +32,10 @@ _PARTS = re.compile(r"\w+(?:['’]\w+)*|\s+|[^\w\s]")
 
 
 def word_diff(original: str, changed: str) -> list[Segment]:
-    """Split two texts into common, removed and added segments.
+    """Split two texts into common, removed and added segments, in reading order.
 
-    Args:
-        original: The original text.
-        changed: The changed text.
-
-    Returns:
-        Segments in reading order; a removed one precedes the added one that replaces it. ``same``
-        and ``removed`` segments joined give ``original``; ``same`` and ``added`` ones give
-        ``changed``.
+    A removed segment precedes the added one that replaces it. ``same`` and ``removed`` segments
+    joined give ``original``; ``same`` and ``added`` ones give ``changed``.
 
     Example:
         >>> word_diff("a good film", "a g00d film")
@@ -66,14 +60,9 @@ def word_diff(original: str, changed: str) -> list[Segment]:
 
 
 def shorten(segments: Sequence[Segment], *, longest: int) -> list[Segment]:
-    """Leave out the middle of long segments, so that changes remain visible.
+    """Put `CUT` in place of the middle of long segments, so that changes remain visible.
 
-    Args:
-        segments: Output of `word_diff`.
-        longest: Maximum characters of a segment, >= 2; half of them at either end.
-
-    Returns:
-        The segments, with `CUT` in place of a removed middle.
+    Half of the ``longest`` characters, at least 2, remain at either end.
 
     Example:
         >>> shorten([("same", "abcdefgh")], longest=4)
@@ -106,19 +95,10 @@ class Example:
     """One example under one attack.
 
     Args:
-        column: Column of the comparison.
-        group: Title of the perspective.
-        attack: Display name of the attack.
-        set: Name of the data set.
         row: Hash of the text.
-        label: The true class.
-        before, after: Predicted class without and under attack.
-        confidence_before, confidence_after: Their probabilities.
         outcome: ``broken`` (right, then wrong), ``held`` (right both times) or ``wrong before``.
         changed: Fraction of words changed; None if none was.
         queries: Number of model queries; None for a gradient attack.
-        text: The text before and after, in segments.
-        text_pair: The same for the second text; empty if there is none.
     """
 
     column: str
@@ -140,14 +120,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The examples that a page shows.
-
-    Args:
-        shown: The examples.
-        total: Number of all examples.
-        labels: Class names by index.
-        seeds: Seed whose run is shown, by column.
-    """
+    """The examples that a page shows; ``seeds`` has the seed whose run is shown, by column."""
 
     shown: tuple[Example, ...]
     total: int
@@ -156,12 +129,10 @@ class Gallery:
 
     @property
     def columns(self) -> list[str]:
-        """Columns that have examples."""
         return list(dict.fromkeys(example.column for example in self.shown))
 
     @property
     def attacks(self) -> list[tuple[str, str]]:
-        """Distinct pairs of perspective and attack name."""
         return list(dict.fromkeys((example.group, example.attack) for example in self.shown))
 
     def label(self, index: int) -> str:
@@ -207,17 +178,8 @@ def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
     """Collect examples of every attack whose texts were kept.
 
     The first seed of each column is read. If there are more than ``most``, they are drawn in turn
-    from perspectives, attacks and columns, successful attacks first, ordered by row hash.
-
-    Args:
-        source: The folder.
-        most: Maximum number of examples, >= 0.
-
-    Returns:
-        The examples, or None if there are none: no attack, no texts, or a regression.
-
-    Raises:
-        CheckpointError: If rows or texts are damaged.
+    from perspectives, attacks and columns, successful attacks first, ordered by row hash. None
+    means that there is no attack, no text, or that the task is a regression.
     """
     by_perspective: dict[str, list[Iterator[Example]]] = {}
     labels: tuple[str, ...] = ()

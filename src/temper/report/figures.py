@@ -32,14 +32,7 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page.
-
-    Args:
-        heading: Its title.
-        views: The groups of scores that answer it.
-        rows: Their primary scores.
-        figures: Their figures.
-    """
+    """A section of the page: groups of scores, with their primary scores and figures."""
 
     heading: str
     views: tuple[View, ...]
@@ -48,23 +41,14 @@ class Section:
 
     @property
     def name(self) -> str:
-        """URL fragment of the heading."""
         return slug(self.heading)
 
 
 def sections(source: Source, comparison: Comparison) -> list[Section]:
     """Collect the sections of the page and draw all figures that there are data for.
 
-    Args:
-        source: The folder.
-        comparison: Its scores.
-
-    Returns:
-        Sections in page order: the known headings, then perspectives without one under
-        their titles. A section may be empty.
-
-    Raises:
-        CheckpointError: If rows or metrics are damaged.
+    The known headings come first, then perspectives without one under their titles. A section may
+    be empty.
     """
     grouped: dict[str, list[View]] = {heading: [] for heading in Heading}
     for view in views():
@@ -111,7 +95,6 @@ def _with_few_lines(figure: Figure, comparison: Comparison) -> Figure:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw all figures; see `sections`."""
     return [figure for section in sections(source, comparison) for figure in section.figures]
 
 
@@ -121,9 +104,6 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
     Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's primary score
     (`temper.report.view`), the terms of the average relative improvement; positive is better for
     every score. A single column is shown on the first screen and has no such figure.
-
-    Args:
-        comparison: All scores.
     """
     others = [name for name in comparison.columns if name != comparison.reference]
     if comparison.reference is None or len(others) < 2:
@@ -170,11 +150,7 @@ def _score_name(row: Row) -> str:
 
 
 def training(source: Source) -> list[Figure]:
-    """Draw every loss term over the steps: the mean over seeds, and each seed faintly.
-
-    Args:
-        source: The folder; its ``metrics.jsonl`` files are read.
-    """
+    """Draw every logged loss term over the steps: the mean over seeds, and each seed faintly."""
     logged = []
     for run in source.runs:
         run_id = {"column": run.column, "seed": run.seed}

@@ -37,7 +37,6 @@ class Rating:
 
     @property
     def view(self) -> View:
-        """The view of its perspective."""
         return views().of(self.row.key.perspective)
 
 
@@ -49,7 +48,7 @@ class Gain(Rating):
         fraction: Error removed, in percent of the reference's; positive is better.
         low, high: 95% interval; None if there is none.
         decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. On the
-            first screen, after Holm's correction over all columns and perspectives.
+            first screen, after Holm's correction over all methods and perspectives.
     """
 
     fraction: float
@@ -65,7 +64,6 @@ class Gain(Rating):
 
     @property
     def difference(self) -> Difference:
-        """The underlying difference."""
         result = self.row.cells[self.column].difference
         assert result is not None
         return result
@@ -91,7 +89,6 @@ class Gain(Rating):
 
     @property
     def said(self) -> str:
-        """The verdict, with a remark if it is not significant after correction."""
         return f"{self.difference.said}{self.weak}"
 
     def sentence(self, reference: str) -> str:
@@ -145,13 +142,7 @@ def _with_unit(row: Row, difference: str) -> str:
 
 
 def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
-    """Return a difference as a fraction of the reference's error; None if that is undefined.
-
-    Args:
-        comparison: All scores.
-        row: The score.
-        column: The column.
-    """
+    """Return a difference as a fraction of the reference's error; None if that is undefined."""
     assert comparison.reference is not None
     difference = row.cells[column].difference
     # The average relative improvement is already such a fraction, in percent.
@@ -195,13 +186,7 @@ def given_gains(comparison: Comparison, column: str) -> list[Gain]:
 
 
 def improvement_of(comparison: Comparison, column: str, view: View = SUMMARY) -> Gain | None:
-    """Return the gain in the average relative improvement; None if there is none.
-
-    Args:
-        comparison: All scores.
-        column: The column.
-        view: `SUMMARY`, or `AFTER` for post-hoc methods.
-    """
+    """Return the gain in the average relative improvement; None if there is none."""
     rows = [row for row in comparison.of(view.name) if not row.key.set]
     return gain_of(comparison, rows[0], column) if rows else None
 
@@ -216,12 +201,8 @@ def corrected_gains(
 ) -> tuple[dict[str, tuple[Gain, ...]], dict[str, Gain | None], int]:
     """Keep ``decided`` only for gains significant after Holm's correction over all of them.
 
-    Args:
-        gains: Gains on the perspectives, by column.
-        improved: Gains on the average relative improvement, by column.
-
-    Returns:
-        Both by column, and the number of tests.
+    Both mappings are by column: gains on the perspectives, and on the average relative improvement.
+    The third result is the number of tests.
     """
     every = [gain for of_column in gains.values() for gain in of_column]
     every += [gain for gain in improved.values() if gain is not None]
@@ -249,11 +230,8 @@ class Claims:
     """Gains of a column that pass all further tests.
 
     Args:
-        gains: Gains that remain.
-        improved: Whether the average relative improvement remains.
         tested: Description of the further tests; empty if there were none.
         lost: Description of the tests that removed gains; empty if all remain.
-        losses: Significant losses that remain.
     """
 
     gains: tuple[Gain, ...] = ()
@@ -292,13 +270,7 @@ def remaining(
     gains: Mapping[str, Sequence[Gain]],
     improved: Mapping[str, Gain | None],
 ) -> dict[str, Claims]:
-    """Return the claims that remain for each column.
-
-    Args:
-        comparison: All scores, with the comparisons at equal compute.
-        gains: Gains on the perspectives after correction, by column.
-        improved: Gains in the average relative improvement after correction, by column.
-    """
+    """Return the claims that remain for each column, given its gains after correction."""
     claims = {
         name: [_claim(comparison, gain) for gain in (*of_column, improved[name]) if gain]
         for name, of_column in gains.items()
@@ -342,28 +314,18 @@ def _claim(comparison: Comparison, gain: Gain) -> _Claim:
 
 
 def at_equal_compute(comparison: Comparison, gain: Gain) -> Gain | None:
-    """Return the gain over plain fine-tuning of equal compute; None if there is none.
-
-    Args:
-        comparison: All scores, with the comparisons at equal compute.
-        gain: A gain over the reference.
-    """
+    """Return the gain over plain fine-tuning of equal compute; None if there is none."""
     equal = comparison.equal.get(gain.column)
     rows = [row for row in equal.rows if row.key == gain.row.key] if equal else []
     return gain_of(equal, rows[0], gain.column) if equal and rows else None
 
 
 def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str, str]:
-    """Return the plain fine-tuning of at least about the same compute for each column.
+    """Map each column to the plain fine-tuning of at least about the same compute.
 
-    Args:
-        source: The folder that was read.
-        costs: Training cost of each column.
-
-    Returns:
-        Column to column; empty if the reference is not plain fine-tuning. Compute is a whole
-        multiple of the reference's (`temper.study.schedule`). Columns of the reference's compute,
-        or without a match, are left out.
+    Compute is a whole multiple of the reference's (`temper.study.schedule`). Columns of the
+    reference's compute, or without a match, are left out. The result is empty if the reference is
+    not plain fine-tuning.
     """
     plain = [each.name for each in source.columns if is_plain(each.method, each.settings)]
     base = costs[source.reference].passes if source.reference in plain else None

@@ -1,8 +1,4 @@
-"""The first screen: the recommended method, its certainty, gains and cost.
-
-All gains are fractions of the reference's error that is removed, ``(s - s_reference) / (s_perfect -
-s_reference)``, so scores of either direction are comparable (RoAST, arXiv 2312.04032, Section 5.1).
-"""
+"""The first screen: the recommended method, its certainty, gains and cost."""
 
 from __future__ import annotations
 
@@ -36,6 +32,10 @@ LEARNED = 10.0
 """A task is not learned below this percentage of the way from guessing to perfect."""
 MOST = 3
 """Maximum number of gains in the sentence."""
+MORE_ROWS = (
+    "Use a larger evaluation set, or hold out more rows, for example with --set "
+    "data.dev_fraction=0.3."
+)
 MOST_POINTS, TITLE_WORDS = 3, 8
 """Maximum number of points below the title, and of words in the title."""
 PLAIN = "plain"
@@ -47,16 +47,9 @@ class Headline:
     """The first screen.
 
     Args:
-        sentence: The verdict.
-        sure: Certainty, and minimum detectable differences of the study.
-        column: The discussed column; None if there is only the reference.
         recommended: The column to use; None if nothing can be compared.
-        gains: Gains of that column, one per perspective.
         others: Gains of the other columns, and of this one with post-hoc methods on both sides.
-        price: Cost of the column relative to the reference; empty if it was not recorded.
-        unmeasured: Titles of perspectives without a score.
         values: For a run without evaluation: epoch, score and description.
-        levels: For one model: levels between guessing and perfect, one per perspective.
         notices: Scored rows that a model was trained on, as sentences; shown first.
     """
 
@@ -74,12 +67,10 @@ class Headline:
 
     @property
     def text(self) -> str:
-        """All sentences as one paragraph."""
         return " ".join(filter(None, (*self.notices, self.sentence, self.sure, self._priced)))
 
     @property
     def summary(self) -> list[str]:
-        """The same as lines: notices, the title, and an item for each reason."""
         reasons = filter(None, (*self._reasons, self._priced))
         return [*self.notices, self.title, *(f"- {each}" for each in reasons)]
 
@@ -99,7 +90,6 @@ class Headline:
 
     @property
     def details(self) -> str:
-        """The sentences after the points."""
         return " ".join(self._reasons[MOST_POINTS:])
 
     @property
@@ -128,12 +118,7 @@ class Headline:
         return any(gain.cut(self.reach) for gain in (*self.gains, *self.others))
 
     def sentences(self, reference: str | None, views: Sequence[View]) -> list[str]:
-        """Return the results of some perspectives.
-
-        Args:
-            reference: The column compared with, None if there is one column.
-            views: The perspectives.
-        """
+        """Return the results of some perspectives; the reference is None if there is one column."""
         if reference is None:
             levels = [level for level in self.levels if level.view in views]
             parts = [[f"{level.row.label}: {level.text}", level.standing] for level in levels]
@@ -141,7 +126,6 @@ class Headline:
         return [gain.sentence(reference) for gain in self.gains if gain.view in views]
 
     def beside(self, gain: Gain) -> list[Gain]:
-        """Return the lighter marks of a row of the picture."""
         return [
             other
             for other in self.others
@@ -178,9 +162,6 @@ def headline(comparison: Comparison) -> Headline:
     the reference. Some gain must remain with post-hoc methods on both sides and against plain
     fine-tuning of equal compute, which must not be more accurate (`temper.report.gains`). If the
     study has no plain fine-tuning of equal compute, the column is called "not confirmed".
-
-    Args:
-        comparison: All scores; its own ``answer`` is ignored.
     """
     return replace(_verdict(comparison), notices=comparison.seen)
 
@@ -218,8 +199,9 @@ def _verdict(comparison: Comparison) -> Headline:
         recommended = None
     else:
         recommended = column if better else reference
+    undecided = [name for name in others if not any(gain.decided for gain in gains[name])]
     sentence, second = _sentences(
-        comparison, gains[column], improved[column], claims[column], column, recommended
+        comparison, gains[column], improved[column], claims[column], column, recommended, undecided
     )
     average = _average(
         improved[column],
@@ -259,8 +241,8 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
             f"; it is weakest in {named}: {weakest.text} {weakest.score}, {weakest.standing}"
         )
     sure = (
-        "The intervals are over rows; another seed would change the scores more. `temper compare` "
-        "with the same model and data tests whether a robust method is better."
+        "The intervals do not include the variation over seeds. `temper compare` with the same "
+        "model and data tests whether a robust method is better."
     )
     return Headline(f"{sentence}.", sure, column, unmeasured=unmeasured, levels=result)
 
@@ -314,11 +296,13 @@ def _sentences(
     claims: Claims,
     column: str,
     recommended: str | None,
+    undecided: Sequence[str],
 ) -> tuple[str, str]:
     reference = str(comparison.reference)
     if recommended is None:
         why = next((gain.difference.said for gain in gains), "no score in common")
-        return f"`{column}` cannot be compared with `{reference}`: {why}.", ""
+        few = any(gain.difference.verdict == "too few rows" for gain in gains)
+        return f"`{column}` cannot be compared with `{reference}`: {why}.", MORE_ROWS if few else ""
     task = [(gain, over) for gain, over in _task(comparison, gains) if gain.decided <= 0]
     lower = [(gain, over) for gain, over in task if _may_lose(gain, comparison.margin)]
     # Significant losses are in `against` below, except at equal compute.
@@ -356,7 +340,8 @@ def _sentences(
     if improved is not None and improved.decided < 0:
         return f"{kept}. `{column}` is significantly worse on average over the perspectives.", ""
     return (
-        f"{kept}. No difference of `{column}` is significant after correction for all comparisons.",
+        f"{kept}. No difference of {listed([f'`{name}`' for name in undecided])} is significant "
+        "after correction for all comparisons.",
         "",
     )
 
@@ -384,10 +369,8 @@ def _losses_vanish(gains: Sequence[Gain], claims: Claims) -> bool:
 def _average(improved: Gain | None, after: Gain | None, *, alone: bool) -> str:
     """Return a sentence on the average relative improvement, if it has an interval.
 
-    Args:
-        improved: Without post-hoc methods.
-        after: With post-hoc methods on both sides, if that was measured.
-        alone: Whether only ``after`` counts, because the losses without it vanish.
+    ``after`` is with post-hoc methods on both sides. It counts ``alone`` if the losses without it
+    vanish.
     """
     if improved is None or improved.low is None:
         return ""
@@ -413,7 +396,7 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
             f"The differences named are significant (95% CI) over {plural(seeds, 'seed')}{holm}."
         )
     else:
-        messages.append(f"{plural(seeds, 'seed').capitalize()}.")
+        messages.append(f"Compared over {plural(seeds, 'seed')}.")
     open_ = [gain for gain in gains if not gain.decided and gain.difference.least is not None]
     if open_:
         sizes = listed(
@@ -424,6 +407,16 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
             ]
         )
         messages.append(f"Minimum detectable difference ({100 * POWER:.0f}% power): {sizes}.")
+    blind = [
+        gain.view.title.lower()
+        for gain in gains
+        if gain.difference.standard_error and gain.difference.least is None
+    ]
+    if blind:
+        messages.append(
+            "These perspectives need more seeds (for example --seeds 0,1,2) for any difference to "
+            f"be detected: {listed(blind)}."
+        )
     messages += _detection(comparison, gains)
     return " ".join(messages)
 

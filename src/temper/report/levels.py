@@ -23,7 +23,6 @@ class Level(Rating):
     Args:
         fraction: Percentage of the way from guessing to a perfect score, negative if worse than
             guessing; None if the score of guessing is unknown.
-        low, high: 95% interval; None if there is none.
         usual: The value of plain fine-tuning in `USUAL`; None if not measured.
     """
 
@@ -40,7 +39,6 @@ class Level(Rating):
 
     @property
     def score(self) -> str:
-        """The score's name as written within a sentence."""
         return within(title(self.row.key.name))
 
     @property
@@ -54,7 +52,6 @@ class Level(Rating):
 
     @property
     def detail(self) -> str:
-        """Tooltip of the mark."""
         messages = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
         if self.usual is not None:
             messages.append(f"for orientation, {USUAL}: {self.usual:.0f}%")
@@ -81,12 +78,7 @@ def condition_of(row: Row) -> str:
 
 
 def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
-    """Return the levels of a column, one per perspective: that of its hardest primary row.
-
-    Args:
-        comparison: All scores.
-        column: Its name.
-    """
+    """Return the levels of a column, one per perspective: that of its hardest primary row."""
     result: list[Level] = []
     for rows in judged_rows(comparison):
         scored = [row for row in rows if row.cells[column].mean is not None]
@@ -95,26 +87,22 @@ def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
 
 
 def _level(comparison: Comparison, row: Row, column: str) -> Level:
-    cell, metric = row.cells[column], comparison.metric
-    fraction, low, high = (
-        fraction_of_way(value, row.key.name, classes=comparison.classes, metric=metric)
+    cell, usual = row.cells[column], _usual().get(condition_of(row))
+    mean, low, high = (
+        percent_of_way(row.key.name, value, classes=comparison.classes, metric=comparison.metric)
         for value in (cell.mean, cell.low, cell.high)
     )
-    usual = None if fraction is None else _usual().get(condition_of(row))
-    return Level(row, column, fraction, low, high, usual)
+    return Level(row, column, mean, low, high, None if mean is None else usual)
 
 
-def fraction_of_way(value: float | None, name: str, *, classes: int, metric: str) -> float | None:
-    """Return the percentage of the way from guessing to a perfect score; None if unknown.
+def percent_of_way(name: str, value: float | None, *, classes: int, metric: str) -> float | None:
+    """Return how far a score is on the way from guessing to perfect, in percent.
 
-    Args:
-        value: The score.
-        name: Its name.
-        classes: Number of classes of the task; 0 for regression.
-        metric: The task's metric.
+    It is negative if the score is worse than guessing; None if there is no value, or the score of
+    guessing is unknown. ``classes`` and ``metric`` are the task's.
     """
     facts = SCORES.get(name)
-    if value is None or facts is None or facts.perfect is None:
+    if facts is None or facts.perfect is None or value is None:
         return None
     guessed = facts.guessed(classes, metric)
     if guessed is None or guessed == facts.perfect:

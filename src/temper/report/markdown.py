@@ -15,14 +15,9 @@ NEITHER = " A score without an arrow has no better side, so it is not marked."
 
 
 def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
-    """Return the scores of a comparison as a Markdown table.
+    """Return the scores of some perspectives, in order, as a Markdown table with its legend.
 
-    Args:
-        comparison: All scores.
-        perspectives: Perspectives to show, in order; all by default.
-
-    Returns:
-        The table, with a legend of its marks if there are any.
+    All perspectives are shown by default.
 
     Raises:
         SettingError: If a perspective has no score here.
@@ -54,15 +49,7 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
 
 
 def document(source: Source, comparison: Comparison) -> str:
-    """Return the whole report as Markdown.
-
-    Args:
-        source: The folder that was read.
-        comparison: Its scores.
-
-    Returns:
-        The text of ``report.md``; text from data is escaped.
-    """
+    """Return the text of ``report.md``; text from data is escaped."""
     about = view.about(source, comparison)
     parts = [
         f"# {escaped(comparison.title)}",
@@ -115,7 +102,6 @@ def score_tables(comparison: Comparison) -> list[str]:
 
 
 def bullets(sentences: Iterable[str]) -> str:
-    """Return sentences as a list."""
     return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
 
 
@@ -132,6 +118,6 @@ def _legend(comparison: Comparison) -> str:
         f"significantly better and \u25bc worse than {escaped(comparison.reference)}; equivalent, "
         f"non-inferior and non-superior: margin of {comparison.margin:g} points. Each verdict "
         "applies to its own row; the recommendation is corrected for multiple comparisons over all "
-        "columns and perspectives."
+        "methods and perspectives."
     )
     return f"{legend} {comparison.by_chance}".rstrip()

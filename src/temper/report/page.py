@@ -60,9 +60,6 @@ def build(
         margin: Smallest relevant difference in points; 0 turns it off.
         detect: Difference in points to detect; the page reports the number of seeds it needs.
 
-    Returns:
-        The HTML file.
-
     Raises:
         CheckpointError: If the folder is none of these or damaged, or ``out`` cannot be written.
     """
@@ -85,13 +82,6 @@ def build(
 
 
 def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> str:
-    """Return the HTML of the page.
-
-    Args:
-        source: The folder that was read.
-        comparison: Its scores.
-        examples: Maximum number of attacked examples.
-    """
     shown, table, runs = gallery(source, most=examples), overview(comparison), view.runs(source)
     apart: dict[str, bool] = {Heading.ERRORS: shown is not None, Heading.COST: bool(runs)}
     environment = templates()
@@ -132,7 +122,6 @@ def _hash(script: str) -> str:
 
 
 def _keys(section: Section, comparison: Comparison) -> list[tuple[str, Markup]]:
-    """Return the legend of a section: columns with their symbols."""
     charts = [figure.chart for figure in section.figures]
     curves_and_bars = [chart for chart in charts if not isinstance(chart, HeatMap)]
     bars = all(isinstance(chart, Bars) for chart in curves_and_bars)
@@ -149,10 +138,6 @@ def first_screen(source: Source, comparison: Comparison) -> str:
     """Return the first screen as a self-contained HTML block.
 
     Its styles do not affect the surrounding page.
-
-    Args:
-        source: The study, run or evaluation folder that was read.
-        comparison: Its scores.
     """
     values = screen_values(source, comparison)
     return templates().get_template("block.html").render(values)
@@ -188,11 +173,7 @@ def templates() -> Environment:
 def export_figures(folder: Path | str) -> list[Path]:
     """Write every figure of a report to ``FOLDER/figures/`` as SVG.
 
-    Args:
-        folder: A study, run or evaluation folder (docs/formats.md).
-
-    Returns:
-        The files, ``NN-TITLE.svg`` in page order; earlier figures are replaced.
+    Return the files, ``NN-TITLE.svg`` in page order; earlier figures are replaced.
 
     Raises:
         CheckpointError: If the folder cannot be read or the figures cannot be written.

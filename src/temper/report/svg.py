@@ -31,14 +31,9 @@ Element = ElementTree.Element
 
 
 def svg(figure: Figure, *, alone: bool = False) -> str:
-    """Draw a figure.
+    """Draw a figure as an ``svg`` element; text from data is escaped.
 
-    Args:
-        figure: The figure.
-        alone: Whether it is a separate file with title, legend and colors.
-
-    Returns:
-        An ``svg`` element; text from data is escaped.
+    If it stands ``alone`` in a file, it has title, legend and colors.
     """
     root = Element("svg", {"class": "figure"})
     top = 0.0
@@ -67,7 +62,6 @@ def svg(figure: Figure, *, alone: bool = False) -> str:
 
 
 def sample(look: Look, *, bar: bool) -> str:
-    """Draw the legend symbol of a column, as a bar or a line."""
     root = Element("svg", {"class": "figure sample", "viewBox": "0 0 30 12", "aria-hidden": "true"})
     _sample(root, look, bar=bar)
     return ElementTree.tostring(root, encoding="unicode")
@@ -310,10 +304,7 @@ def _limits(axis: Axis, values: Iterable[float]) -> tuple[float, float]:
 def ticks(low: float, high: float, *, most: int) -> list[float]:
     """Return round numbers in a range: multiples of 1, 2 or 5 times a power of ten.
 
-    Args:
-        low: The lower end.
-        high: The upper end.
-        most: Maximum number of steps; >= 5 gives at least two numbers.
+    There are at most ``most`` steps; 5 or more give at least two numbers.
 
     Example:
         >>> ticks(0.13, 0.87, most=5)

@@ -32,7 +32,7 @@ from temper.errors import CheckpointError
 from temper.files import write_text
 from temper.functional.effects import LEAST_SEEDS, RowVariance, effect
 from temper.functional.intervals import LEAST_ROWS, holm
-from temper.functional.units import MARGIN, check_detect, check_margin
+from temper.functional.units import MARGIN, PERCENT, Unit, check_detect, check_margin
 from temper.report.derived import (
     Scores,
     add_mean_rank,
@@ -81,12 +81,7 @@ class PairedRecord(Record):
 
 @dataclass(frozen=True)
 class Paired:
-    """Difference of a column from the reference over the examples of one seed.
-
-    Args:
-        seed: The common seed.
-        record: Interval and p of the difference.
-    """
+    """Difference, with 95% interval and p, from the reference over the examples of one seed."""
 
     seed: int | None
     record: PairedScoreRecord
@@ -94,12 +89,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class OverRows:
-    """How much a column's difference over some seeds varies with the rows.
-
-    Args:
-        seeds: The common seeds.
-        variance: Variance of the difference.
-    """
+    """How much a column's difference, over the common seeds, varies with the rows."""
 
     seeds: frozenset[int]
     variance: RowVariance
@@ -109,17 +99,9 @@ RowsSay = dict[tuple[str, ScoreKey], Paired | OverRows]
 
 
 def read_paired(folder: Path, *, against: str | None = None) -> RowsSay:
-    """Read the paired statistics that a study stores.
+    """Read the paired statistics that a study stores, by column and score.
 
-    Args:
-        folder: The study's folder.
-        against: Baseline of equal compute; None for the reference.
-
-    Returns:
-        Statistics by column and score; empty if none were stored.
-
-    Raises:
-        CheckpointError: If the file is damaged.
+    ``against`` is a baseline of equal compute; None is the reference.
     """
     file = folder / FILE
     if not file.exists():
@@ -239,13 +221,7 @@ def _mean(numbers: Iterable[object]) -> float | None:
 
 
 def _of_means(paired: RowsSay, scores: Scores, columns: Sequence[str]) -> RowsSay:
-    """Return the row variance of differences of means over sets with disjoint rows.
-
-    Args:
-        paired: Paired results of the sets' scores.
-        scores: Means over sets and their members.
-        columns: Names of the columns.
-    """
+    """Return the row variance of differences of means over sets with disjoint rows."""
     result: RowsSay = {}
     means = [key for key in scores.means if views().of(key.perspective).own_rows]
     for key, column in product(means, columns):
@@ -260,7 +236,6 @@ def _of_means(paired: RowsSay, scores: Scores, columns: Sequence[str]) -> RowsSa
 
 
 def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
-    """Return the scores that are shown in figures only."""
     groups: dict[str, list[ScoreKey]] = {}
     for key in keys:
         groups.setdefault(key.perspective, []).append(key)
@@ -368,6 +343,7 @@ def _row(key: ScoreKey, scores: Scores, source: Source, paired: RowsSay, *, marg
             of_rows=view.counts == "examples",
             paired={name: paired[name, key] for name in cells if (name, key) in paired},
             margin=shown.margin(margin),
+            largest=_largest(shown, cells.values()) if view.counts == "examples" else None,
         )
     return Row(key, view.title, view.label(key), higher, shown, cells)
 
@@ -396,6 +372,12 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
     )
 
 
+def _largest(shown: Unit, cells: Iterable[Cell]) -> float | None:
+    """Return the largest possible difference of a score from 0 to 100%; None for other scores."""
+    values = [value for cell in cells for value in cell.seeds.values()]
+    return 1.0 if shown == PERCENT and all(0.0 <= value <= 1.0 for value in values) else None
+
+
 def _with_differences(
     cells: dict[str, Cell],
     reference: str,
@@ -405,27 +387,26 @@ def _with_differences(
     of_rows: bool = True,
     paired: Mapping[str, Paired | OverRows] = MappingProxyType({}),
     margin: float | None = None,
+    largest: float | None = None,
 ) -> dict[str, Cell]:
     """Add the paired differences of one row, with Holm's correction over its columns.
 
-    Args:
-        cells: The row's scores by column.
-        reference: The column that the others are compared with.
-        higher: Direction of the score.
-        common: Seeds at which both a column and the reference were evaluated.
-        of_rows: Whether the score's n counts rows; a verdict needs a minimum of rows.
-        paired: Paired results of each column's difference.
-        margin: Smallest relevant difference; None if the score has none.
+    ``common`` has the seeds at which a column and the reference were evaluated. A verdict needs a
+    minimum of rows if the score's n counts rows (``of_rows``). ``largest`` is the largest possible
+    difference, which limits the intervals.
     """
     base = cells[reference]
     result = {
         name: _judged(
-            _difference(
-                cell,
-                base,
-                paired.get(name),
-                common=len(common[name]),
-                of_rows=of_rows,
+            _limited(
+                _difference(
+                    cell,
+                    base,
+                    paired.get(name),
+                    common=len(common[name]),
+                    of_rows=of_rows,
+                ),
+                largest,
             ),
             higher=higher,
             margin=margin,
@@ -477,8 +458,20 @@ def _difference(
     )
 
 
+def _limited(found: Difference, largest: float | None) -> Difference:
+    """Limit an interval to possible differences; two seeds may give millions of points."""
+    if largest is None or found.low is None or found.high is None:
+        return found
+    within = found.least is None or found.least <= largest
+    return replace(
+        found,
+        low=max(found.low, -largest),
+        high=min(found.high, largest),
+        least=found.least if within else None,
+    )
+
+
 def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> Difference:
-    """Add the verdict of a difference that has an interval."""
     if found.low is None or found.high is None:
         return found
     inside = found.low <= 0.0 <= found.high

@@ -12,16 +12,11 @@ from temper.display.records import RunRecord
 from temper.display.wording import plural, title, unit, within
 from temper.functional.proportions import wilson
 from temper.report.headline import LEARNED, Headline, headline
-from temper.report.levels import fraction_of_way
+from temper.report.levels import percent_of_way
 
 
 def verdict(source: Source, comparison: Comparison) -> Headline:
-    """Return the first screen of a study, a run or an evaluation.
-
-    Args:
-        source: The folder that was read.
-        comparison: Its scores.
-    """
+    """Return the first screen of a study, a run or an evaluation."""
     runs = source.runs
     if source.kind == "run" and runs[0].scores is None and runs[0].record is not None:
         return trained(runs[0].record, str(source.folder))
@@ -29,12 +24,7 @@ def verdict(source: Source, comparison: Comparison) -> Headline:
 
 
 def trained(record: RunRecord, folder: str) -> Headline:
-    """Return the first screen of a run with validation scores only.
-
-    Args:
-        record: The run's record.
-        folder: Its folder, used in suggested commands.
-    """
+    """Return the first screen of a run with validation scores only."""
     times, rows = record.times, record.data.get("train", {}).get("rows")
     took = [f"`{record.method}` was trained"]
     if rows is not None:
@@ -59,8 +49,8 @@ def _hardly_learned(record: RunRecord) -> bool:
     """Whether the score is close to that of predictions that ignore the text."""
     metric, score = str(record.epochs["metric"]), record.epochs["kept"].get("dev")
     classes = len(record.task.labels) if record.task else 0
-    fraction = fraction_of_way(score, metric, classes=classes, metric=metric)
-    return fraction is not None and fraction < LEARNED
+    percent = percent_of_way(metric, score, classes=classes, metric=metric)
+    return percent is not None and percent < LEARNED
 
 
 def _value(task: str, scores: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -33,15 +33,7 @@ LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
 class TableCell:
     """One cell of the comparison table.
 
-    Args:
-        main: The number.
-        spread: The standard deviation.
-        below: The text below it: the interval.
-        decimals: Number of decimals, for alignment.
-        verdict: Verdict of a difference; empty otherwise.
-        mark: Symbol of the verdict.
-        detail: Tooltip.
-        order: Sort key; None if there is none.
+    The text ``below`` is the interval. Only differences have a verdict.
     """
 
     main: str
@@ -55,11 +47,6 @@ class TableCell:
 
 
 def groups(comparison: Comparison) -> list[tuple[str, list[tuple[Row, list[TableCell]]]]]:
-    """Return the table's rows by group, each with its cells.
-
-    Args:
-        comparison: All scores.
-    """
     result: dict[str, list[tuple[Row, list[TableCell]]]] = {}
     for row in comparison.shown:
         cells = []
@@ -184,13 +171,7 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fact:
-    """One row of a table of settings or versions.
-
-    Args:
-        name: Its name.
-        values: Its value by column; a dash if there is none.
-        differs: Whether the columns differ.
-    """
+    """One row of a table of settings or versions: its values by column, and whether they differ."""
 
     name: str
     values: tuple[str, ...]
@@ -198,14 +179,9 @@ class Fact:
 
 
 def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[Fact]:
-    """Collect facts of runs by column; a column whose runs disagree shows every value.
+    """Collect facts of runs by column, those that differ between columns first.
 
-    Args:
-        source: The folder.
-        read: Returns names and values of a run's record.
-
-    Returns:
-        The facts, those that differ between columns first.
+    A column whose runs disagree shows every value.
     """
     columns: list[dict[str, list[str]]] = []
     for column in source.columns:
@@ -253,7 +229,6 @@ def costs(source: Source) -> list[tuple[str, str, str]]:
 
 
 def runs(source: Source) -> list[dict[str, str]]:
-    """Return one row per run: its folder, seed and other details."""
     return [
         {
             "run": run.name,
@@ -275,7 +250,6 @@ def _time(run: Run, name: str) -> str:
 
 
 def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
-    """Return terms and values for the head of the page."""
     messages = [("model", source.model)]
     if source.data:
         messages.append(("data", source.data["source"]))
@@ -317,11 +291,9 @@ class Overview:
     """The overview table as strings.
 
     Args:
-        header: Headings; the first is for the methods.
         lines: One row per method: its name and a text for each score.
         best: Indices of the rows with the best mean of each score, with at least three seeds.
         differing: Mark of each significant difference from the reference, by score and row.
-        reference: The column that the others are compared with.
     """
 
     header: tuple[str, ...]
@@ -368,12 +340,6 @@ def overview(comparison: Comparison) -> Overview:
     Each attack, text attack recipe, kind of token corruption and OOD detector, and calibration
     before and after temperature scaling, has a column. Several sets are shown by their mean,
     several radii by the middle one, layers by the logits, or the last layer if there are none.
-
-    Args:
-        comparison: All scores.
-
-    Returns:
-        The overview; no scores next to the names if there are none.
     """
     rows = [row for view in views() for row in leading(comparison, view.name)]
     return Overview(
@@ -392,12 +358,7 @@ def leading(comparison: Comparison, perspective: str) -> list[Row]:
 
 
 def error_of(row: Row, reference: str) -> float | None:
-    """Return the distance from the reference to a perfect score; None if that is undefined.
-
-    Args:
-        row: The score.
-        reference: The column.
-    """
+    """Return the distance from the reference to a perfect score; None if that is undefined."""
     facts = SCORES.get(row.key.name)
     start = row.cells[reference].mean
     if facts is None or facts.perfect is None or start is None or row.higher_is_better is None:

@@ -27,7 +27,7 @@ from temper.calibration.answers import Answer
 from temper.calibration.classifier import Classifier, Terms
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, shortened
-from temper.evaluation.loading import check_pairs
+from temper.evaluation.request import check_pairs
 from temper.service.batching import Batcher, QueueFullError
 from temper.service.metrics import Metrics, ShiftWindow
 from temper.service.settings import ServiceSettings

@@ -317,7 +317,7 @@ class Search:
             trained.sort(key=self._score)
             skipped = f" {late} skipped to stay within the budget." if late else ""
             self.progress.notice(
-                f"Fold {number} of {len(self.choice.folds)}: {len(trained)} of {planned} "
+                f"Fold {number}: {len(trained)} of {planned} "
                 f"candidates trained, best: {trained[0].candidate.name}.{skipped}"
             )
             kept = len(trained) if number < self.first else max(2, math.ceil(len(trained) / 2))

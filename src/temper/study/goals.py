@@ -158,8 +158,8 @@ class Budget:
         match = _BUDGET.fullmatch(text.strip().lower())
         if match is None or not float(match[1]):
             raise SettingError(
-                "--budget is a time (30m, 2h) or a number of runs of plain fine-tuning (12runs), "
-                f"got {text!r}."
+                f"--budget must be a time with its unit, such as 30m or 2h, got {text!r}. `temper "
+                "tune` also takes a number of runs of plain fine-tuning, such as 12runs."
             )
         if match[2].startswith("run"):
             return cls(float(match[1]), "runs")

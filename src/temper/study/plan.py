@@ -183,6 +183,11 @@ class StudyConfig:
         return [(column.name, seed) for seed in self.seeds for column in self.columns]
 
 
+def check_workers(workers: int) -> None:
+    if workers < 1:
+        raise SettingError(f"--workers is the number of processes, at least 1, got {workers}.")
+
+
 def columns_of(
     chosen: Iterable[str | Method],
     variants: Iterable[str] | Mapping[str, Mapping[str, Any]],

@@ -47,9 +47,9 @@ from temper.results import Result
 from temper.settings import override
 from temper.study.alternatives import passes_over_rows
 from temper.study.cluster import on_cluster
-from temper.study.plan import Column, StudyConfig
+from temper.study.plan import Column, StudyConfig, check_workers
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
-from temper.study.workers import check_workers, run_in_words, side_by_side
+from temper.study.workers import run_in_words, side_by_side
 from temper.training.checks import check_head, check_in_windows
 from temper.training.config import RunConfig, run_key, weights_size
 from temper.training.passes import PLAIN, passes_of
@@ -348,8 +348,8 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
         length = ("max_steps", times * train.max_steps)
     settings = override(reference.settings, [(("train", length[0]), length[1])])
     progress.notice(
-        f"Column `{name}` is added: plain fine-tuning with {times} times the training, since "
-        f"`{costliest}` costs about {result[costliest]:.1f}x plain fine-tuning. "
+        f"`{name}` is added to the comparison: plain fine-tuning that trains {times} times as "
+        f"long, because `{costliest}` costs about {result[costliest]:.1f}x plain fine-tuning. "
         "--no-equal-compute leaves it out."
     )
     return config.with_column(Column(name, reference.method, settings))

@@ -208,7 +208,7 @@ class Search:
 
     @cached_property
     def measured(self) -> tuple[str, ...]:
-        """The parts measured on a validation fold: accuracy, calibration and the goal's."""
+        """Parts measured on each validation fold: accuracy, calibration and those of the goal."""
         always = [ACCURACY, CALIBRATION]
         if self.splits.train.kind != "classification":
             always.remove(CALIBRATION)

@@ -28,7 +28,7 @@ import torch
 
 from temper.cluster import plugins
 from temper.data import in_memory
-from temper.errors import SettingError, TemperError
+from temper.errors import TemperError
 from temper.progress import Progress
 from temper.stopping import GRACE, raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
@@ -37,11 +37,6 @@ WAIT = 0.2
 """Seconds between two reads of the workers' messages, and between reported steps of a run."""
 SAVED = 1.5 * GRACE
 """Seconds after which a terminated worker has saved its state."""
-
-
-def check_workers(workers: int) -> None:
-    if workers < 1:
-        raise SettingError(f"--workers is the number of processes, at least 1, got {workers}.")
 
 
 def side_by_side(

@@ -30,30 +30,23 @@ FAULT = "planted by check_method"
 
 @dataclass(frozen=True)
 class Subject:
-    """A method under examination.
-
-    Args:
-        config: Its settings.
-        draws_by_row: Whether what it draws depends on which rows come together.
-    """
+    """A method under examination; see `check_method`."""
 
     config: Method
     draws_by_row: bool = False
 
     def stepper(self, model: nn.Module, config: Method | str | None = None) -> Stepper:
-        """Return a stepper of it, or of other settings."""
         method = self.config if config is None else config
         return Stepper(model, method, seed=3, total=STEPS, special_ids=(1, 2))
 
     def prepared(self, model: nn.Module, config: Method | str | None = None) -> Stepper:
-        """Return a stepper before its first step."""
         stepper = self.stepper(model, config)
         stepper.prepare([rows(5, 3)])
         stepper.begin_epoch(0)
         return stepper
 
     def train(self, model: nn.Module, config: Method | str | None = None) -> dict[str, Tensor]:
-        """Take steps of AdamW over two micro-batches each and return the weights."""
+        """Take steps of AdamW over two micro-batches each, and return the weights."""
         stepper = self.prepared(model, config)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         for step in range(STEPS):
@@ -65,7 +58,6 @@ class Subject:
     def step(
         self, stepper: Stepper, optimizer: torch.optim.Optimizer, step: int
     ) -> dict[str, float]:
-        """Take one step and return its log."""
         optimizer.zero_grad()
         logs = stepper.backward(*batches_of(stepper, step))
         nn.utils.clip_grad_norm_(stepper.network.model.parameters(), 1.0)
@@ -393,7 +385,6 @@ def batches_of(stepper: Stepper, step: int) -> list[dict[str, Tensor]]:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of all weights by name."""
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 

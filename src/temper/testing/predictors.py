@@ -2,8 +2,7 @@
 
 `check_predictor` asks what every perspective relies on: finite answers of the promised kind, one
 per row and in the rows' order, the same in any batch and at any repetition, and a model that is
-afterwards as it was. Its further outputs (token ids, embeddings, hidden states) is checked where it
-offers it.
+afterwards as it was. Token ids, embeddings and hidden states are checked if it offers them.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ def check_predictor(predictor: object, examples: Examples) -> None:
     """Check a predictor on some examples.
 
     Args:
-        predictor: Anything that should keep the contract `Predictor`, and where it has their
-            methods `TokenPredictor`, `PerturbablePredictor` and `StatePredictor`.
+        predictor: Checked as a `Predictor`, and if it has their methods as a `TokenPredictor`,
+            `PerturbablePredictor` and `StatePredictor`.
         examples: Four or more different texts that it answers differently; labels make the check
             that they are not looked at.
 
@@ -81,7 +80,6 @@ def check_predictor(predictor: object, examples: Examples) -> None:
 
 
 def _of_form(predictor: object) -> Iterator[str]:
-    """Yield the faults that prevent any prediction."""
     lacking = [name for name in ("predict", "gives", "label_names") if not hasattr(predictor, name)]
     if lacking:
         yield f"It has no {', '.join(f'`{name}`' for name in lacking)}."
@@ -128,7 +126,7 @@ class _Check:
         return list(dict.fromkeys(result))
 
     def _collect(self, name: str, step: Callable[[], Iterator[str]]) -> list[str]:
-        """Run a step; that the predictor raises is a fault like others."""
+        """Run a step; an exception of the predictor is a fault like others."""
         result: list[str] = []
         before = snapshot(self.predictor)
         try:
@@ -331,7 +329,7 @@ class _Check:
             yield f"{what} differ from what `predict` answers by more than {TOLERANCE:g}."
 
     def _far(self, one: FloatArray, two: FloatArray) -> bool:
-        """Return whether answers differ by more than may be."""
+        """Return whether predictions differ by more than the tolerance."""
         if one.shape != two.shape:
             return True
         scale = max(1.0, float(np.abs(two).max())) if self.predictor.gives == "values" else 1.0
@@ -343,14 +341,9 @@ class _Stopped(Exception):  # noqa: N818 - it reports nothing
 
 
 def snapshot(predictor: object) -> dict[str, Any]:
-    """Copy all states that a prediction must not change.
+    """Copy all states that a prediction must not change, by what they are in words.
 
-    Args:
-        predictor: Its attributes that are modules, and the `model` of its other attributes, are
-            looked into.
-
-    Returns:
-        Copies, by what they are in words.
+    The predictor's attributes that are modules are read, and the `model` of its other attributes.
     """
     numpy_state = np.random.get_state()
     result: dict[str, Any] = {
@@ -377,27 +370,19 @@ def snapshot(predictor: object) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return the changed states by name.
-
-    Args:
-        before: The earlier result of `snapshot`.
-        after: Its output now.
-    """
+    """Return the names of the states that changed between two results of `snapshot`."""
     return [name for name, value in before.items() if not _equal(value, after.get(name))]
 
 
 def _hooks(module: nn.Module) -> list[int]:
-    """Return a module's forward hooks, without permanent ones of Transformers that have no effect.
-
-    Transformers installs them when a model is first asked for its hidden states.
-    """
+    """Return a module's forward hooks, without those of Transformers that have no effect."""
+    # Installed when a model is first asked for its hidden states, and never removed.
     name = "output_capturing_hook"
     hooks = module._forward_hooks.items()
     return [number for number, hook in hooks if getattr(hook, "__name__", "") != name]
 
 
 def _modules(predictor: object) -> dict[str, nn.Module]:
-    """Return the networks of a predictor, by attribute name."""
     result = {}
     for name, value in getattr(predictor, "__dict__", {}).items():
         inner = value if isinstance(value, nn.Module) else getattr(value, "model", None)

@@ -33,12 +33,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def marked(core: Tokenizer, *, length: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose vocabulary begins with `MARKS`, adding [CLS] and [SEP].
-
-    Args:
-        core: The tokenizer.
-        length: Tokens of the longest row.
-    """
+    """Return a tokenizer whose vocabulary begins with `MARKS`, adding [CLS] and [SEP]."""
     core.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -56,13 +51,7 @@ def marked(core: Tokenizer, *, length: int) -> PreTrainedTokenizerFast:
 
 
 def tiny_model(*, classes: int = 2, seed: int = 0, scale: float = 1.0) -> Any:
-    """Return a random BERT of two layers whose embeddings are so large that words matter.
-
-    Args:
-        classes: Number of classes, 1 for a regression.
-        seed: Seed of the weights.
-        scale: Standard deviation of the head's weights.
-    """
+    """Return a random BERT of two layers whose embeddings are so large that words matter."""
     config = BertConfig(
         vocab_size=len(MARKS) + len(WORDS),
         hidden_size=16,
@@ -80,12 +69,7 @@ def tiny_model(*, classes: int = 2, seed: int = 0, scale: float = 1.0) -> Any:
 
 
 def tiny_classifier(*, classes: int = 2, seed: int = 0) -> ClassifierPredictor:
-    """Return a random classifier that offers all that a perspective may ask of a predictor.
-
-    Args:
-        classes: Number of classes.
-        seed: Seed of the weights.
-    """
+    """Return a random classifier that offers all that a perspective may ask of a predictor."""
     return ClassifierPredictor(
         tiny_model(classes=classes, seed=seed), tiny_tokenizer(), max_length=LENGTH
     )
@@ -100,16 +84,7 @@ def tiny_examples(
     kind: Any = "classification",
     **more: Any,
 ) -> Examples:
-    """Return distinct texts of 1 to 12 words with arbitrary labels.
-
-    Args:
-        name: Name of the set.
-        rows: Number of texts.
-        seed: Seed of the texts.
-        classes: Number of classes, which take turns.
-        kind: ``classification``, ``regression`` or ``unlabeled``.
-        more: Other fields of `Examples`.
-    """
+    """Return texts of 1 to 12 words with arbitrary labels; ``more`` are fields of `Examples`."""
     draw = random.Random(f"{name} {seed}")
     texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 12))) for _ in range(rows)]
     labels: Any = None
@@ -141,11 +116,8 @@ def tiny_bert(
 ) -> BertForSequenceClassification:
     """Return a BERT of two layers in training mode, the same at every call.
 
-    Args:
-        classes: C; 1 for a regression.
-        dropout: Rate after hidden states.
-        attention: Rate after attention probabilities.
-        settings: Of its ``BertConfig``.
+    The dropout rates are those after hidden states and attention probabilities; ``settings`` are of
+    its ``BertConfig``.
     """
     torch.manual_seed(5)
     values = {
@@ -167,14 +139,7 @@ def tiny_bert(
 def rows(
     *lengths: int, seed: int = 0, classes: int = 3, regression: bool = False
 ) -> dict[str, Tensor]:
-    """Return a collated batch with rows of the given lengths, padded on the right.
-
-    Args:
-        lengths: Tokens of each row.
-        seed: Of ids and labels.
-        classes: C.
-        regression: Whether labels are numbers.
-    """
+    """Return a collated batch with rows of the given lengths in tokens, padded on the right."""
     draws = torch.Generator().manual_seed(seed)
     longest = max(lengths)
     ids = torch.randint(3, IDS, (len(lengths), longest), generator=draws)

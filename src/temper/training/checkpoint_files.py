@@ -47,7 +47,7 @@ def write_state(state: Any, folder: Path | str, *, name: str) -> None:
 
 
 def read_state(folder: Path | str, *, name: str) -> Any:
-    """Read a file of ``write_state``, with tensors on the CPU."""
+    """Read a state that ``write_state`` wrote, with tensors on the CPU."""
     path = Path(folder, f"{name}.json")
     stored = path.with_suffix(".safetensors")
     skeleton = _read_json(path)

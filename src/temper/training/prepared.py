@@ -168,14 +168,14 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
         config.train.adapter,
     )
     if adapter is not None:
+        kind = "LoRA" if adapter["peft_type"] == "LORA" else adapter["peft_type"]
         notices = [
-            f"{adapter['peft_type']} adapter: {counts['trained']:,} of {counts['all']:,} "
-            "parameters are trained."
+            f"{kind} adapter: {counts['trained']:,} of {counts['all']:,} parameters are trained."
         ]
         if rate < USUAL_RATE:
             notices.append(
                 f"The learning rate is {rate:g}; adapters usually take {USUAL_RATE:g} and more. "
-                "Set train.learning_rate."
+                "Set --learning-rate (`train.learning_rate`)."
             )
         return notices
     if config.architecture is None:

@@ -171,8 +171,8 @@ class ScoredSet:
                 elif self.kind == "tokens":
                     words = [self.rows[index]["words"] for index in indices]
                     tags = _answers(output.logits.float(), self.kind).cpu().numpy()
-                    each = of_words(tags, batch.begins, words, missing=-1)
-                    answers = [row.tolist() for row in each]
+                    by_row = of_words(tags, batch.begins, words, missing=-1)
+                    answers = [row.tolist() for row in by_row]
                 else:
                     answers = _answers(output.logits.float(), self.kind).tolist()
                 for index, answer in zip(indices, answers, strict=True):

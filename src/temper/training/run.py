@@ -148,7 +148,7 @@ def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Sp
             rows="training rows",
             max_length=length,
             windows=config.data.windows,
-            stride="" if splits.train.kind in NOT_IN_WINDOWS else "--stride ",
+            stride="" if splits.train.kind in NOT_IN_WINDOWS else "--set data.stride=",
         )
     )
     progress.notice_all(prepared.notices)
@@ -236,7 +236,7 @@ class ActiveRun:
 
     def record(self, status: str) -> dict[str, Any]:
         """Return the record as docs/formats.md describes it."""
-        train_rows, epochs = self.splits.train, self.scores.record(self.task)
+        train_rows = self.splits.train
         return {
             "status": status,
             "key": self.key,
@@ -255,12 +255,16 @@ class ActiveRun:
             "unknown_tokens": self.prepared.rows.unknown,
             "parameters": self.parameters,
             "versions": versions(),
-            **({} if epochs is None else {"epochs": epochs}),
+            **self._epochs(),
             "passes": None if self.passes is None else round(self.passes, 2),
             "times": self.recorder.times(),
             "device": self.device,
             **({"processes": self.processes.count} if self.processes.count > 1 else {}),
         }
+
+    def _epochs(self) -> dict[str, Any]:
+        result = self.scores.record(self.task)
+        return {} if result is None else {"epochs": result}
 
     def _sets(self) -> dict[str, Any]:
         splits, unlabeled = self.splits, self.prepared.unlabeled

@@ -15,12 +15,13 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from temper.data.examples import Examples, row_hash
+from temper.data.examples import Examples
+from temper.data.stored import RowHashes
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.text_attack.contract import Ask, Draft, Position, Recipe, TextAttackSettings
-from temper.evaluation.text_attack.recipes import characters
+from temper.evaluation.text_attack.recipes import CHARACTERS
 from temper.evaluation.text_attack.search import (
     Outcome,
     Row,
@@ -129,7 +130,7 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
     rows = rows_of(predictor, texts, settings, target)
     rows = [row for row in rows if row.draft.label != target]
     near = None if settings.min_similarity is None else Overlap()
-    recipe = Recipe("characters", Synonyms())
+    recipe = Recipe("characters", Synonyms().propose)
     predict = partial(predictor.predict, batch_size=7)
     found = attack(rows, predict, recipe, settings, encoder=near)
 
@@ -161,7 +162,7 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
 
 
 def test_neither_batch_size_nor_the_other_rows_change_a_result() -> None:
-    predictor, recipe = tiny(), Recipe("characters", Synonyms())
+    predictor, recipe = tiny(), Recipe("characters", Synonyms().propose)
     settings = ALL.model_copy(update={"max_changed": 0.6})
     rows = rows_of(predictor, make_examples(rows=6, seed=5).text, settings)
     whole, single, five = (partial(predictor.predict, batch_size=size) for size in (64, 1, 5))
@@ -185,13 +186,13 @@ def test_the_rows_are_asked_about_together_and_in_pieces_that_memory_holds(
     predictor = CallablePredictor(answer, gives="probabilities")
     rows = rows_of(predictor, ["alpha bravo", "charlie delta echo", "foxtrot"], ALL)
     calls.clear()
-    found = attack(rows, predictor.predict, characters(), ALL)
+    found = attack(rows, predictor.predict, CHARACTERS, ALL)
     # Two and three words are ranked in one call with the five edits of the row that has one word.
     assert calls[0] == 2 + 3 + found[2].queries
     assert sum(calls) == sum(each.queries for each in found)
     calls.clear()
     monkeypatch.setattr("temper.evaluation.text_attack.search._AT_A_TIME", 4)
-    assert summary(attack(rows, predictor.predict, characters(), ALL)) == summary(found)
+    assert summary(attack(rows, predictor.predict, CHARACTERS, ALL)) == summary(found)
     assert max(calls) == 4
 
 
@@ -207,7 +208,7 @@ def test_bounds_hold_whatever_the_text(text: str, fraction: float, queries: int)
     predictor = CallablePredictor(answer, gives="probabilities")
     settings = TextAttackSettings(max_changed=fraction, max_queries=queries, protected=("stop",))
     row = rows_of(predictor, [text], settings)[0]
-    outcome = attack([row], predictor.predict, characters(), settings)[0]
+    outcome = attack([row], predictor.predict, CHARACTERS, settings)[0]
     before, after = row.draft.sides[0], outcome.draft.sides[0]
     moved = [at for at, word in enumerate(before.words) if after.words[at] != word]
     assert before.gaps == after.gaps
@@ -218,7 +219,7 @@ def test_bounds_hold_whatever_the_text(text: str, fraction: float, queries: int)
 
 
 def hash_of(text: str) -> float:
-    return int(row_hash(text), 16) / 2**64
+    return int(RowHashes.of([text])[0], 16) / 2**64
 
 
 def test_equal_gains_keep_their_order_and_infinite_ones_do_not_disturb() -> None:
@@ -227,18 +228,14 @@ def test_equal_gains_keep_their_order_and_infinite_ones_do_not_disturb() -> None
     assert in_order([]) == []
 
 
-class ByLength:
-    """Ranks longer words first."""
-
-    queries = 3
-
-    def rank(
-        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
-    ) -> list[list[float]]:
-        return [
-            [float(len(draft.word(position))) for position in own]
-            for draft, own in zip(drafts, positions, strict=True)
-        ]
+def by_length(
+    drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
+) -> list[list[float]]:
+    """Rank longer words first."""
+    return [
+        [float(len(draft.word(position))) for position in own]
+        for draft, own in zip(drafts, positions, strict=True)
+    ]
 
 
 def test_a_ranker_takes_the_place_of_queries_and_is_paid_for() -> None:
@@ -249,19 +246,13 @@ def test_a_ranker_takes_the_place_of_queries_and_is_paid_for() -> None:
         return [[0.6, 0.4]] * len(texts)
 
     predictor = CallablePredictor(answer, gives="probabilities")
-    recipe = replace(characters(), ranker=ByLength())
+    recipe = replace(CHARACTERS, rank=by_length)
     rows = rows_of(predictor, ["aaa bbbbb c"], ALL)
     asked.clear()
     found = attack(rows, predictor.predict, recipe, ALL)[0]
     assert asked[0].split()[0] == "aaa"
     assert asked[0].split()[1] != "bbbbb"
-    assert found.queries == len(asked) + 3
-    poor = ALL.model_copy(update={"max_queries": 2})
-    asked.clear()
-    found = attack(rows, predictor.predict, recipe, poor)[0]
-    # Too poor to rank: the words as they stand.
-    assert (found.queries, len(asked)) == (2, 2)
-    assert asked[0].split()[1:] == ["bbbbb", "c"]
+    assert found.queries == len(asked) + 1
 
 
 def test_gains_are_log_odds_that_a_sure_answer_does_not_flatten() -> None:
@@ -285,7 +276,7 @@ def test_rows_that_are_done_make_room_and_the_others_keep_no_answers_of_a_round(
     texts = [text for text in make_examples(rows=20, seed=5).text if " " in text][:12]
     inner = bag(classes=2)
     rows = rows_of(inner, texts, settings)
-    recipe = Recipe("characters", Synonyms())
+    recipe = Recipe("characters", Synonyms().propose)
     whole = summary(attack(rows, inner.predict, recipe, settings))
     given: list[weakref.ref[Any]] = []
     alive: list[int] = []
@@ -326,7 +317,7 @@ def test_rows_for_which_ranking_takes_all_queries_are_counted() -> None:
     texts = ["alpha bravo charlie", "alpha bravo charlie delta echo", "alpha bravo", "alpha"]
     rows = rows_of(predictor, texts, ALL)
     poor = ALL.model_copy(update={"max_queries": 3})
-    found = attack(rows, predictor.predict, characters(), poor)
+    found = attack(rows, predictor.predict, CHARACTERS, poor)
     # Three and five words leave nothing of three queries, two leave one; one word is not ranked.
     assert [(each.ranking, each.queries) for each in found] == [(3, 3), (5, 3), (2, 3), (0, 3)]
     said = starved(found, "characters", poor)
@@ -336,17 +327,15 @@ def test_rows_for_which_ranking_takes_all_queries_are_counted() -> None:
         "takes up to 5 queries per row: set `max_queries` above that, or leave it out."
     )
     enough = ALL.model_copy(update={"max_queries": 6})
-    assert (
-        starved(attack(rows, predictor.predict, characters(), enough), "characters", enough) == ""
-    )
-    assert starved(attack(rows, predictor.predict, characters(), ALL), "characters", ALL) == ""
+    assert starved(attack(rows, predictor.predict, CHARACTERS, enough), "characters", enough) == ""
+    assert starved(attack(rows, predictor.predict, CHARACTERS, ALL), "characters", ALL) == ""
 
 
-def test_a_ranker_that_takes_all_queries_is_told_too_and_one_too_dear_is_not_asked() -> None:
+def test_rows_for_which_a_ranker_takes_all_queries_are_counted_too() -> None:
     predictor = CallablePredictor(lambda texts: [[0.6, 0.4]] * len(texts), gives="probabilities")
-    recipe = replace(characters(), ranker=ByLength())
+    recipe = replace(CHARACTERS, rank=by_length)
     rows = rows_of(predictor, ["aaa bbbbb c"], ALL)
-    for most, expected in ((2, ""), (3, "1 of 1 attacked rows"), (4, "")):
+    for most, expected in ((1, "1 of 1 attacked rows"), (2, "")):
         settings = ALL.model_copy(update={"max_queries": most})
         said = starved(attack(rows, predictor.predict, recipe, settings), "swaps", settings)
         assert expected in said

@@ -16,7 +16,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.evaluation.text_attack.contract import Ask, Position, TextAttackSettings
-from temper.evaluation.text_attack.recipes import MaskedWords
+from temper.evaluation.text_attack.recipes import masked_words
 from temper.evaluation.text_attack.search import draft_of
 from temper.models.masked import Blank, MaskedModel, Proposal
 from temper.models.sentence import SentenceEncoder
@@ -80,12 +80,13 @@ class Known:
         return [[Proposal(word, 0.1) for word in self.words[:count]] for _ in blanks]
 
 
-def test_words_are_asked_for_in_their_place_and_offered_in_the_case_of_the_old_one() -> None:
+def test_words_are_asked_for_in_their_place_and_offered_in_the_case_of_the_old_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("temper.evaluation.text_attack.recipes.CANDIDATES", 2)
     model: Any = Known("good", "the", "Good", "fine", "poor")
     draft = draft_of("row", 0, "Bad film, BAD!", None)
-    found = MaskedWords(model, candidates=2).propose(
-        [Ask(draft, Position(0, at), 0) for at in range(3)]
-    )
+    found = masked_words(model, [Ask(draft, Position(0, at), 0) for at in range(3)])
     assert model.blanks == [
         Blank("", " film, BAD!", "Bad"),
         Blank("Bad ", ", BAD!", "film"),
@@ -97,15 +98,18 @@ def test_words_are_asked_for_in_their_place_and_offered_in_the_case_of_the_old_o
 def test_of_a_pair_the_side_of_the_word_is_read() -> None:
     model: Any = Known("good")
     draft = draft_of("row", 0, "one film", "two films")
-    MaskedWords(model).propose([Ask(draft, Position(1, 0), 0)])
+    masked_words(model, [Ask(draft, Position(1, 0), 0)])
     assert model.blanks == [Blank("", " films", "two")]
 
 
-def test_offered_words_are_the_models_without_stop_words() -> None:
+def test_offered_words_are_the_models_without_stop_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("temper.evaluation.text_attack.recipes.CANDIDATES", 5)
     tokenizer = wordpiece()
     model = MaskedModel(masked_bert(tokenizer), tokenizer)
     draft = draft_of("row", 0, "the film was good", None)
-    (found,) = MaskedWords(model, candidates=5).propose([Ask(draft, Position(0, 1), 0)])
+    (found,) = masked_words(model, [Ask(draft, Position(0, 1), 0)])
     (every,) = model.propose([Blank("the ", " was good", "film")], count=99)
     assert found == [each.word for each in every if not is_stop_word(each.word)][:5]
 

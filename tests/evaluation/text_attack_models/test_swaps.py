@@ -13,12 +13,13 @@ from temper.data.words import is_stop_word
 from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
+from temper.evaluation.text_attack import swaps
 from temper.evaluation.text_attack.contract import Ask, Draft, Position
 from temper.evaluation.text_attack.search import draft_of
 from temper.evaluation.text_attack.swaps import (
-    GradientNorms,
     Gradients,
     WordSwaps,
+    gradient_norms,
     lacks_swaps,
 )
 from tests.models.tiny_text import (
@@ -29,6 +30,8 @@ from tests.models.tiny_text import (
     wordpiece,
 )
 
+EVERY = 1000
+"""More than the words of a vocabulary."""
 TEXTS = [
     ("The film was good.", None),
     ("Good movie (great cast), but the plot seemed rather dull", None),
@@ -132,10 +135,15 @@ def slopes(
 @pytest.mark.parametrize("pairs", [False, True], ids=["single", "pairs"])
 @pytest.mark.parametrize("target", [None, 0])
 def test_words_are_those_whose_finite_swap_in_float64_raises_the_loss_most(
-    exact: ClassifierPredictor, pairs: bool, target: int | None
+    exact: ClassifierPredictor,
+    pairs: bool,
+    target: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(swaps, "CANDIDATES", 4)
+    monkeypatch.setattr(swaps, "NEIGHBORS", EVERY)
     whole = exact.whole_words()
-    proposer = WordSwaps(Gradients(exact), candidates=4, neighbors=None)
+    proposer = WordSwaps(Gradients(exact))
     asked = asks_of(drafts_of(pairs=pairs, target=target))
     offered = proposer.propose(asked)
     seen = 0
@@ -180,11 +188,16 @@ def _ids(predictor: ClassifierPredictor, draft: Draft) -> list[int]:
     return list(predictor.tokenizer([draft.text], pair)["input_ids"][0])
 
 
-def test_neighbors_are_the_words_of_the_largest_cosine(predictor: ClassifierPredictor) -> None:
-    every = WordSwaps(Gradients(predictor), candidates=100, neighbors=None)
-    near = WordSwaps(Gradients(predictor), candidates=100, neighbors=6)
+def test_neighbors_are_the_words_of_the_largest_cosine(
+    predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposer = WordSwaps(Gradients(predictor))
+    monkeypatch.setattr(swaps, "CANDIDATES", EVERY)
     asked = [ask for ask in asks_of(drafts_of()) if ask.draft.word(ask.position) == "film"]
-    (all_words,), (some,) = every.propose(asked), near.propose(asked)
+    monkeypatch.setattr(swaps, "NEIGHBORS", EVERY)
+    (all_words,) = proposer.propose(asked)
+    monkeypatch.setattr(swaps, "NEIGHBORS", 6)
+    (some,) = proposer.propose(asked)
     table = table_of(predictor.model).numpy()
     words = {word: number for number, word in predictor.whole_words().inside.items()}
     film = table[words["film"]]
@@ -201,16 +214,18 @@ def test_neighbors_are_the_words_of_the_largest_cosine(predictor: ClassifierPred
 # Which words
 
 
-def test_words_beyond_the_cut_are_neither_ranked_nor_offered() -> None:
+def test_words_beyond_the_cut_are_neither_ranked_nor_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(swaps, "NEIGHBORS", EVERY)
     tokenizer = wordpiece()
     predictor = ClassifierPredictor(classifier_bert(tokenizer), tokenizer, max_length=4)
     draft = draft_of("row", 0, "good film bad plot", None)
     gradients = Gradients(predictor)
-    (norms,) = GradientNorms(gradients).rank([draft], [places_of(draft)])
+    (norms,) = gradient_norms(gradients, [draft], [places_of(draft)])
     assert [norm > 0 for norm in norms] == [True, True, False, False]
-    assert WordSwaps(gradients, neighbors=None).propose(
-        [Ask(draft, Position(0, at), 0) for at in (2, 3)]
-    ) == [[], []]
+    behind = [Ask(draft, Position(0, at), 0) for at in (2, 3)]
+    assert WordSwaps(gradients).propose(behind) == [[], []]
 
 
 # Ranks
@@ -220,7 +235,7 @@ def test_words_are_ranked_by_the_1_norm_of_their_mean_gradient(
     exact: ClassifierPredictor,
 ) -> None:
     draft = drafts_of()[2]
-    (found,) = GradientNorms(Gradients(exact)).rank([draft], [places_of(draft)])
+    (found,) = gradient_norms(Gradients(exact), [draft], [places_of(draft)])
     pieces = exact.tokenizer(draft.text)["input_ids"]
     encoding = exact.tokenizer(draft.text, return_offsets_mapping=True)["offset_mapping"]
     table = table_of(exact.model)
@@ -243,13 +258,14 @@ def test_words_are_ranked_by_the_1_norm_of_their_mean_gradient(
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_no_answer_depends_on_the_batch_or_on_the_other_requests(
-    predictor: ClassifierPredictor, size: int
+    predictor: ClassifierPredictor, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(swaps, "NEIGHBORS", 9)
     asked = asks_of(drafts_of())
-    alone = [WordSwaps(Gradients(predictor), neighbors=9).propose([ask])[0] for ask in asked[::3]]
-    together = WordSwaps(Gradients(predictor, size), neighbors=9).propose(asked)
+    alone = [WordSwaps(Gradients(predictor)).propose([ask])[0] for ask in asked[::3]]
+    together = WordSwaps(Gradients(predictor, size)).propose(asked)
     assert together[::3] == alone
-    assert WordSwaps(Gradients(predictor), neighbors=9).propose(asked[::-1])[::-1] == together
+    assert WordSwaps(Gradients(predictor)).propose(asked[::-1])[::-1] == together
 
 
 def counted_reads(predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch) -> list[int]:

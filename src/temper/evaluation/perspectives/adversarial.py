@@ -23,7 +23,6 @@ CONSISTENCY = ScoreFacts("consistency", "Contrast pairs right", True, 1.0, "ther
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict every adversarial set."""
     for name, aligned in measurement.adversarial.items():
         yield measurement.clean_block("adversarial", name, aligned)
 
@@ -45,13 +44,9 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def pairs_right(block: Block) -> FloatArray:
-    """Return for each contrast pair whether all of its rows are right.
+    """Return 1 for each contrast pair all of whose rows are right, else 0, sorted by name.
 
-    Args:
-        block: n labeled rows of a classification.
-
-    Returns:
-        1 or 0 for each pair with two rows or more, by name, [pairs]; empty if there are none.
+    Only pairs with two rows or more count.
     """
     if block.pair is None or not block.classifies:
         return np.zeros(0)

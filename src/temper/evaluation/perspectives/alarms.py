@@ -9,7 +9,7 @@ of OOD texts that they detect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from temper.display.cells import Comparison, Row
 from temper.display.charts import Figure, labeled_bars
 from temper.display.folders import Source
 from temper.display.views import Heading
-from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.anomaly import CONDITIONS, values_of
 from temper.evaluation.perspectives.coverage import rows_drawn, thresholds_of_dev
 from temper.evaluation.perspectives.registry import Perspective
@@ -32,11 +31,6 @@ from temper.functional.units import PERCENT
 RATE = 0.05
 """Fraction of in-distribution texts that may raise an alarm."""
 STATED = f"{100 * RATE:.0f}%"
-
-
-def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of the OOD sets are scored."""
-    return ()
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -72,11 +66,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def _alarms(dev: Block, block: Block) -> Judged:
-    """Return the fraction of rows whose OOD score is above the threshold of dev.
-
-    Raises:
-        ValueError: There are no scores, or dev has too few rows.
-    """
+    """Return the fraction of rows whose OOD score is above the threshold of dev."""
     if dev.value is None and not dev.classifies:
         raise ValueError("a regression gives no probabilities")
     thresholds = thresholds_of_dev(values_of(dev), dev, block, coverage=1 - RATE)
@@ -90,11 +80,7 @@ def _alarms(dev: Block, block: Block) -> Judged:
 
 
 def by_detector(rows: Sequence[Row]) -> list[Row]:
-    """Choose the first OOD set of each detector.
-
-    Args:
-        rows: Those of the primary score.
-    """
+    """Choose the first OOD set of each detector."""
     firsts: dict[str, Row] = {}
     for row in rows:
         firsts.setdefault(row.key.condition, row)
@@ -102,11 +88,7 @@ def by_detector(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return the detectors with most and with fewest detections, each with its false alarms.
-
-    Args:
-        comparison: All scores.
-    """
+    """Return the detectors with most and with fewest detections, each with its false alarms."""
     result = comparison.of("alarms", "detections")
     false = {row.key.condition: row for row in comparison.of("alarms", "false_alarms")}
     sets = list(dict.fromkeys(row.key.set for row in result))
@@ -165,7 +147,6 @@ ALARMS = Perspective(
         ScoreFacts("detections", "Anomalies detected", True, 1.0, NO_ROWS),
         ScoreFacts("false_alarms", "False alarms", None, None, NO_ROWS),
     ),
-    rows=rows,
     score=score,
     left_out="a point of the curves that `anomaly` has",
 )

@@ -195,11 +195,7 @@ class _States:
         self.scores: dict[str, FloatArray] = {}
 
     def judge(self) -> Judge:
-        """Return the fitted detector.
-
-        Raises:
-            ValueError: It cannot be fitted; the message is the reason.
-        """
+        """Return the fitted detector; a `ValueError` is the reason why it cannot be fitted."""
         _ = self.fitted
         return self.of
 
@@ -270,12 +266,10 @@ CONDITIONS = {
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the AUROC of each detector, if there are several, and the ROC curves."""
     return [*detector_bars(comparison), *roc_curves(source)]
 
 
 def detector_bars(comparison: Comparison) -> list[Figure]:
-    """Draw the AUROC of each OOD detector, if there are several."""
     rows = comparison.of("anomaly", "auroc")
     if len({row.key.condition for row in rows if not row.key.over_sets}) < 2:
         return []
@@ -290,14 +284,7 @@ def detector_bars(comparison: Comparison) -> list[Figure]:
 
 
 def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the ROC curve of OOD scores.
-
-    Args:
-        ordinary: Scores of in-distribution rows, [n], n >= 1; higher means more anomalous.
-        anomalies: Scores of OOD rows, [k], k >= 1.
-
-    Returns:
-        False and true positive rates at the origin and at every threshold, [m] each.
+    """Return false and true positive rates [m] at the origin and at every threshold.
 
     Example:
         >>> false, true = roc(np.array([0.1, 0.4]), np.array([0.35, 0.8]))
@@ -316,9 +303,6 @@ def roc_curves(source: Source) -> list[Figure]:
     """Draw ROC curves, one figure per OOD set.
 
     With one column all detectors are drawn, with several the one with the highest mean AUROC.
-
-    Args:
-        source: The folder; its ``rows.parquet`` files are read.
     """
     looks = style([column.name for column in source.columns], source.reference)
     curves: dict[str, dict[tuple[str, str], tuple[FloatArray, FloatArray]]] = {}

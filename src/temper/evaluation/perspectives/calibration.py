@@ -24,7 +24,7 @@ from temper.display.views import Heading, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.binned import binned_error
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import LABELED, Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition
 from temper.evaluation.scoring import METRICS_OF, ScoreEntry, Scoring, statistic_of
@@ -67,13 +67,12 @@ OF_ANSWERS = ("ece_10", "ece_15", "adaptive_ece")
 """Scores of answers in contexts, which are right if they are an exact match."""
 UNSCALED: tuple[Kind, ...] = ("regression", "multi_label", "completions")
 """Kinds of labels without temperature scaling here."""
-RESCORED = ("task", "shift", "adversarial")
 TEMPERATURE = "temperature"
 HELD_OUT = "held_out"
 BINS = 10
 """Number of bins of the reliability diagrams."""
 AFTER = ", after temperature scaling"
-DRAWN = (*((name, "clean") for name in RESCORED), ("calibration", TEMPERATURE))
+DRAWN = (*((name, "clean") for name in LABELED), ("calibration", TEMPERATURE))
 """Perspective and condition of the rows of the reliability diagrams."""
 
 
@@ -82,13 +81,15 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     if measurement.dev.kind in UNSCALED:
         return
     sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
-    tags = measurement.dev.kind == "tokens"
+    tags, spans = (measurement.dev.kind == kind for kind in ("tokens", "spans"))
     if tags:
         for name, aligned in sets.items():
             clean = measurement.clean(name, aligned.examples)
             yield tag_block(Condition("calibration", name), aligned.examples, clean)
     try:
-        temperatures, held_out = _fitted(measurement)
+        # Also scored below: one pass over dev serves both.
+        of_dev = SpanLogits.of(measurement, measurement.dev) if spans else None
+        temperatures, held_out = _fitted(measurement, of_dev)
     except ValueError as error:
         measurement.notices.append(f"Calibration after temperature scaling is left out: {error}.")
         return
@@ -105,8 +106,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             answers = Prediction.of_tags(clean.by_example(logits))
             yield tag_block(condition, aligned.examples, answers)
             continue
-        if clean.spans is not None:
-            sure = SpanLogits.of(measurement, aligned.examples).probabilities(divisors)
+        if of_dev is not None:
+            logits_of = of_dev if name == "dev" else SpanLogits.of(measurement, aligned.examples)
+            sure = logits_of.probabilities(divisors)
             answers = replace(clean, probabilities=sure[:, np.newaxis])
             yield block_of(condition, aligned.examples, answers)
             continue
@@ -134,7 +136,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     }
     fitted = _fitted_on(scoring) if scaled_blocks and scoring.clean.classifies else None
     entries = []
-    for block in scoring.of(*RESCORED):
+    for block in scoring.of(*LABELED):
         name = block.condition.set
         entries += _entries(scoring, Condition("calibration", name), block, len(block))
         if block.answered:
@@ -158,10 +160,7 @@ LARGEST_STEP = 10.0
 class _FittedRows:
     """The rows that the temperatures were fitted on; a resample draws them first.
 
-    Args:
-        rows: The held-out rows, or dev.
-        folds: The fit of each fold's temperature; a single one for held-out rows.
-        seed: Seed of the folds.
+    ``folds`` has the fit of each fold's temperature; a single one for held-out rows.
     """
 
     rows: Block
@@ -176,13 +175,7 @@ class _FittedRows:
         return size + len(block), size + np.arange(len(block))
 
     def statistic(self, name: str, block: Block, indices: IntegerArray) -> Statistic:
-        """Return a score of a block as a function of resample counts of all rows drawn.
-
-        Args:
-            name: Name of the score.
-            block: Rows after temperature scaling.
-            indices: Indices of its rows among those drawn.
-        """
+        """Return a score of a block as a function of resample counts of all rows drawn."""
         given = statistic_of(name, block)
         centered = isinstance(given, Centered)
         score = given.statistic if isinstance(given, Centered) else given
@@ -230,12 +223,7 @@ def _rescaled(block: Block, temperatures: FloatArray) -> Block:
 
 
 def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
-    """Return the fold of each row, 0 or 1, by the hash of its text.
-
-    Args:
-        rows: Hash of each row's text.
-        seed: The evaluation's seed.
-    """
+    """Return the fold of each row, 0 or 1, by the hash of its text."""
     result = (derive_seed(seed, "calibration", row) % 2 for row in rows)
     return np.fromiter(result, dtype=np.int64)
 
@@ -243,9 +231,7 @@ def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
 def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Prediction:
     """Return the predictions with other confidences and the same predicted classes.
 
-    Args:
-        prediction: Predictions of a classifier, n rows.
-        temperature: T > 0, one number or one per row, [n].
+    The temperature is one number or [n].
     """
     logits = scaled(_logits(prediction), temperature)
     # A probability of 0 has no finite logit for a loss.
@@ -253,21 +239,18 @@ def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Predicti
     return replace(prediction, logits=kept, probabilities=np.exp(logits))
 
 
-def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
+def _fitted(measurement: Measurement, of_dev: SpanLogits | None) -> tuple[FloatArray, list[Block]]:
     """Fit a temperature on the held-out rows, or two by cross-fitting on validation rows.
 
-    Returns:
-        The temperatures, and the held-out rows.
-
-    Raises:
-        ValueError: There is no optimal temperature.
+    ``of_dev`` has the logits of answers in the contexts of dev; None for other labels.
     """
     if measurement.held_out is not None:
         examples = _unscored(measurement, measurement.held_out)
+        of_held_out = None if of_dev is None else SpanLogits.of(measurement, examples)
         # Not through `Measurement.clean`: it caches by name, and a scored set may have this name.
         prediction = measurement.predict(examples)
         _check_classes(examples, prediction)
-        fitted = _fit(*_scored(measurement, examples, prediction)[:2], "held-out rows")
+        fitted = _fit(*_scored(examples, prediction, of_held_out)[:2], "held-out rows")
         measurement.notices.append(
             f"The temperature of the calibration is {_words(fitted)}, fitted on held-out rows."
         )
@@ -277,24 +260,25 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
         block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
         return np.asarray([fitted.value]), [block]
     prediction = measurement.clean("dev", measurement.dev)
-    labels, logits, rows = _scored(measurement, measurement.dev, prediction)
+    labels, logits, rows = _scored(measurement.dev, prediction, of_dev)
     folds = fold_numbers(measurement.dev.rows, seed=measurement.settings.seed)[rows]
     both = [
         _fit(labels[folds != fold], logits[folds != fold], "dev rows of a fold") for fold in (0, 1)
     ]
     measurement.notices.append(
-        f"The temperatures of the calibration are {' and '.join(map(_words, both))}, each fitted "
-        "on the dev rows of the other of two folds, because there are no held-out rows."
+        "There are no held-out rows, so temperature scaling cuts the dev rows into two folds and "
+        "fits the temperature of each fold on the other one: "
+        f"{' and '.join(map(_words, both))}."
     )
     return np.asarray([fitted.value for fitted in both]), []
 
 
 def _scored(
-    measurement: Measurement, examples: Examples, prediction: Prediction
+    examples: Examples, prediction: Prediction, spans: SpanLogits | None
 ) -> tuple[FloatArray, FloatArray, IntegerArray]:
     """Return the labels and logits to fit a temperature on, and their rows."""
-    if prediction.spans is not None:
-        return SpanLogits.of(measurement, examples).known()
+    if spans is not None:
+        return spans.known()
     if prediction.words is None:
         return labels_of(examples), _logits(prediction), np.arange(len(examples))
     names = examples.label_names or ()
@@ -385,10 +369,6 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
     The rows of all seeds of a method are pooled, because a bin of one seed is often too small. If
     rows after temperature scaling were written, the set has a second figure.
-
-    Args:
-        source: The folder; its ``rows.parquet`` files are read.
-        comparison: All scores.
     """
     pooled: dict[str, dict[str, list[tuple[Any, Any]]]] = {}
     for run in source.runs:
@@ -424,13 +404,8 @@ def confidences(
 ) -> Iterable[tuple[str, FloatArray, FloatArray]]:
     """Yield each set with 1 for right and 0 for wrong predictions, and their probabilities.
 
-    Args:
-        run: The run; its ``rows.parquet`` is read.
-        perspective: Which rows.
-        condition: Which rows.
-
-    Yields:
-        Sets of classes, and of answers in contexts; others have no rows.
+    Yield each set of classes, or of answers in contexts, with right (1) or wrong and the
+    probabilities.
     """
     columns = ["set", "condition", "label", "prediction", "probabilities"]
     of_answers = [SPAN_SCORES[1], ANSWER]
@@ -483,7 +458,7 @@ CALIBRATION = Perspective(
     improves=True,
     without_training=TEMPERATURE,
     averaged=True,
-    rescores=RESCORED,
+    rescores=LABELED,
     kinds=tuple(METRICS_OF),
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; before and after "
     "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags; ECE of "

@@ -112,15 +112,9 @@ def passes(
 ) -> dict[str, FloatArray]:
     """Time several kinds of work alternately, after one warm-up run of each.
 
-    Args:
-        work: Functions to run, by name.
-        repetitions: Timed runs of each, R >= 1.
-        gauge: Memory gauge, read around each run of the first kind.
-        clock: Returns seconds.
-        tell: Called after each round with the number of finished rounds and of all rounds.
-
-    Returns:
-        Seconds of each run by name, [R], and the gauge's peaks in bytes by its name.
+    ``gauge`` is read around each run of the first kind; ``tell`` is called after each round with
+    the number of finished rounds and of all rounds. The result has the seconds of each run by name,
+    and the gauge's peaks in bytes by its name, [repetitions] each.
     """
     for run in work.values():
         run()

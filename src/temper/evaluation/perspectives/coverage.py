@@ -9,7 +9,7 @@ sets it is not guaranteed; the loss of coverage is the effect of the shift or at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,9 +20,8 @@ from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Heading
 from temper.display.wording import listed
-from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.calibration import fold_numbers
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import LABELED, Perspective
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.conformal import (
@@ -42,7 +41,6 @@ NOMINAL = 0.9
 """Nominal coverage: fraction of texts whose set should contain the label."""
 ASKED = f"{100 * NOMINAL:.0f}%"
 CLASSES = Unit(1.0, 2, "classes")
-RESCORED = ("task", "shift", "adversarial")
 ATTACKED = ("embedding_attack", "text_attack")
 """Perspectives whose attacked rows are also scored, if they were measured."""
 LAC = "lac"
@@ -53,11 +51,6 @@ MOST = 20
 """Maximum number of classes or groups that are scored one by one; of more, only the worst is."""
 NOWHERE = "Coverage is not significantly below the nominal rate on any set."
 PARTS = {"class": "class, by its number,", "group": "group of the data"}
-
-
-def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of task, shift, adversarial and attacks are scored."""
-    return ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,6 @@ class _Sets:
     labels: IntegerArray
 
     def sizes(self, limit: float, rows: IntegerArray) -> FloatArray:
-        """Return the number of classes in the sets of some rows."""
         return np.asarray(prediction_sets(self.scores[rows], limit).sum(axis=1), dtype=np.float64)
 
     def covers(self, limit: float, rows: IntegerArray) -> FloatArray:
@@ -97,7 +89,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the sets on dev, shift and adversarial sets, and under attacks."""
     dev = scoring.clean
     result: list[ScoreEntry] = []
-    for block in scoring.of(*RESCORED, *ATTACKED):
+    for block in scoring.of(*LABELED, *ATTACKED):
         attacked = block.condition.perspective in ATTACKED
         condition = Condition("coverage", block.condition.set, LAC)
         if attacked:
@@ -150,12 +142,7 @@ def _by_part(
 
 
 def _sets(dev: Block, block: Block) -> _Sets:
-    """Return the sets of a block's rows by the thresholds of dev.
-
-    Raises:
-        ValueError: There are no probabilities, or not of the same classes as on dev, or dev has too
-            few rows.
-    """
+    """Return the sets of a block's rows by the thresholds of dev."""
     if not dev.classifies:
         raise ValueError("a regression gives no sets of classes")
     if block.probabilities.shape[1] != dev.probabilities.shape[1]:
@@ -173,14 +160,7 @@ def thresholds_of_dev(
     Dev has two folds by a hash of the text; a row gets the threshold of the fold that it is not in.
     Resamples draw dev's rows first and then, for another set, that set's rows.
 
-    Args:
-        scores: Nonconformity scores of dev's rows, [n].
-        dev: The rows of dev.
-        block: The rows to compare with the threshold; may be dev, or some of its rows under attack.
-        coverage: Fraction of rows like dev's that should not be above the threshold.
-
-    Raises:
-        ValueError: A fold of dev has too few rows.
+    ``scores`` are those of dev's rows, [n]; ``block`` may be dev, or some of its rows under attack.
     """
     indices = len(dev) + np.arange(len(block))
     if block.condition.set == dev.condition.set:
@@ -190,12 +170,7 @@ def thresholds_of_dev(
 
 
 def rows_drawn(dev: Block, block: Block) -> int:
-    """Return the number of rows that a resample draws; see `thresholds_of_dev`.
-
-    Args:
-        dev: The rows that set thresholds.
-        block: The rows to compare with the thresholds.
-    """
+    """Return the number of rows that a resample draws; see `thresholds_of_dev`."""
     return len(dev) + (0 if block.condition.set == dev.condition.set else len(block))
 
 
@@ -205,11 +180,7 @@ def details(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
 
 
 def on_dev(rows: Sequence[Row]) -> list[Row]:
-    """Choose the prediction sets of dev, whose coverage is the nominal one.
-
-    Args:
-        rows: Those of the primary score.
-    """
+    """Choose the prediction sets of dev, whose coverage is the nominal one."""
     return [row for row in rows if (row.key.set, row.key.condition) == ("dev", LAC)]
 
 
@@ -245,11 +216,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
 
 def of_whole_sets(comparison: Comparison) -> dict[str, Row]:
-    """Return the coverages of whole sets, also attacked ones, by name.
-
-    Args:
-        comparison: All scores.
-    """
+    """Return the coverages of whole sets, also attacked ones, by name."""
     return {
         _place(row): row
         for row in comparison.of("coverage", "coverage")
@@ -262,9 +229,6 @@ def in_words(comparison: Comparison) -> str:
 
     It breaks if it is below the range that sampling explains: of thresholds from half of dev's
     rows, and of the set's own rows.
-
-    Args:
-        comparison: All scores.
     """
     whole = of_whole_sets(comparison)
     sizes = on_dev(comparison.of("coverage", "set_size"))
@@ -325,7 +289,7 @@ COVERAGE = Perspective(
     figures=figures,
     judged=False,
     ranked=False,
-    rescores=RESCORED,
+    rescores=LABELED,
     summary=(
         "fraction of texts whose conformal set at 90% contains the label, and size of the sets: by "
         "set, class, group, and under attacks that are measured"
@@ -348,7 +312,6 @@ COVERAGE = Perspective(
             "no group has enough rows",
         ),
     ),
-    rows=rows,
     score=score,
     left_out="adds a score for each set, class and group",
 )

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
-
-from pydantic import Field, model_validator
+from typing import TYPE_CHECKING, Any
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison, ScoreKey
@@ -20,11 +18,9 @@ from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Heading
 from temper.display.wording import described
-from temper.evaluation.attack import Budget, Outcome, Target, attack
+from temper.evaluation.attack import EmbeddingAttackSettings, Outcome, Target, attack
 from temper.evaluation.measurement import (
     Measurement,
-    PerspectiveSettings,
-    PositiveFloat,
     block_of,
     labels_of,
 )
@@ -39,61 +35,11 @@ from temper.evaluation.scoring import (
     drop_of,
     metric_entries,
 )
-from temper.functional.norms import Norm
 from temper.functional.resampling import FloatArray
 from temper.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class PGDSettings(PerspectiveSettings):
-    """How PGD climbs."""
-
-    steps: int = Field(default=10, ge=1, description="Gradient steps of a run.")
-    step_size: PositiveFloat = Field(
-        default=1.0,
-        description="First step as a fraction of the radius; a row's steps are halved once its "
-        "loss stops rising.",
-    )
-    restarts: int = Field(
-        default=1,
-        ge=1,
-        description="Runs from different starts, of which the worst counts. Only rows that are "
-        "still correct are attacked again.",
-    )
-
-
-class EmbeddingAttackSettings(PerspectiveSettings):
-    """Settings of the embedding attack."""
-
-    fgm: bool = Field(default=True, description="Run FGM: a single step.")
-    pgd: PGDSettings | None = Field(
-        default=PGDSettings(), description="Settings of PGD: several steps."
-    )
-    norms: tuple[Norm, ...] = Field(
-        default=("l2",), description="`l2` bounds the whole example, `linf` every entry."
-    )
-    radii: tuple[PositiveFloat, ...] = Field(
-        default=(0.01, 0.25, 0.5), description="Radii to measure; absolute unless `relative`."
-    )
-    relative: bool = Field(
-        default=False, description="Radii are fractions of the norm of the example's embeddings."
-    )
-    special_tokens: bool = Field(
-        default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
-    )
-
-    @property
-    def attacks(self) -> tuple[Literal["fgm", "pgd"], ...]:
-        """Names of the attacks."""
-        return (*(("fgm",) if self.fgm else ()), *(("pgd",) if self.pgd else ()))
-
-    @model_validator(mode="after")
-    def _attacks(self) -> Self:
-        if not self.attacks:
-            raise ValueError("has neither `fgm` nor `pgd`; keep one of them")
-        return self
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -102,7 +48,6 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     measurement.texts.keep("dev", examples, index)
     labels = labels_of(examples, labeled=examples.kind in ONE_ANSWER)
     settings = measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
-    budget = _budget(settings, measurement.settings.seed)
     indices: list[int] = []
     clean: list[Prediction] = []
     attacked: list[list[tuple[Outcome, Prediction]]] = []
@@ -120,15 +65,19 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                 rows=part.rows,
                 regression=measurement.regression,
             )
-            logits, outcomes = attack(target, budget)
+            logits, outcomes = attack(target, settings, seed=measurement.settings.seed)
             indices += part.indices
             shift = boundary.to(logits.device)
             clean.append(measurement.answers(part, logits + shift))
             # Only the budgets are kept: the logits of all batches may not fit on the device.
+            nothing = logits.new_empty(0)
             attacked.append(
                 [
-                    (replace(each, logits=shift), measurement.answers(part, each.logits + shift))
-                    for each in outcomes
+                    (
+                        replace(outcome, logits=nothing),
+                        measurement.answers(part, outcome.logits + shift),
+                    )
+                    for outcome in outcomes
                 ]
             )
     if len(index) == len(measurement.dev):
@@ -198,20 +147,6 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             )
         )
     return entries
-
-
-def _budget(settings: EmbeddingAttackSettings, seed: int) -> Budget:
-    pgd = settings.pgd or PGDSettings()
-    return Budget(
-        attacks=settings.attacks,
-        norms=settings.norms,
-        radii=settings.radii,
-        relative=settings.relative,
-        steps=pgd.steps,
-        step_fraction=pgd.step_size,
-        restarts=pgd.restarts,
-        seed=seed,
-    )
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:

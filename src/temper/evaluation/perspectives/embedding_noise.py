@@ -94,16 +94,9 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def standard_noise(part: RowBatch, embeddings: Tensor, *, seed: int, key: int) -> Tensor:
-    """Draw standard normal noise for each row's movable tokens.
+    """Draw standard normal noise for each row's movable tokens, [B, T, D] fp32, zero elsewhere.
 
-    Args:
-        part: The batch.
-        embeddings: Its embeddings [B, T, D], for the shape.
-        seed: Seed of the evaluation.
-        key: Position of the sigma in the settings.
-
-    Returns:
-        [B, T, D] fp32, zero at other tokens, on the embeddings' device.
+    ``key`` is the position of the sigma in the settings.
     """
     noise = torch.zeros(embeddings.shape, dtype=torch.float32)
     for index, (row, mask) in enumerate(zip(part.rows, part.movable.cpu(), strict=True)):

@@ -7,7 +7,6 @@ the unweighted mean over groups. GLUE's score of MNLI is that mean over its two 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +17,7 @@ from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
 from temper.display.views import Heading
 from temper.display.wording import title
-from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import LABELED, Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.intervals import Statistic
@@ -31,15 +29,9 @@ ENOUGH = 10
 TOO_FEW = "no group has enough rows"
 
 
-def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of task, shift and adversarial are scored."""
-    return ()
-
-
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score the groups of every set that has groups."""
     entries = []
-    for block in scoring.of("task", "shift", "adversarial"):
+    for block in scoring.of(*LABELED):
         if block.group is not None:
             entries += _set_entries(scoring, block, np.array([name or "" for name in block.group]))
     return entries
@@ -104,7 +96,7 @@ GROUPS = Perspective(
     leads="worst_group",
     words=words,
     figures=figures,
-    rescores=("task", "shift", "adversarial"),
+    rescores=LABELED,
     summary="accuracy of every group of the data, of the worst with 10 rows or more, and the "
     "mean over such groups",
     scores=(
@@ -116,6 +108,5 @@ GROUPS = Perspective(
             "mean_group", "Mean of the groups\u2019 accuracy", True, 1.0, TOO_FEW, guessing="class"
         ),
     ),
-    rows=rows,
     score=score,
 )

@@ -52,6 +52,8 @@ ONE_LABEL: tuple[Kind, ...] = ("classification", "regression")
 """Kinds with one label per text."""
 ONE_ANSWER: tuple[Kind, ...] = (*ONE_LABEL, "choices")
 """Those, and choices, of which one is right."""
+LABELED = ("task", "shift", "adversarial")
+"""Perspectives whose rows are clean labeled sets, which others score too."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,8 +64,8 @@ class Perspective(View):
         summary: Its purpose, in one line for lists.
         scores: Names of known scores (`temper.functional.scores.SCORES`), and `ScoreFacts` of new
             ones.
-        rows: From a measurement to blocks of rows; may be empty if it scores rows of others.
         score: From all rows of an evaluation to score entries; it reads only the rows.
+        rows: From a measurement to blocks of rows; none if it scores rows of others.
         needs: The capability that it needs, a key of `NEEDS`; a bare function only predicts.
         rescores: Perspectives whose rows it scores; they must be measured too.
         settings: Class of its settings, a section of ``evaluate`` under its name; None if it has
@@ -85,8 +87,8 @@ class Perspective(View):
 
     summary: str
     scores: tuple[str | ScoreFacts, ...]
-    rows: Callable[[Measurement], Iterable[Block]]
     score: Callable[[Scoring], list[ScoreEntry]]
+    rows: Callable[[Measurement], Iterable[Block]] = lambda measurement: ()
     needs: Need = "answers"
     rescores: tuple[str, ...] = ()
     settings: type[BaseModel] | None = None
@@ -111,12 +113,10 @@ class Perspective(View):
 
     @property
     def by_default(self) -> bool:
-        """Whether it is measured by default."""
         return not self.left_out
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """Names of its scores."""
         return tuple(each if isinstance(each, str) else each.name for each in self.scores)
 
     @property
@@ -135,31 +135,13 @@ _PERSPECTIVES: dict[str, Perspective] = {}
 
 
 def register(perspective: Perspective) -> Perspective:
-    """Add a perspective.
-
-    Args:
-        perspective: The perspective, with a unique name.
-
-    Returns:
-        The same perspective.
-
-    Raises:
-        ValueError: The name is taken.
-    """
+    """Add a perspective; raise a `ValueError` if its name is taken."""
     if _PERSPECTIVES.setdefault(perspective.name, perspective) is not perspective:
         raise ValueError(f"A perspective named {perspective.name!r} is registered already.")
     return perspective
 
 
 def register_all(module: ModuleType) -> None:
-    """Register every perspective of a module.
-
-    Args:
-        module: A file of this package, or a user's own.
-
-    Raises:
-        ValueError: A name is taken.
-    """
     for value in vars(module).values():
         if isinstance(value, Perspective):
             register(value)
@@ -167,11 +149,7 @@ def register_all(module: ModuleType) -> None:
 
 @contextmanager
 def registered_for_a_while(perspective: Perspective) -> Iterator[None]:
-    """Register a perspective inside a `with` block, if it is not registered yet.
-
-    Args:
-        perspective: The perspective.
-    """
+    """Register a perspective inside a `with` block, if it is not registered yet."""
     _load()
     before = _PERSPECTIVES.get(perspective.name)
     _PERSPECTIVES[perspective.name] = perspective
@@ -216,18 +194,7 @@ def defaults() -> tuple[str, ...]:
 
 
 def perspective(name: str) -> Perspective:
-    """Return a perspective by name.
-
-    Args:
-        name: Its name.
-
-    Raises:
-        SettingError: There is none of that name.
-
-    Example:
-        >>> perspective("calibration").directions["ece_10"]
-        False
-    """
+    """Return a perspective by name; raise a `SettingError` if there is none."""
     known = perspectives()
     if name not in known:
         raise SettingError(unknown("perspective", name, known))

@@ -154,14 +154,8 @@ def lacking(predictor: Predictor, data: EvaluationData) -> str:
 def batches(row_hashes: Sequence[str], size: int, *, seed: int) -> list[list[int]]:
     """Split rows into batches by a seeded hash, not by length, so that batches are random samples.
 
-    Args:
-        row_hashes: Hash of each text, n of them.
-        size: Rows of a batch, >= 4. The remainder is spread over the batches, so that each has
-            from ``size`` to less than ``2 size`` rows. Fewer than ``size`` rows are one batch.
-        seed: Seed of the order.
-
-    Returns:
-        Positions of each batch's rows; every row once.
+    The remainder is spread over the batches, so that each has from ``size`` to less than ``2 size``
+    rows. Fewer than ``size`` rows are one batch. The result has positions of rows.
 
     Example:
         >>> [len(batch) for batch in batches([str(row) for row in range(11)], 4, seed=0)]
@@ -178,16 +172,7 @@ def batches(row_hashes: Sequence[str], size: int, *, seed: int) -> list[list[int
 def states_of(
     predictor: StatePredictor, examples: Examples, *, batch_size: int | None
 ) -> list[FloatArray]:
-    """Read the hidden states of some rows.
-
-    Args:
-        predictor: The predictor.
-        examples: n rows, few enough that their states fit in memory.
-        batch_size: Rows of a forward pass.
-
-    Returns:
-        [n, D] of each layer, in the rows' order.
-    """
+    """Read the hidden states of n rows, [n, D] of each layer, in the rows' order."""
     indices: list[int] = []
     parts = []
     for states in predictor.states(examples, batch_size=batch_size):

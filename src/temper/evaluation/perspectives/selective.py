@@ -7,7 +7,7 @@ rows is the benefit of a confidence threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,10 +17,8 @@ from temper.display.cells import Comparison, Row
 from temper.display.charts import Axis, Curve, Figure, Lines, Point, style
 from temper.display.folders import Source
 from temper.display.views import Heading
-from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.calibration import confidences
-from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
-from temper.evaluation.rows import Block
+from temper.evaluation.perspectives.registry import LABELED, ONE_ANSWER, Perspective
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.intervals import Statistic
 from temper.functional.resampling import FloatArray
@@ -32,7 +30,6 @@ from temper.functional.selective import (
     risk_curve,
 )
 
-RESCORED = ("task", "shift", "adversarial")
 MEASURES: dict[str, Callable[..., FloatArray]] = {
     "aurc": area_under_risk,
     "excess_aurc": excess_area,
@@ -45,15 +42,9 @@ CORNERS = 100
 """Maximum number of points of a drawn curve."""
 
 
-def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of task, shift and adversarial are scored."""
-    return ()
-
-
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score every labeled set."""
     entries = []
-    for block in scoring.of(*RESCORED):
+    for block in scoring.of(*LABELED):
         condition = replace(block.condition, perspective="selective")
         if not block.answered:
             reason = "a regression has no confidence"
@@ -74,20 +65,12 @@ def _measured(
 
 
 def on_dev(rows: Sequence[Row]) -> list[Row]:
-    """Choose the first set, which is dev.
-
-    Args:
-        rows: Those of the primary score.
-    """
+    """Choose the first set, which is dev."""
     return list(rows[:1])
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return the error of the most confident predictions on dev, and on the worst set.
-
-    Args:
-        comparison: All scores.
-    """
+    """Return the error of the most confident predictions on dev, and on the worst set."""
     risks = {
         percent: {row.key.set: row for row in comparison.of("selective", f"risk_{percent}")}
         for percent in (80, 95)
@@ -112,18 +95,13 @@ def in_words(comparison: Comparison) -> str:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the risk over the coverage, one figure per labeled set.
-
-    Args:
-        source: The folder; its ``rows.parquet`` files are read.
-        comparison: All scores.
-    """
+    """Draw the risk over the coverage, one figure per labeled set."""
     if not comparison.of("selective"):
         return []
     looks = style([column.name for column in source.columns], source.reference)
     curves: dict[str, list[Curve]] = {}
     for column, run in source.first_runs.items():
-        for perspective in RESCORED:
+        for perspective in LABELED:
             for name, right, sure in confidences(run, perspective):
                 points = _points(1.0 - right, sure)
                 curve = Curve(column, points, looks[column], column=column, marked=False)
@@ -164,7 +142,7 @@ SELECTIVE = Perspective(
     figures=figures,
     judged=False,
     ranked=False,
-    rescores=RESCORED,
+    rescores=LABELED,
     kinds=(*ONE_ANSWER, "spans"),
     summary="risk if the model predicts only 80, 90 or 95% of the texts, AURC and E-AURC",
     scores=(
@@ -175,7 +153,6 @@ SELECTIVE = Perspective(
             for percent in (80, 90, 95)
         ),
     ),
-    rows=rows,
     score=score,
     left_out="adds five scores for each set",
 )

@@ -12,13 +12,11 @@ from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict every shift set."""
     for name, aligned in measurement.shift.items():
         yield measurement.clean_block("shift", name, aligned)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each set."""
     return [
         entry
         for block in scoring.of("shift")

@@ -123,12 +123,8 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
 def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
     """Return the tensors to differentiate, and why they are only the logits, if so.
 
-    Args:
-        trace: A forward of B rows.
-
-    Returns:
-        State [B, D] of each layer at the position that the head reads, the logits [B, C] last; and
-        a reason, empty if there are layers.
+    They are the state [B, D] of each layer at the position that the head reads, and the logits
+    [B, C].
     """
     assert trace.logits is not None
     logits: dict[Layer, Tensor] = {None: trace.logits}
@@ -148,17 +144,10 @@ def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
 def norms(
     part: RowBatch, trace: Trace, state: Tensor, key: tuple[int, Layer], *, projections: int
 ) -> Tensor:
-    """Estimate the squared norms of each row of a batch at one layer.
+    """Estimate the squared norms of each row of a batch at one layer, [B, 2] fp64.
 
-    Args:
-        part: The batch.
-        trace: Its forward.
-        state: The tensor to differentiate, [B, D].
-        key: Seed and layer, for the draws.
-        projections: Random projections of each row.
-
-    Returns:
-        [B, 2] fp64: ``||J||_F^2`` and the mean over D of ``||H_i||_F^2``.
+    They are ``||J||_F^2`` and the mean over D of ``||H_i||_F^2``. Seed and layer are the ``key`` of
+    the draws.
     """
     words, mask = trace.root, part.batch.mask
     total = torch.zeros((len(state), len(NORMS)), dtype=torch.float64, device=state.device)
@@ -176,14 +165,7 @@ def draw(
 ) -> tuple[Tensor, Tensor]:
     """Draw random signs for each row: a probe of the state and a direction of the words.
 
-    Args:
-        part: The batch.
-        state: [B, D], for the shape.
-        words: [B, T, E], for the shape.
-        key: Seed, layer and number of the projection.
-
-    Returns:
-        [B, D], and [B, T, E] with 0 at padding.
+    They are [B, D], and [B, T, E] with 0 at padding.
     """
     seed, layer, number = key
     probe = torch.empty(state.shape, dtype=words.dtype)

@@ -12,12 +12,10 @@ from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict the validation rows."""
     yield measurement.clean_block("task", "dev", Aligned(measurement.dev))
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score the clean validation rows."""
     return scoring.entries(scoring.clean, scoring.metrics(scoring.clean))
 
 

@@ -143,7 +143,6 @@ def misfits(
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Return why a predictor does not support given settings."""
     asked = settings.section("text_attack", TextAttackSettings)
     return [] if predictor.gives == "values" else recipes.faults(predictor, asked)
 

@@ -55,7 +55,6 @@ class WorstCaseSettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict the validation rows under every perturbation."""
     settings = measurement.settings
     perturbations = settings.section("worst_case", WorstCaseSettings).perturbations
     examples, index = measurement.attacked()

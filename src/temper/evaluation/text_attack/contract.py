@@ -1,22 +1,22 @@
-"""Protocols of the parts of a text attack.
+"""The parts of a text attack.
 
-A **draft** is a row under attack, with all changes so far. A **ranker** scores the importance of
-its words, a **proposer** proposes words for one position, and the search
-(`temper.evaluation.text_attack.search`) calls both for many drafts at a time. A **recipe** is a
-ranker with a proposer.
+A **draft** is a row under attack, with all changes so far. A **recipe** has a function that ranks
+its words by importance, and one that proposes words for one position. The search
+(`temper.evaluation.text_attack.search`) calls both for many drafts at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from temper.data.examples import Examples
 from temper.data.words import Words
 from temper.errors import unknown
+from temper.evaluation.measurement import PerspectiveSettings
 
 RecipeName = str
 """One of `RECIPES`."""
@@ -31,12 +31,7 @@ AttackedField = Literal["text", "text_pair", "both"]
 
 
 class Position(NamedTuple):
-    """Position of a word in a draft.
-
-    Args:
-        side: 0 in the text, 1 in the second text of a pair task.
-        word: Index of the word in this text.
-    """
+    """Position of a word in a text: ``side`` is 1 in the second text of a pair task."""
 
     side: int
     word: int
@@ -60,7 +55,6 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """The text."""
         return self.sides[0].text
 
     @property
@@ -69,11 +63,9 @@ class Draft:
         return self.sides[1].text if len(self.sides) == 2 else None
 
     def word(self, position: Position) -> str:
-        """Return the word at a position."""
         return self.sides[position.side].words[position.word]
 
     def replaced(self, position: Position, word: str) -> Draft:
-        """Return the draft with another word at a position."""
         sides = list(self.sides)
         sides[position.side] = sides[position.side].replaced(position.word, word)
         return replace(self, sides=tuple(sides))
@@ -106,44 +98,19 @@ class Ask:
     seed: int
 
 
-class Proposer(Protocol):
-    """Offers words."""
+Propose = Callable[[Sequence[Ask]], list[list[str]]]
+"""Proposes words for many requests, of any rows, at a time.
 
-    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Propose words for many requests, of any rows, at a time.
+The words for each request are distinct, differ from the present word and are not empty, the best
+first. No result may depend on other requests.
+"""
 
-        Args:
-            asked: At least one request.
+RankWords = Callable[[Sequence[Draft], Sequence[Sequence[Position]]], list[list[float]]]
+"""Returns the importance of each position for the goal; the largest is changed first.
 
-        Returns:
-            For each request, in order, words that differ from the present one: distinct, not empty,
-            the best first; an empty list if there is none. No result may depend on other requests.
-        """
-        ...
-
-
-class Ranker(Protocol):
-    """Ranks words by importance, without predicting changed texts.
-
-    ``queries`` is the number of queries that ranking one row counts as: 1 for a forward and a
-    backward pass.
-    """
-
-    queries: int
-
-    def rank(
-        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
-    ) -> list[list[float]]:
-        """Return the importance of each position for the goal; the largest is changed first.
-
-        Args:
-            drafts: n unchanged rows, at least one.
-            positions: The words of each that may be changed, at least one each.
-
-        Returns:
-            One finite number for each position of each draft.
-        """
-        ...
+There is one finite number for each position of each draft. Ranking a draft counts as one query: a
+forward and a backward pass, and no changed texts.
+"""
 
 
 @dataclass(frozen=True)
@@ -152,22 +119,17 @@ class Recipe:
 
     Args:
         name: Its name, the condition of its rows.
-        proposer: Proposes words.
-        ranker: Ranks words. None predicts the text without each word, one query per word: the word
+        propose: Proposes words.
+        rank: Ranks words. None predicts the text without each word, one query per word: the word
             whose removal helps the goal most is changed first.
     """
 
     name: RecipeName
-    proposer: Proposer
-    ranker: Ranker | None = None
+    propose: Propose
+    rank: RankWords | None = None
 
 
 def examples_of(drafts: Sequence[Draft]) -> Examples:
-    """Return the texts of drafts.
-
-    Args:
-        drafts: At least one.
-    """
     pairs = [draft.text_pair for draft in drafts if draft.text_pair is not None]
     return Examples("text attack", [draft.text for draft in drafts], pairs or None)
 
@@ -175,15 +137,8 @@ def examples_of(drafts: Sequence[Draft]) -> Examples:
 Goal = Literal["untargeted", "targeted"]
 
 
-class TextAttackSettings(BaseModel):
-    """Settings of the text attack.
-
-    Example:
-        >>> TextAttackSettings(recipes="characters", max_changed=0.1).recipes
-        ('characters',)
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class TextAttackSettings(PerspectiveSettings):
+    """Settings of the text attack."""
 
     recipes: tuple[RecipeName, ...] = Field(
         default=("characters",),
@@ -232,22 +187,13 @@ class TextAttackSettings(BaseModel):
         default="text", description="Text of a pair to attack: `text`, `text_pair` or `both`."
     )
 
-    @field_validator("recipes", "protected", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
     @field_validator("recipes")
     @classmethod
-    def _distinct(cls, values: tuple[RecipeName, ...]) -> tuple[RecipeName, ...]:
-        if not values:
-            raise ValueError("must name at least one")
-        if len(set(values)) != len(values):
-            raise ValueError(f"must not name one twice, got {list(values)}")
-        for name in values:
+    def _known(cls, names: tuple[RecipeName, ...]) -> tuple[RecipeName, ...]:
+        for name in names:
             if name not in RECIPES:
                 raise ValueError(unknown("recipe", name, RECIPES))
-        return values
+        return names
 
     @model_validator(mode="after")
     def _together(self) -> TextAttackSettings:

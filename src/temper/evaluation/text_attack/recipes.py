@@ -7,6 +7,7 @@ most evaluations need neither a masked language model nor a sentence encoder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from temper.data.perturbations import drawn_edits
@@ -27,123 +28,81 @@ if TYPE_CHECKING:
     from temper.models.masked import MaskedModel
 
 
-class CharacterEdits:
-    """Proposes one random edit of each kind, after DeepWordBug (Gao et al., 2018).
-
-    Words are ranked by the change of the loss without them. A proposal has one typo or one
-    homoglyph, drawn by row and word. Differs: the released code scores words by an unknown token,
-    which not every predictor has; and the edits are those of `temper.data.perturbations`, which
-    keep the first and last letter of a word.
-    """
-
-    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Draw the edits.
-
-        Args:
-            asked: Requests; a draw is keyed by the row's seed and the word's position.
-
-        Returns:
-            Up to five words for each.
-        """
-        return [
-            drawn_edits(
-                ask.draft.word(ask.position),
-                seed=derive_seed(ask.seed, ask.position.side, ask.position.word),
-            )
-            for ask in asked
-        ]
-
-
-def characters() -> Recipe:
-    """Return the recipe; it works with any predictor."""
-    return Recipe("characters", CharacterEdits())
-
-
 CANDIDATES = 20
 """Number of words proposed for a position."""
 
 
-class MaskedWords:
-    """Proposes words of a masked language model, the most likely first.
+def character_edits(asked: Sequence[Ask]) -> list[list[str]]:
+    """Propose one random edit of each kind, after DeepWordBug (Gao et al., 2018).
+
+    Words are ranked by the change of the loss without them. A proposal has one typo or one
+    homoglyph, drawn by row and word; there are up to five. Differs: the released code scores words
+    by an unknown token, which not every predictor has; and the edits are those of
+    `temper.data.perturbations`, which keep the first and last letter of a word.
+    """
+    return [
+        drawn_edits(
+            ask.draft.word(ask.position),
+            seed=derive_seed(ask.seed, ask.position.side, ask.position.word),
+        )
+        for ask in asked
+    ]
+
+
+CHARACTERS = Recipe("characters", character_edits)
+"""The recipe that works with any predictor."""
+
+
+def masked_words(model: MaskedModel, asked: Sequence[Ask]) -> list[list[str]]:
+    """Propose words of a masked language model, the most likely first.
 
     After BERT-ATTACK (Li et al. 2020) and BAE-R (Garg & Ramakrishnan 2020): words are ranked by the
     loss without each word, and proposals are the words that the language model finds likely in the
     rest of the text. They fit the context but may change the meaning; limit that by
     ``min_similarity``. Differs: the word itself is masked for the language model, as in BAE, and
     words of several tokens are not proposed. Neither are stop words, which break the sentence.
-
-    Args:
-        model: The language model.
-        candidates: Maximum number of words proposed for a position, >= 1.
     """
+    from temper.models.masked import Blank
 
-    def __init__(self, model: MaskedModel, *, candidates: int = CANDIDATES) -> None:
-        self._model = model
-        self._candidates = candidates
-
-    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Propose words for positions.
-
-        Args:
-            asked: Requests.
-        """
-        from temper.models.masked import Blank
-
-        blanks = []
-        for ask in asked:
-            side = ask.draft.sides[ask.position.side]
-            start, end = side.span(ask.position.word)
-            blanks.append(Blank(side.text[:start], side.text[end:], ask.draft.word(ask.position)))
-        # Some of the most likely words are stop words.
-        result = self._model.propose(blanks, count=3 * self._candidates)
-        offered = []
-        for blank, proposals in zip(blanks, result, strict=True):
-            words = [in_case_of(each.word, blank.word) for each in proposals]
-            kept = [word for word in words if not is_stop_word(word)]
-            offered.append(list(dict.fromkeys(kept))[: self._candidates])
-        return offered
+    blanks = []
+    for ask in asked:
+        side = ask.draft.sides[ask.position.side]
+        start, end = side.span(ask.position.word)
+        blanks.append(Blank(side.text[:start], side.text[end:], ask.draft.word(ask.position)))
+    # Some of the most likely words are stop words.
+    result = model.propose(blanks, count=3 * CANDIDATES)
+    offered = []
+    for blank, proposals in zip(blanks, result, strict=True):
+        words = [in_case_of(each.word, blank.word) for each in proposals]
+        kept = [word for word in words if not is_stop_word(word)]
+        offered.append(list(dict.fromkeys(kept))[:CANDIDATES])
+    return offered
 
 
 def recipe(
     name: RecipeName, predictor: Predictor, settings: TextAttackSettings, *, batch_size: int
 ) -> Recipe:
-    """Return a recipe; it may load models, onto the predictor's device.
-
-    Args:
-        name: The recipe, after `faults` has checked it.
-        predictor: The predictor to attack.
-        settings: The settings, with the models that the recipe needs.
-        batch_size: Texts of a forward pass; does not change the results.
-    """
+    """Return a recipe; it may load models, onto the predictor's device."""
     if name == "swaps":
         return swaps(predictor, batch_size=batch_size)
     if name == "characters":
-        return characters()
+        return CHARACTERS
     from temper.models.masked import MaskedModel
 
     assert settings.masked_model is not None
     device = str(getattr(predictor, "device", "cpu"))
     model = MaskedModel.load(settings.masked_model, device=device, batch_size=batch_size)
-    return Recipe("masked", MaskedWords(model))
+    return Recipe("masked", partial(masked_words, model))
 
 
 def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
-    """Return why the requested recipes cannot run, before any work.
-
-    Args:
-        predictor: The predictor to attack.
-        settings: The settings.
-    """
+    """Return why the requested recipes cannot run on a predictor."""
     reason = lacks_swaps(predictor) if "swaps" in settings.recipes else ""
     return [reason] if reason else []
 
 
 def misfits(settings: TextAttackSettings) -> list[str]:
-    """Return why the requested recipes cannot work on any model.
-
-    Args:
-        settings: The settings, with the recipes and the models that they need.
-    """
+    """Return why the requested recipes cannot work on any model."""
     result: list[str] = []
     if settings.masked_model is not None:
         from temper.models.masked import MaskedModel

@@ -73,10 +73,6 @@ def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
 
     The log odds order texts as the probability does, and still differ if the probability of a
     confident classifier rounds to 1.
-
-    Args:
-        prediction: n predictions.
-        drafts: The n rows that they belong to.
     """
     goals = [draft.label if draft.target is None else draft.target for draft in drafts]
     odds = _log_odds(prediction, np.asarray(goals, dtype=np.int64))
@@ -89,14 +85,9 @@ def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
 
 
 def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
-    """Choose the closest in meaning of those that reach the goal, else the largest gain.
+    """Return the index of the nearest answer that reaches the goal, else of the largest gain.
 
-    Args:
-        answers: At least one.
-        nearness: Similarity of each text to the unchanged one; empty if not computed.
-
-    Returns:
-        The index of the chosen one.
+    ``nearness`` is the similarity of each text to the unchanged one; empty if not computed.
     """
     reached = [at for at, answer in enumerate(answers) if answer.reached]
     among = reached or list(range(len(answers)))
@@ -107,11 +98,7 @@ def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
 def in_order(gains: Sequence[float]) -> list[int]:
     """Return positions from the largest gain to the smallest; equal ones keep their order.
 
-    Args:
-        gains: Any numbers, also infinite ones.
-
-    Returns:
-        Positions. Gains count as equal if neighbors in the order differ by at most `TOLERANCE`.
+    Gains count as equal if neighbors in the order differ by at most `TOLERANCE`.
 
     Example:
         >>> in_order([0.5, 0.7, 0.70005, 0.1])
@@ -198,10 +185,10 @@ def _serve(
         values = encoder.similarity(texts, others).tolist()
         return _split(values, [len(request.pairs) for request in requests])
     if isinstance(first, Ask):
-        return recipe.proposer.propose(requests)
-    assert recipe.ranker is not None
+        return recipe.propose(requests)
+    assert recipe.rank is not None
     drafts, indices = zip(*requests, strict=True)
-    return recipe.ranker.rank(drafts, indices)
+    return recipe.rank(drafts, indices)
 
 
 def _split(values: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
@@ -259,12 +246,7 @@ _Steps = Generator[Request, Any, Outcome]
 
 
 def free_positions(draft: Draft, settings: TextAttackSettings) -> tuple[tuple[Position, ...], int]:
-    """Return the words that may be changed, and the number of words of the attacked texts.
-
-    Args:
-        draft: A row.
-        settings: The settings, of which it reads ``field``, ``stop_words`` and ``protected``.
-    """
+    """Return the words that may be changed, and the number of words of the attacked texts."""
     sides = {"text": (0,), "text_pair": (1,), "both": (0, 1)}[settings.field]
     protected = {word.casefold() for word in settings.protected}
 
@@ -283,15 +265,6 @@ def free_positions(draft: Draft, settings: TextAttackSettings) -> tuple[tuple[Po
 def draft_of(
     row: str, label: int, text: str, text_pair: str | None, target: int | None = None
 ) -> Draft:
-    """Return a row's draft.
-
-    Args:
-        row: Hash of its text.
-        label: Its class.
-        text: Its text.
-        text_pair: Its second text.
-        target: The class that is wanted, None for any wrong one.
-    """
     texts = [text] if text_pair is None else [text, text_pair]
     return Draft(row, label, tuple(map(Words.of, texts)), target)
 
@@ -307,16 +280,8 @@ def attack(
 ) -> list[Outcome]:
     """Attack rows, `IN_FLIGHT` of them at the same time.
 
-    Args:
-        rows: The rows.
-        predict: Predicts texts.
-        recipe: The recipe.
-        settings: The settings.
-        encoder: Compares meanings, if ``min_similarity`` is set.
-        tell: Called with the number of finished rows and of all rows.
-
-    Returns:
-        One outcome per row, in order.
+    ``encoder`` compares meanings. ``tell`` is called with the number of finished rows and of all
+    rows.
     """
     upcoming = enumerate(rows)
     searches: dict[int, _Steps] = {}
@@ -349,16 +314,7 @@ def attack(
 
 
 def starved(outcomes: Sequence[Outcome], name: str, settings: TextAttackSettings) -> str:
-    """Report the rows for which ranking spent all queries, so that no change was tried.
-
-    Args:
-        outcomes: The outcome of each row.
-        name: The recipe.
-        settings: The settings, of which it reads ``max_queries``.
-
-    Returns:
-        Two sentences, the second with advice; empty if there is no such row.
-    """
+    """Report the rows for which ranking spent all queries, so that no change was tried."""
     most = settings.max_queries
     needed = [each.ranking for each in outcomes if most is not None and each.ranking >= most]
     if not needed:
@@ -412,12 +368,9 @@ def _ranked(
     indices = row.positions
     if len(indices) < 2:
         return list(indices), 0, 0
-    if recipe.ranker is not None:
-        left, cost = _left(settings, 0), recipe.ranker.queries
-        if left is not None and left < cost:
-            return list(indices), 0, 0
+    if recipe.rank is not None:
         gains = yield Rank(row.draft, indices)
-        return [indices[at] for at in in_order(gains)], cost, cost
+        return [indices[at] for at in in_order(gains)], 1, 1
     probed = indices[: _left(settings, 0)]
     answers = yield Query(row.draft, [(index, "") for index in probed])
     order = in_order([answer.gain for answer in answers])
@@ -447,12 +400,6 @@ def _left(settings: TextAttackSettings, queries: int) -> int | None:
 
 
 def drafts_of(examples: Examples, target: int | None = None) -> list[Draft]:
-    """Split labeled rows into words.
-
-    Args:
-        examples: The rows, their labels those of the predictor.
-        target: The class that is wanted, None for any wrong one.
-    """
     pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
     labels = examples.labels or []
     return [
@@ -468,15 +415,7 @@ def attacked(
     settings: TextAttackSettings,
     seed: int,
 ) -> dict[int, Row]:
-    """Return the correctly predicted rows by position; no others are attacked.
-
-    Args:
-        drafts: n unchanged rows.
-        before: The predictor's output for them.
-        name: The recipe.
-        settings: The settings, which define the words that may be changed.
-        seed: Seed of the draws.
-    """
+    """Return the correctly predicted rows by position; no others are attacked."""
     chosen = {}
     for number, (draft, answer) in enumerate(zip(drafts, before, strict=True)):
         if answer.source.prediction[answer.at] == draft.label:

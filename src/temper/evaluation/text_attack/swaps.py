@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from temper.data.token_spans import Span
@@ -43,17 +43,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Words:
-    """The embeddings of words of the vocabulary.
-
-    Args:
-        vectors: Their embeddings, [W, D] in at least fp32.
-    """
+    """Words of the vocabulary by their embeddings, [W, D] in at least fp32."""
 
     vectors: Tensor
 
     @cached_property
     def directions(self) -> Tensor:
-        """Their embeddings, each of length 1."""
+        """The embeddings, each of length 1."""
         return torch.nn.functional.normalize(self.vectors, dim=1)
 
 
@@ -110,10 +106,7 @@ class Gradients:
     _words: dict[tuple[int, ...], Words] = field(default_factory=dict)
 
     def of(self, drafts: Sequence[Draft]) -> list[Reading]:
-        """Return the readings of drafts.
-
-        Args:
-            drafts: At least one; equal ones are computed once.
+        """Return the readings of drafts; equal ones are computed once.
 
         Raises:
             ModelError: A gradient is not finite.
@@ -137,23 +130,14 @@ class Gradients:
         return [kept[draft] for draft in drafts]
 
     def read_again(self, drafts: Sequence[Draft]) -> list[list[int]]:
-        """Return the token ids of each draft.
-
-        Args:
-            drafts: Any number of them.
-        """
+        """Return the token ids of each draft."""
         if not drafts:
             return []
         encoded = self.predictor.encoded(examples_of(drafts))
         return [list(item["input_ids"]) for item in encoded.items]
 
     def words(self, ids: Sequence[int], draft: Draft) -> Words:
-        """Look up words in the model's embeddings; the result is cached.
-
-        Args:
-            ids: Their token ids.
-            draft: Any text; it is used to locate the embeddings.
-        """
+        """Look up words in the model's embeddings; the result is cached."""
         key = tuple(ids)
         if key not in self._words:
             numbers = torch.tensor(ids, dtype=torch.int64)
@@ -199,41 +183,19 @@ NEIGHBORS = 50
 """Number of nearest words to choose them from, as in TextFooler."""
 
 
-class GradientNorms:
-    """Ranks words by the 1-norm of the mean gradient over their tokens.
-
-    Args:
-        gradients: Gradients of the attacked predictor.
-    """
-
-    queries = 1
-
-    def __init__(self, gradients: Gradients) -> None:
-        self._gradients = gradients
-
-    def rank(
-        self, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
-    ) -> list[list[float]]:
-        """Return the importance of each position; 0 if the model does not read it.
-
-        Args:
-            drafts: n rows.
-            positions: Words of each row.
-        """
-        readings = self._gradients.of(drafts)
-        return [
-            [_norm(reading, draft, index) for index in some]
-            for reading, draft, some in zip(readings, drafts, positions, strict=True)
-        ]
+def gradient_norms(
+    gradients: Gradients, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
+) -> list[list[float]]:
+    """Rank words by the 1-norm of the mean gradient over their tokens; 0 if none is read."""
+    readings = gradients.of(drafts)
+    return [
+        [_norm(reading, draft, index) for index in some]
+        for reading, draft, some in zip(readings, drafts, positions, strict=True)
+    ]
 
 
 class _Choice:
-    """The words that may be proposed for one kind of preceding context.
-
-    Args:
-        words: Words by token id, as in the vocabulary.
-        cased: Whether the vocabulary is cased.
-    """
+    """The words that may be proposed for one kind of preceding context."""
 
     def __init__(self, words: Mapping[int, str], *, cased: bool) -> None:
         kept = {number: word for number, word in words.items() if not is_stop_word(word)}
@@ -270,33 +232,16 @@ class WordSwaps:
 
     Args:
         gradients: Gradients of the attacked predictor.
-        candidates: Maximum number of words proposed for a position, >= 1.
-        neighbors: Number of nearest words by cosine to consider, >= 1; None considers all.
     """
 
-    def __init__(
-        self,
-        gradients: Gradients,
-        *,
-        candidates: int = CANDIDATES,
-        neighbors: int | None = NEIGHBORS,
-    ) -> None:
+    def __init__(self, gradients: Gradients) -> None:
         self._gradients = gradients
-        self._candidates = candidates
-        self._neighbors = neighbors
         whole = gradients.predictor.whole_words()
         self._inside = _Choice(whole.inside, cased=whole.cased)
         self._leading = _Choice(whole.leading, cased=whole.cased)
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Propose words for positions.
-
-        Args:
-            asked: Requests.
-
-        Returns:
-            For each the words whose score is above 0, the highest first.
-        """
+        """Propose for each request the words whose score is above 0, the highest first."""
         readings = self._gradients.of([ask.draft for ask in asked])
         tried = [
             (number, *scored)
@@ -331,12 +276,11 @@ class WordSwaps:
             return []
         words = self._gradients.words(choice.ids, ask.draft)
         token = reading.embeddings[position]
-        if self._neighbors is not None:
-            allowed &= _nearest(words, token, allowed, self._neighbors)
+        allowed &= _nearest(words, token, allowed)
         gradient = reading.gradient[position]
         scores = words.vectors @ gradient - token @ gradient
         scores = torch.where(allowed & (scores > 0), scores, -torch.inf)
-        order = scores.argsort(descending=True, stable=True)[: self._candidates]
+        order = scores.argsort(descending=True, stable=True)[:CANDIDATES]
         return [
             (position, in_case_of(choice.words[number], old), choice.ids[number])
             for number in order.tolist()
@@ -345,29 +289,13 @@ class WordSwaps:
 
 
 def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
-    """Return the recipe.
-
-    Args:
-        predictor: The predictor to attack, after `lacks_swaps` has checked it.
-        batch_size: Texts of a forward and backward pass.
-    """
     assert isinstance(predictor, WordPredictor)
     gradients = Gradients(predictor, batch_size)
-    return Recipe("swaps", WordSwaps(gradients), GradientNorms(gradients))
+    return Recipe("swaps", WordSwaps(gradients).propose, partial(gradient_norms, gradients))
 
 
 def lacks_swaps(predictor: Predictor) -> str:
-    """Return why words of a predictor cannot be swapped by gradient; empty if they can.
-
-    Args:
-        predictor: The predictor to attack.
-
-    Example:
-        >>> from temper.evaluation.function import CallablePredictor
-        >>> lacks_swaps(CallablePredictor(len, gives="logits"))
-        "The recipe 'swaps' needs a model whose embeddings can be perturbed, got
-        CallablePredictor. Use 'characters' or 'masked'."
-    """
+    """Return why words of a predictor cannot be swapped by gradient; empty if they can."""
     if not isinstance(predictor, WordPredictor):
         return (
             "The recipe 'swaps' needs a model whose embeddings can be perturbed, got "
@@ -390,9 +318,9 @@ def _norm(reading: Reading, draft: Draft, position: Position) -> float:
     return float(reading.gradient[tokens].double().mean(dim=0).abs().sum())
 
 
-def _nearest(words: Words, token: Tensor, allowed: Tensor, count: int) -> Tensor:
+def _nearest(words: Words, token: Tensor, allowed: Tensor) -> Tensor:
     # The norm of the token's own embedding does not change the order.
     cosine = torch.where(allowed, words.directions @ token, -torch.inf)
     near = torch.zeros_like(allowed)
-    near[cosine.argsort(descending=True, stable=True)[:count]] = True
+    near[cosine.argsort(descending=True, stable=True)[:NEIGHBORS]] = True
     return near
