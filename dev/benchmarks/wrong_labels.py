@@ -83,14 +83,6 @@ def measure(name: str, arguments: argparse.Namespace, seed: int) -> dict[str, An
     train, test = SETS[name]
     rows = load_examples(f"{arguments.data / train}").sample(ROWS, seed=0)
     labels, names = np.asarray(rows.labels, dtype=np.int64), tuple(label_names(rows))
-    frozen = frozen_predictor(
-        arguments.embeddings, classes=names, max_length=128, device="cpu", seed=0
-    )
-    features = embeddings(frozen, rows)
-    of_row = np.asarray(fold_of_rows(rows, 5, seed=seed))
-    strength, logs = choose_strength(features, labels, of_row, classes=len(names))
-    wrong, changed = with_wrong_labels(labels, confusions(logs, labels), seed=seed)
-    given = replace(rows, labels=wrong.tolist(), label_names=names)
     run = RunConfig.of(
         {
             "model": arguments.model,
@@ -100,6 +92,12 @@ def measure(name: str, arguments: argparse.Namespace, seed: int) -> dict[str, An
             "train": {"epochs": EPOCHS, "group_by_length": True},
         }
     )
+    frozen = frozen_predictor(run.model_copy(update={"model": arguments.embeddings}), names)
+    features = embeddings(frozen, rows)
+    of_row = np.asarray(fold_of_rows(rows, 5, seed=seed))
+    strength, logs = choose_strength(features, labels, of_row, classes=len(names))
+    wrong, changed = with_wrong_labels(labels, confusions(logs, labels), seed=seed)
+    given = replace(rows, labels=wrong.tolist(), label_names=names)
     found = out_of_fold(run, given, embedder=arguments.embeddings)
     worst: IntegerArray = np.argsort(-label_losses(found.probabilities, wrong))[:WORST]
 

@@ -135,27 +135,28 @@ class _Named(TypedDict, total=False):
     data_root: str | Path | None
 
 
-class TrainKeywords(DataKeywords, RowsKeywords, LoopKeywords, total=False):
+class _Trained(DataKeywords, RowsKeywords, LoopKeywords, total=False):
+    """Keywords of every function that trains."""
+
+    lora: bool | Mapping[str, Any] | LoraSettings
+    peft: Any
+    train: Table
+    architecture: Mapping[str, Any]
+
+
+class TrainKeywords(_Trained, total=False):
     """Further keywords of `temper.train`."""
 
     task: Many | None
     tasks: Mapping[str, Source] | Sequence[str]
     data_root: str | Path | None
     seed: int
-    lora: bool | Mapping[str, Any] | LoraSettings
-    peft: Any
-    train: Table
-    architecture: Mapping[str, Any]
 
 
-class CompareKeywords(_Named, DataKeywords, RowsKeywords, LoopKeywords, SetKeywords, total=False):
+class CompareKeywords(_Named, _Trained, SetKeywords, total=False):
     """Further keywords of `temper.compare` and `temper.tune`."""
 
     perspectives: Many
-    lora: bool | Mapping[str, Any] | LoraSettings
-    peft: Any
-    train: Table
-    architecture: Mapping[str, Any]
     evaluate: Table
 
 

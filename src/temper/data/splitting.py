@@ -83,6 +83,19 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
     return Splits(train.select(np.delete(rows, dev_rows)), dev, None, (notice,))
 
 
+LEAST_ROWS = 50
+"""Rows that folds are cut from to compare models on."""
+
+
+def check_folds(rows: Examples) -> None:
+    """Raise a `DataError` if there are too few rows to compare models on folds of them."""
+    if len(rows) < LEAST_ROWS:
+        raise DataError(
+            f"{rows.origin} has {len(rows)} rows, too few to compare models on folds of them. Give "
+            f"at least {LEAST_ROWS}."
+        )
+
+
 def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
     """Return the fold of each row, from 0 to ``count`` - 1 (``count`` >= 2), stratified by class.
 

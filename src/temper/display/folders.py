@@ -87,7 +87,8 @@ def read_columns(
 ) -> pd.DataFrame:
     """Read columns of a Parquet file of an evaluation.
 
-    Older files may lack the ``optional`` columns; without a perspective, all rows are read.
+    A file lacks those ``optional`` columns that no perspective measured. Without a perspective, all
+    rows are read.
     """
     filters = None if perspective is None else [("perspective", "==", perspective)]
     try:

@@ -23,7 +23,7 @@ from temper.display.folders import Source, read
 from temper.display.views import Heading
 from temper.display.wording import folded, slug
 from temper.errors import CheckpointError
-from temper.files import asset, make_folder, write_text
+from temper.files import asset, make_folder, write_text, writing
 from temper.functional.units import MARGIN
 from temper.report import view
 from temper.report.derived import views
@@ -185,13 +185,11 @@ def export_figures(folder: Path | str) -> list[Path]:
         for index, figure in enumerate(figures(source, compare(source)), start=1)
     }
     make_folder(target)
-    try:
-        # Remove figures of an earlier report.
-        for file in target.iterdir():
-            if re.fullmatch(r"\d{2,}-[a-z0-9-]*\.svg", file.name) and file not in drawn:
+    # Remove figures of an earlier report.
+    for file in target.iterdir():
+        if re.fullmatch(r"\d{2,}-[a-z0-9-]*\.svg", file.name) and file not in drawn:
+            with writing(file):
                 file.unlink()
-    except OSError as error:
-        raise CheckpointError(f"Cannot write figures to {target}: {error}.") from error
     for file, text in drawn.items():
         write_text(file, text)
     return list(drawn)

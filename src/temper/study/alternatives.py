@@ -92,10 +92,8 @@ def fit_alternative(
     ``run`` is plain fine-tuning with the given settings: model, maximum length, device, and
     training steps of an encoder. The seed is for the pairs and for the folds.
     """
-    names, length = label_names(rows), run.data.max_length
-    predictor = frozen_predictor(
-        run.model, classes=names, max_length=length, device=run.train.device, seed=seed
-    )
+    names = label_names(rows)
+    predictor = frozen_predictor(run, names, seed=seed)
     network: Any = predictor.model
     if alternative.length:
         texts = alternative.length * passes_over_rows(run, len(rows)) * len(rows)
@@ -106,7 +104,7 @@ def fit_alternative(
             predictor.tokenizer,
             [rows.text[index] for index in order],
             [(rows.labels or ())[index] for index in order],
-            max_length=length,
+            max_length=run.data.max_length,
             steps=steps,
             seed=seed,
         )
@@ -120,14 +118,16 @@ def fit_alternative(
 
 
 def frozen_predictor(
-    model: str, *, classes: Sequence[str], max_length: int, device: str, seed: int = 0
+    run: RunConfig, classes: Sequence[str], *, seed: int = 0
 ) -> ClassifierPredictor:
-    """Load an encoder with a new linear layer, seeded; `embeddings` reads its embeddings."""
+    """Load a run's encoder with a new linear layer, seeded; `embeddings` reads its embeddings."""
     # The head is fitted later, so that of the checkpoint is ignored.
-    classifier, tokenizer = load_classifier(model, labels=classes, device=device, new_head=True)
+    classifier, tokenizer = load_classifier(
+        run.model, labels=classes, device=run.train.device, new_head=True
+    )
     with seeded(seed):
         network = mean_pooled(classifier, classes)
-    return ClassifierPredictor(network, tokenizer, max_length=max_length)
+    return ClassifierPredictor(network, tokenizer, max_length=run.data.max_length)
 
 
 def embeddings(predictor: ClassifierPredictor, rows: Examples) -> FloatArray:

@@ -23,8 +23,8 @@ import numpy as np
 
 from temper.checkpoints.folder import read_json
 from temper.data.examples import Examples, Splits
-from temper.data.splitting import fold_of_rows
-from temper.errors import DataError, NonFiniteError
+from temper.data.splitting import check_folds, fold_of_rows
+from temper.errors import NonFiniteError
 from temper.files import write_json
 from temper.functional.calibration import (
     EveryRowRightError,
@@ -61,7 +61,6 @@ ENOUGH: Final = 80
 """Held-out rows that a candidate is judged on before it may be dropped."""
 ROWS: Final = 1000
 """Most rows that candidates are trained and compared on."""
-LEAST_ROWS: Final = 50
 UNCHANGED: Final = 1e-12
 """Learning rate of the one step of a run that keeps the classifier that it starts from."""
 
@@ -175,12 +174,7 @@ class LinearModel:
     @classmethod
     def fit(cls, config: RunConfig, rows: Examples, of_row: IntegerArray) -> LinearModel:
         names = label_names(rows)
-        predictor = frozen_predictor(
-            config.model,
-            classes=names,
-            max_length=config.data.max_length,
-            device=config.train.device,
-        )
+        predictor = frozen_predictor(config, names)
         begun = time.monotonic()
         features, labels = embeddings(predictor, rows), np.asarray(rows.labels, dtype=np.int64)
         seconds = time.monotonic() - begun
@@ -258,11 +252,7 @@ class Search:
         seconds: float,
         progress: Progress,
     ) -> None:
-        if len(rows) < LEAST_ROWS:
-            raise DataError(
-                f"{rows.origin} has {len(rows)} training rows, too few to compare candidates on "
-                f"folds of them. Give at least {LEAST_ROWS}."
-            )
+        check_folds(rows)
         self.base, self.all_rows, self.seconds, self.progress = base, rows, seconds, progress
         self.models = models
         self.seed = int(base.get("seed", 0))

@@ -24,7 +24,7 @@ from optuna.trial import TrialState
 from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
 from temper.data.examples import Examples, Splits
-from temper.data.splitting import folds
+from temper.data.splitting import check_folds, folds
 from temper.errors import DataError, NonFiniteError, SettingError
 from temper.evaluation.settings import SetSources
 from temper.methods.recipes import PLAIN, Recipe
@@ -54,16 +54,11 @@ FOLDS: Final = 3
 TRIAL_ROWS: Final = 1000
 FOLD_ROWS: Final = 500
 """Maximum training and validation rows of a trial."""
-LEAST_ROWS: Final = 50
 
 
 def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
     """Split validation folds, as ``dev``, from the training rows."""
-    if len(splits.train) < LEAST_ROWS:
-        raise DataError(
-            f"The search needs at least {LEAST_ROWS} training rows for its validation folds, got "
-            f"{len(splits.train)}. Give more rows."
-        )
+    check_folds(splits.train)
     parts = folds(splits.train, PARTS, seed=seed)
     result = []
     for number in range(FOLDS):
@@ -83,7 +78,7 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
 
 
 def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
-    """Raise a `DataError` if a fold contains reported rows, or rows in both of its parts."""
+    """Raise a `DataError` if a fold contains reported rows."""
     for name, rows in (("train", fold.train), ("dev", fold.dev)):
         shared = sum(len(rows.overlap(other)) for other in reported)
         if shared:
@@ -91,8 +86,6 @@ def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
                 f"{shared} {name} rows of a validation fold are also reported rows, so the search "
                 "would use test rows. Remove these texts from the training rows."
             )
-    if shared := len(fold.dev.overlap(fold.train)):
-        raise DataError(f"{shared} rows of a validation fold are also training rows of the fold.")
 
 
 @dataclass(frozen=True)

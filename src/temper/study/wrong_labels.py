@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas
 
 from temper.data.examples import Examples, Splits
-from temper.data.splitting import fold_of_rows
+from temper.data.splitting import check_folds, fold_of_rows
 from temper.errors import DataError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.functional.resampling import FloatArray, IntegerArray
@@ -32,8 +32,6 @@ from temper.training.config import RunConfig
 from temper.training.prepared import label_names, prepare
 from temper.training.recorder import Listener
 from temper.training.run import make_trainer
-
-LEAST_ROWS: Final = 50
 
 
 @dataclass(frozen=True)
@@ -107,21 +105,13 @@ def out_of_fold(
             f"{rows.origin} has no classes, and only class labels are checked. Name another label "
             "column, or give kind classification."
         )
-    if len(rows) < LEAST_ROWS:
-        raise DataError(
-            f"{rows.origin} has {len(rows)} rows, too few to train on folds of them: give at least "
-            f"{LEAST_ROWS}."
-        )
+    check_folds(rows)
     names = tuple(label_names(rows))
     rows = replace(rows, label_names=names)
     of_row = np.asarray(fold_of_rows(rows, folds, seed=config.seed))
     # First, so that an unsuitable encoder fails at once.
-    frozen = frozen_predictor(
-        embedder or config.model,
-        classes=names,
-        max_length=config.data.max_length,
-        device=config.train.device,
-    )
+    encoder = config.model_copy(update={"model": embedder or config.model})
+    frozen = frozen_predictor(encoder, names)
     labels = np.asarray(rows.labels, dtype=np.int64)
     _, logs = choose_strength(embeddings(frozen, rows), labels, of_row, classes=len(names))
     fine_tuned = np.zeros((len(rows), len(names)))
