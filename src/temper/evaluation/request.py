@@ -113,7 +113,7 @@ class EvaluationRequest:
 
     @cached_property
     def _of_run(self) -> Examples | None:
-        # Of another model, only loading it tells which labels it predicts.
+        # The labels of another model are known once it is loaded.
         task = (self.model.run or {}).get("task") or {}
         if task.get("kind") not in get_args(LabelKind):
             return None

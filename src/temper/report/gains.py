@@ -25,7 +25,7 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Rating:
-    """What one score says of one column.
+    """One score of one column.
 
     Args:
         row: The score.
