@@ -134,5 +134,8 @@ def ordered_batches(lengths: Sequence[int], *, batch_size: int) -> list[list[int
         >>> ordered_batches([1, 3, 2], batch_size=2)
         [[1, 2], [0]]
     """
+    # Checked here because any call of `predict` may give one; a negative one would drop all rows.
+    if batch_size < 1:
+        raise SettingError(f"`batch_size` must be >= 1, got {batch_size}.")
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
