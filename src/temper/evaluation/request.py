@@ -108,12 +108,12 @@ class EvaluationRequest:
         )
 
     def check_rows(self) -> None:
-        """Find faults of the rows before the model is loaded, if it is that of a run."""
+        """Check the rows before the model is loaded; this works only for the model of a run."""
         _ = self._of_run
 
     @cached_property
     def _of_run(self) -> Examples | None:
-        # The labels of another model are known once it is loaded.
+        # The kind and labels of other models are unknown until they are loaded.
         task = (self.model.run or {}).get("task") or {}
         if task.get("kind") not in get_args(LabelKind):
             return None
