@@ -115,8 +115,8 @@ def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, An
     record = read_json(folder / "settings.json")
     before, now = {}, {}
     for name in tables:
-        # Sections of perspectives that only one of both measures, and tables that older
-        # versions did not store, are not compared.
+        # Sections of perspectives that only one of both measures, and tables that a study does
+        # not store, are not compared.
         known = set(record.get(name, {})) & set(tables[name]) - {"batch_size"}
         before[name], now[name] = (
             {key: table[key] for key in sorted(known)}
