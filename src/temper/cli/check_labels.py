@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from temper.api.check_labels import FOLDS, MODEL
 from temper.api.check_labels import check_labels as check
 from temper.api.keywords import TRAIN
@@ -21,7 +17,7 @@ SHOWN = 100
 
 
 def check_labels(
-    data: Annotated[str, typer.Argument(help="File, folder, Hub id or `demo` with labels.")],
+    data: options.LabeledData,
     *,
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,

@@ -6,9 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from temper.api.evaluate import evaluate as evaluate_classifier
 from temper.api.keywords import EVALUATE
@@ -37,7 +35,7 @@ COLUMNS = (
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)],
+    model: options.AnyModel,
     *,
     data: options.EvaluatedData = None,
     task: options.Task = None,

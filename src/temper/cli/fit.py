@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from temper.api.fit import BUDGET, MODELS
 from temper.api.fit import fit as fit_data
@@ -17,7 +14,7 @@ from temper.errors import shown
 
 
 def fit(
-    data: Annotated[str, typer.Argument(help="File, folder, Hub id or `demo` with labels.")],
+    data: options.LabeledData,
     *,
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,

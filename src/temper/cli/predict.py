@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from temper.api.keywords import PREDICT
 from temper.api.nested import check_loadable, of_sources, refuse, split_list
@@ -38,7 +36,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 
 
 def predict(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)],
+    model: options.AnyModel,
     *,
     data: options.NewData = None,
     text: options.Text = None,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from temper.api.keywords import SERVE
 from temper.api.nested import check_loadable, refuse
@@ -26,7 +24,7 @@ PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
 
 def serve(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)],
+    model: options.AnyModel,
     *,
     max_length: options.ModelLength = None,
     gives: options.Gives = None,
