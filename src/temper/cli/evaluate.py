@@ -13,7 +13,7 @@ from temper.api.keywords import EVALUATE
 from temper.api.nested import check_loadable, nested, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
-from temper.cli.screen import notice, print_headline, print_json, print_table, say
+from temper.cli.screen import notice, print_headline, print_json, print_table, progress, say
 from temper.errors import UnlabeledError
 
 if TYPE_CHECKING:
@@ -69,17 +69,9 @@ def evaluate(
     pipeline, are skipped and reported. Without labels in --data, accuracy and macro-F1 are
     estimated by what `temper calibrate` has kept.
     """
-    given = {
-        "data": data, "task": task, "text_column": text_column, "label_column": label_column,
-        "eval_rows": eval_rows, "max_length": max_length, "gives": gives,
-        "label_names": label_names, "label_map": label_map, "trust": trust,
-        "perspectives": perspectives, "shift": shift, "adversarial": adversarial,
-        "anomaly": anomaly, "suite": suite, "device": device, "cluster": cluster,
-    }  # fmt: skip
+    given = options.given(EVALUATE, locals())
     options.import_methods(imports)
     tree = nested(EVALUATE, config, given, assignments)
-    from temper.cli.bars import progress
-
     with progress() as shown:
         if card or card_path is not None:
             refuse([partial(check_loadable, Checkpoint(model))])

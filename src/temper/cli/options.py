@@ -419,11 +419,19 @@ Int8 = Annotated[bool, option(
 # fmt: on
 
 
+def given(paths: Paths, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return those arguments of a command that are settings, by keyword.
+
+    ``arguments`` are the `locals()` of the command at its start, so an option is declared once.
+    """
+    return {name: value for name, value in arguments.items() if name in paths}
+
+
 def read_settings(
-    paths: Paths, given: Mapping[str, object], assignments: Iterable[str] | None
+    paths: Paths, keywords: Mapping[str, object], assignments: Iterable[str] | None
 ) -> Tree:
     """Return the nested settings of a command that accepts only the settings of its keywords."""
-    tree = nested(paths, None, given, assignments)
+    tree = nested(paths, None, keywords, assignments)
     read = [".".join(path) for path in paths.values()]
     names = [
         ".".join((table, name))

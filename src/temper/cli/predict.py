@@ -79,11 +79,7 @@ def predict(
             f"--text-pair gives the second text of each --text: got {len(text_pair)} for "
             f"{len(text or [])}."
         )
-    given = {
-        "text_column": text_column, "text_pair_column": text_pair_column,
-        "max_length": max_length, "gives": gives, "label_names": label_names,
-        "label_map": label_map, "trust": trust, "device": device,
-    }  # fmt: skip
+    given = options.given(PREDICT, locals())
     tree = options.read_settings(PREDICT, given, assignments)
     reading = dict(tree.get("data", {}))
     max_length = reading.pop("max_length", None)

@@ -48,10 +48,7 @@ def serve(
     an address that others can reach, the environment variable TEMPER_TOKEN must contain the token
     that requests have to send.
     """
-    given = {
-        "max_length": max_length, "gives": gives, "label_names": label_names,
-        "label_map": label_map, "trust": trust, "device": device, "host": host, "port": port,
-    }  # fmt: skip
+    given = options.given(SERVE, locals())
     tree = options.read_settings(SERVE, given, assignments)
     service = section(ServiceSettings, "service", tree.get("service", {}))
     _check_installed()
