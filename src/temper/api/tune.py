@@ -26,6 +26,7 @@ from temper.api.nested import (
 )
 from temper.checkpoints.folder import check_room
 from temper.cluster.store import is_url
+from temper.data.sources import load_splits
 from temper.display.bars import Bars
 from temper.errors import SettingError, install_command
 from temper.evaluation.settings import SetSources
@@ -139,8 +140,6 @@ def tune(
     if out is None:
         progress.notice(f"No --out: the search is written to {target}.")
     progress.info(f"Loading {tree['model']} ...")
-    from temper.data.sources import load_splits
-
     splits = load_splits(plan.data)
     # After the data, so that an error in a file is reported before torch is imported.
     from temper.cluster.machines import Cluster

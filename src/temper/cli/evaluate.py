@@ -14,7 +14,9 @@ from temper.api.nested import check_loadable, nested, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, print_table, progress, say
+from temper.display.wording import described, unit
 from temper.errors import UnlabeledError
+from temper.files import write_json
 
 if TYPE_CHECKING:
     from temper.report import ErrorAnalysis
@@ -140,7 +142,6 @@ def _print_lines(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bool) -> None:
     from temper.calibration.classifier import Classifier
     from temper.evaluation.request import EvaluationRequest
-    from temper.files import write_json
 
     request = EvaluationRequest.of(tree, model=Checkpoint(model))
     classifier = Classifier.load(
@@ -170,8 +171,6 @@ def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bo
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:
-    from temper.display.wording import described, unit
-
     # Norms of layers may differ by orders of magnitude.
     digits = ".4f" if unit(score["name"], "").significant is None else ".4g"
     row = {
