@@ -11,6 +11,7 @@ import typer
 from temper.api.nested import check_reported, refuse, split_list
 from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, say
+from temper.display.folders import read
 from temper.errors import SettingError
 from temper.functional.units import MARGIN
 
@@ -58,12 +59,12 @@ def report(
         raise SettingError("--markdown prints text and no figures. Leave one of the two out.")
     options.import_methods(imports)
     refuse([partial(check_reported, folder)])
-    from temper.report import build, comparison, overview
+    from temper.report import compare, export_figures, headline, overview, write_report
     from temper.report.markdown import markdown as table
-    from temper.report.page import export_figures
 
+    source = read(folder)
+    compared = compare(source, margin=margin, detect=detect)
     if markdown:
-        compared = comparison(folder, margin=margin, detect=detect)
         if compared.unfinished:
             notice(compared.unfinished)
         if perspectives is not None:
@@ -77,16 +78,14 @@ def report(
                 f"{folder} --data SOURCE --out DIR, then name that folder."
             )
         typer.echo(result.markdown())
-    else:
-        page = build(folder, examples=examples, margin=margin, detect=detect)
-        if not as_json and (detect is not None or margin != MARGIN):
-            from temper.report import headline
-
-            print_headline(headline(comparison(folder, margin=margin, detect=detect)))
-        files = export_figures(folder) if figures else []
-        if as_json:
-            print_json({"report": str(page), "figures": [str(file) for file in files]})
-        else:
-            say(f"Report: {page}")
-            if files:
-                say(f"{len(files)} figures: {files[0].parent}")
+        return
+    page = write_report(source, compared, examples=examples)
+    files = export_figures(source, compared) if figures else []
+    if as_json:
+        print_json({"report": str(page), "figures": [str(file) for file in files]})
+        return
+    if detect is not None or margin != MARGIN:
+        print_headline(headline(compared))
+    say(f"Report: {page}")
+    if files:
+        say(f"{len(files)} figures: {files[0].parent}")
