@@ -19,12 +19,12 @@ from temper.api.nested import (
     default_folder,
     nested,
     of_paths,
+    of_room,
     of_sources,
     of_tables,
     refuse,
     split_list,
 )
-from temper.checkpoints.folder import check_room
 from temper.cluster.store import is_url
 from temper.data.sources import load_splits
 from temper.display.bars import Bars
@@ -134,7 +134,7 @@ def tune(
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),
-            *([] if is_url(target) else [partial(_check_folder, Path(target))]),
+            *([] if is_url(target) else [of_room(Path(target), RECORD, RECORD)]),
         ]
     )
     if out is None:
@@ -158,13 +158,9 @@ def tune(
         models=candidates,
     )
     with opened(target, Cluster.of(machines_table)) as (folder, machines):
-        _check_folder(folder)
+        of_room(folder, RECORD, RECORD)()
         record = carry_out(replace(request, cluster=machines), splits, folder, progress)
     return Tuned(folder, record)
-
-
-def _check_folder(folder: Path) -> None:
-    check_room(folder, what=RECORD, held=(folder / RECORD).exists)
 
 
 def _models(model: object, models: Many) -> tuple[str, ...]:

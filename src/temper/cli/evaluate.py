@@ -23,17 +23,7 @@ if TYPE_CHECKING:
 
 WORST, WIDEST = 3, 120
 """Number of printed errors of each kind, and the longest printed text."""
-COLUMNS = (
-    "perspective",
-    "set",
-    "condition",
-    "parameters",
-    "name",
-    "value",
-    "low",
-    "high",
-    "n",
-)
+COLUMNS = ("perspective", "set", "condition", "parameters", "name", "value", "low", "high", "n")
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""Options used by several commands: name, help and group."""
+"""The options of all commands: name, help and group."""
 
 from __future__ import annotations
 
@@ -415,6 +415,37 @@ Int8 = Annotated[bool, option(
     OUTPUT, "--int8",
     "Also write model-int8.onnx with 8-bit weights: smaller, faster on a CPU, and slightly "
     "different; the difference is reported.",
+)]
+Markdown = Annotated[bool, option(
+    OUTPUT, "--markdown",
+    "Print the overview as Markdown, and write no page: a line a score, or, with more than six "
+    "columns, a line a column.",
+)]
+PrintedPerspectives = Annotated[str | None, option(
+    OUTPUT, "--perspectives <str>",
+    "With --markdown: print all scores of these instead, a line a score; `all` for every "
+    "perspective.",
+)]
+Examples = Annotated[int, option(
+    OUTPUT, "--examples", "Examples under attack that the page shows at most.", min=0,
+)]
+Figures = Annotated[bool, option(
+    OUTPUT, "--figures", "Write every figure to FOLDER/figures/ as SVG too.",
+)]
+Private = Annotated[bool, option(
+    OUTPUT, "--private", "Only you may see it.",
+)]
+PushedEvaluation = Annotated[Path | None, option(
+    OUTPUT, "--evaluation DIR",
+    "The evaluation whose scores card and page hold; RUN-evaluation if left out and there.",
+)]
+PushedTexts = Annotated[bool, option(
+    OUTPUT, "--texts",
+    "Upload the evaluated rows with their texts too, and show examples on the page.",
+)]
+Into = Annotated[Path, option(
+    OUTPUT, "--into",
+    "Folder to write into; the root of a clone of Temper gets the files in their places.",
 )]
 # fmt: on
 

@@ -18,32 +18,10 @@ from temper.functional.units import MARGIN
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or an evaluation.")],
-    markdown: Annotated[
-        bool,
-        typer.Option(
-            "--markdown",
-            help="Print the overview as Markdown, and write no page: a line a score, or, with more "
-            "than six columns, a line a column.",
-        ),
-    ] = False,
-    perspectives: Annotated[
-        str | None,
-        typer.Option(
-            "--perspectives",
-            metavar="<str>",
-            help="With --markdown: print all scores of these instead, a line a score; `all` for "
-            "every perspective.",
-        ),
-    ] = None,
-    examples: Annotated[
-        int,
-        typer.Option(
-            "--examples", min=0, help="Examples under attack that the page shows at most."
-        ),
-    ] = 300,
-    figures: Annotated[
-        bool, typer.Option("--figures", help="Write every figure to FOLDER/figures/ as SVG too.")
-    ] = False,
+    markdown: options.Markdown = False,
+    perspectives: options.PrintedPerspectives = None,
+    examples: options.Examples = 300,
+    figures: options.Figures = False,
     margin: options.Margin = MARGIN,
     detect: options.Detect = None,
     imports: options.Imports = None,

@@ -159,19 +159,10 @@ def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
     return None
 
 
-Into = Annotated[
-    Path,
-    typer.Option(
-        "--into",
-        help="Folder to write into; the root of a clone of Temper gets the files in their places.",
-    ),
-]
-
-
 def new_method(
     name: Annotated[str, typer.Argument(help="The method's name, for example my_method.")],
     *,
-    into: Into = Path("."),
+    into: options.Into = Path("."),
     as_json: options.Json = False,
 ) -> None:
     """Write a working method with its test and its card, to be changed into your own."""
@@ -183,7 +174,7 @@ def new_method(
 def new_perspective(
     name: Annotated[str, typer.Argument(help="The perspective's name, for example my_noise.")],
     *,
-    into: Into = Path("."),
+    into: options.Into = Path("."),
     as_json: options.Json = False,
 ) -> None:
     """Write a working perspective with its test and its card, to be changed into your own."""
