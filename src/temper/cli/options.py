@@ -225,9 +225,7 @@ LearningRate = Annotated[float | None, option(
 Seed = Annotated[int | None, option(
     OPTIMIZATION, "--seed N", "Seed of every random draw. Default: 0.",
 )]
-Seeds = Annotated[str, option(
-    OPTIMIZATION, "--seeds A,B", "Seeds separated by commas.",
-)]
+Seeds = Annotated[str, option(OPTIMIZATION, "--seeds A,B", "Seeds separated by commas.")]
 Budget = Annotated[str, option(
     OPTIMIZATION, "--budget TIME|N runs",
     "Total budget: 30m, 2h, or 12runs (trainings on all rows with plain fine-tuning).",
@@ -364,9 +362,7 @@ StudyOut = Annotated[str | None, option(
     "Folder to write; with --cluster also an object store, s3://BUCKET/STUDY. Default: a "
     "folder of runs/ named after the data and settings.",
 )]
-Full = Annotated[bool, option(
-    OUTPUT, "--full", "Print the whole table of scores too.",
-)]
+Full = Annotated[bool, option(OUTPUT, "--full", "Print the whole table of scores too.")]
 Json = Annotated[bool, option(
     OUTPUT, "--json", "Print the result as JSON on stdout; progress stays on stderr.",
 )]
@@ -393,9 +389,7 @@ CheckedOut = Annotated[Path | None, option(
     "CSV file to write: row, text, label, suggested label and score of every row, the highest "
     "score first. Default: a file of runs/ named after the data and settings.",
 )]
-Worst = Annotated[int, option(
-    OUTPUT, "--worst N", "Rows to print.", min=1,
-)]
+Worst = Annotated[int, option(OUTPUT, "--worst N", "Rows to print.", min=1)]
 Raw = Annotated[bool, option(
     OUTPUT, "--raw",
     "With --out FILE.csv: do not escape texts that a spreadsheet would run as formulas.",
@@ -405,12 +399,8 @@ Summary = Annotated[Path | None, option(
     "JSON file for the summary: how many texts were abstained from or flagged, and whether "
     "they have shifted.",
 )]
-ExportOut = Annotated[Path, option(
-    OUTPUT, "--out FOLDER", "Folder to write.",
-)]
-Onnx = Annotated[bool, option(
-    OUTPUT, "--onnx", "Also write model.onnx.",
-)]
+ExportOut = Annotated[Path, option(OUTPUT, "--out FOLDER", "Folder to write.")]
+Onnx = Annotated[bool, option(OUTPUT, "--onnx", "Also write model.onnx.")]
 Int8 = Annotated[bool, option(
     OUTPUT, "--int8",
     "Also write model-int8.onnx with 8-bit weights: smaller, faster on a CPU, and slightly "
@@ -432,9 +422,7 @@ Examples = Annotated[int, option(
 Figures = Annotated[bool, option(
     OUTPUT, "--figures", "Write every figure to FOLDER/figures/ as SVG too.",
 )]
-Private = Annotated[bool, option(
-    OUTPUT, "--private", "Only you may see it.",
-)]
+Private = Annotated[bool, option(OUTPUT, "--private", "Only you may see it.")]
 PushedEvaluation = Annotated[Path | None, option(
     OUTPUT, "--evaluation DIR",
     "The evaluation whose scores card and page hold; RUN-evaluation if left out and there.",
