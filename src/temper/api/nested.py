@@ -19,9 +19,9 @@ from temper.checkpoints.folder import check_room
 from temper.data.settings import source_name
 from temper.data.sources import check_source
 from temper.data.tasks.registry import task_named, task_source
-from temper.errors import CheckpointError, SettingError, brief, unknown
+from temper.errors import SettingError, brief, unknown
 from temper.evaluation.settings import ROOT, EvaluationSettings
-from temper.models.names import check_model, near_folder
+from temper.models.names import check_model
 from temper.settings import (
     Faults,
     Tree,
@@ -302,7 +302,6 @@ def _table(name: str, table: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]
 
 Check = Callable[[], object]
 """Raises a `TemperError` if something is wrong."""
-REPORTED = ("study.json", "run.json", "scores.json")
 
 
 def refuse(checks: Iterable[Check]) -> list[Any]:
@@ -359,22 +358,6 @@ def check_loadable(model: Checkpoint) -> None:
     """Refuse weights that do not exist; the other kinds of models are checked by loading them."""
     if model.kind == "weights":
         check_model(model.name)
-
-
-def check_reported(folder: Path) -> None:
-    """Refuse a folder without a study, a run or an evaluation."""
-    if not any((folder / name).exists() for name in REPORTED):
-        if (folder / "fit.json").exists():
-            raise CheckpointError(
-                f"{folder} is a folder of `temper fit`, and its report is finished: "
-                f"{folder / 'evaluation' / 'report.html'}. To write it again: "
-                f"temper report {folder / 'evaluation'}"
-            )
-        what = f"holds no {', '.join(REPORTED)}" if folder.is_dir() else "is not a folder"
-        raise CheckpointError(
-            f"{folder} {what}.{near_folder(folder)} Give the --out folder of `temper compare`, "
-            "`temper train` or `temper evaluate`."
-        )
 
 
 def _setting(tree: Mapping[str, Any], table: str, name: str) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from temper.api.nested import check_reported, refuse, split_list
+from temper.api.nested import split_list
 from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, say
 from temper.display.folders import read
@@ -36,11 +35,11 @@ def report(
     if figures and markdown:
         raise SettingError("--markdown prints text and no figures. Leave one of the two out.")
     options.import_methods(imports)
-    refuse([partial(check_reported, folder)])
+    # Before imports that take seconds.
+    source = read(folder)
     from temper.report import compare, export_figures, headline, overview, write_report
     from temper.report.markdown import markdown as table
 
-    source = read(folder)
     compared = compare(source, margin=margin, detect=detect)
     if markdown:
         if compared.unfinished:
