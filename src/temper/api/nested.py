@@ -20,7 +20,7 @@ from temper.data.settings import source_name
 from temper.data.sources import check_source
 from temper.data.tasks.registry import task_named, task_source
 from temper.errors import SettingError, brief, unknown
-from temper.evaluation.settings import ROOT, EvaluationSettings
+from temper.evaluation.settings import ROOT
 from temper.models.names import check_model
 from temper.settings import (
     Faults,
@@ -323,8 +323,6 @@ def of_tables(tree: Mapping[str, Any]) -> list[Check]:
             continue
         if table in tree:
             checks.append(partial(section, settings, table, tree[table]))
-    if "evaluate" in tree:
-        checks.append(partial(section, EvaluationSettings, "evaluate", tree["evaluate"]))
     if "method" in tree:
         from temper.training.config import checked_method
 

@@ -89,9 +89,8 @@ def _settings() -> list[dict[str, Any]]:
             for part in inner:
                 yield from rows_of(part, f"{prefix}.{name}")
 
-    tables: dict[str, type[BaseModel]] = {**TABLES, "evaluate": EvaluationSettings}
     sections = EvaluationSettings.sections()
-    tables |= {f"evaluate.{name}": settings for name, settings in sections.items()}
+    tables = TABLES | {f"evaluate.{name}": settings for name, settings in sections.items()}
     return [row for table, settings in tables.items() for row in rows_of(settings, table)]
 
 
