@@ -17,19 +17,9 @@ NAMED = 6
 """Maximum number of columns that a title lists by name."""
 
 Verdict = Literal[
-    "better",
-    "worse",
-    "higher",
-    "lower",
-    "equivalent",
-    "non-inferior",
-    "non-superior",
-    "not significant",
-    "undecidable",
-    "too few rows",
-    "seeds missing",
-    "no common seed",
-]
+    "better", "worse", "higher", "lower", "equivalent", "non-inferior", "non-superior",
+    "not significant", "undecidable", "too few rows", "seeds missing", "no common seed",
+]  # fmt: skip
 
 NOISE: Verdict = "not significant"
 WITHIN: tuple[Verdict, ...] = ("equivalent", "non-inferior", "non-superior")
