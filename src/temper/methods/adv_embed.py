@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Noise, Plan, StepContext, plain, with_weight
-from temper.forward.consistency import consistency, perturbed_pass
+from temper.forward.consistency import consistency
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.methods import register
@@ -140,20 +140,15 @@ class AdvEmbed(AttackConfig):
         # epsilon * g / max_h |g[b,t,h]|, [B, T, D].
         ascent = attack.first(clean.gradient, clean.embeddings, step.network, step.batch)
         delta = clean.start.detach() + ascent  # x~ - x, [B, T, D]
-        perturbed = perturbed_pass(  # f(x~), [B, U, C]
+        perturbed, term = consistency(  # f(x~), [B, U, C], and symKL
             step,
             delta,
-            site=self.site,
-            same_dropout=self.same_dropout,
-            detached=self.detached,
-        )
-        term = consistency(
-            step,
-            perturbed,
             self.divergence,
             self.reduction,
             weight=self.divergence_weight,
+            site=self.site,
             same_dropout=self.same_dropout,
+            detached=self.detached,
         )
         adversarial = step.task([perturbed], name="adversarial", weight=self.adversarial_weight)
         yield [clean.task, *with_weight(adversarial, term)]
