@@ -132,13 +132,13 @@ class AdvEmbed(AttackConfig):
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield the clean loss, the perturbed loss and symKL in one total."""
-        clean, attack = step.clean, self.perturbation()
+        clean = step.clean
         assert clean.start is not None
-        if not attack.epsilon:
+        if not self.epsilon:
             step.network.expect_dropout()
         # g at x + n. It is read before the backward of the total, which costs 1F.
         # epsilon * g / max_h |g[b,t,h]|, [B, T, D].
-        ascent = attack.first(clean.gradient, clean.embeddings, step.network, step.batch)
+        ascent = self.attack_step(step, clean.gradient, clean.embeddings)
         delta = clean.start.detach() + ascent  # x~ - x, [B, T, D]
         perturbed, term = consistency(  # f(x~), [B, U, C], and symKL
             step,
