@@ -84,13 +84,14 @@ class Noise:
         return torch.where(mask.unsqueeze(-1), values, 0.0)
 
 
-def gradient_at(step: StepContext, delta: Tensor, *, site: Site) -> tuple[Tensor, Recording]:
+def gradient_at(step: StepContext, delta: Tensor, *, site: Site) -> tuple[Tensor, Tensor]:
     """Return the gradient of the task loss with respect to delta, not the weights (2F).
 
-    Delta and the gradient are [B, T, D]; the recording has the unperturbed embeddings.
+    The unperturbed embeddings are returned too; delta and both results are [B, T, D].
     """
     point, recording = delta.detach().requires_grad_(), Recording()
     # One stream for all passes of an attack: they drop the same units and ascend one function.
     logits = step.logits("attack", delta=point, site=site, recording=recording, wrapped=False)
     (gradient,) = torch.autograd.grad(step.task_rows(logits).sum(), point)
-    return gradient, recording
+    assert recording.embeddings is not None
+    return gradient, recording.embeddings

@@ -63,7 +63,7 @@ class AT(AttackConfig):
         # epsilon * g / ||g||, or the first of several steps, [B, T, D].
         delta = self.attack_step(step, clean.gradient, words, fraction=fraction)
         for _ in range(self.ascent.steps - 1):
-            gradient, _recording = gradient_at(step, delta, site=self.site)
+            gradient, _ = gradient_at(step, delta, site=self.site)
             delta = self.projected_step(step, delta, gradient, words, fraction=fraction)
         step.note_size(delta, words)
         # f(x + delta), 1 x [B, U, C].

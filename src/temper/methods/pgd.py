@@ -78,13 +78,11 @@ class PGD(AttackConfig):
         """Yield ``CE(x + d_K)``; the backward passes of the K steps reach delta only."""
         delta = self._start(step)  # d_0, [B, T, D]
         for _ in range(self.steps):
-            gradient, recording = gradient_at(step, delta, site=self.site)  # [B, T, D]
-            assert recording.embeddings is not None
+            gradient, words = gradient_at(step, delta, site=self.site)  # [B, T, D]
             # d_{k+1} = project(d_k + step)
-            words, fraction = recording.embeddings, self.step_size
-            delta = self.projected_step(step, delta, gradient, words, fraction=fraction)
-        recording = Recording()
+            delta = self.projected_step(step, delta, gradient, words, fraction=self.step_size)
         # The same units drop as in the ascent, so that the attacked network is trained.
+        recording = Recording()
         logits = step.logits("attack", delta=delta, site=self.site, recording=recording)
         step.note_size(delta, recording.embeddings)
         yield [step.task((logits,), name="adversarial", weight=self.adversarial_weight)]

@@ -108,9 +108,7 @@ class RAT(AttackConfig):
             yield self._attacked(step, delta, embeddings, wrapped=True)
         else:
             zero = zeros(step.network, step.batch, site=self.site)
-            gradient, recording = gradient_at(step, zero, site=self.site)
-            assert recording.embeddings is not None
-            embeddings = recording.embeddings
+            gradient, embeddings = gradient_at(step, zero, site=self.site)
             delta = self.delta(step, gradient, embeddings)
             terms = self._attacked(step, delta, embeddings, wrapped=False)
             yield [clean.task, *terms]
