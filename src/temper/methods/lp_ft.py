@@ -61,7 +61,7 @@ class HeadFirst(UpdateRule):
     them and keeps no moments. In one process their ``requires_grad`` is off during the passes, so
     that backward ends at the head; in distributed training the gradients are dropped.
 
-    ``probe`` says how many steps these are.
+    ``probe`` is the fraction or the number of these steps.
 
     References:
         Kumar et al., ICLR 2022.
