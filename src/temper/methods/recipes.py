@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from temper.errors import SettingError, unknown
 
 Evidence = Literal[
-    "candidate", "chosen on development data", "not confirmed", "confirmed", "baseline"
+    "candidate", "chosen on tuning benchmarks", "not confirmed", "confirmed", "baseline"
 ]
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 PLAIN = "plain"
