@@ -160,9 +160,9 @@ def complete_runs() -> dict[str, dict[int, Any]]:
     for line in read_runs(FILE):
         if line["rate"] == rates.get(line["column"].partition("_x")[0]):
             runs.setdefault(line["column"], {})[line["seed"]] = line
-    columns = {*COLUMNS, *(f"plain_x{times}" for times in COMPUTE.values())}
-    ended = {column for column, by_seed in runs.items() if len(by_seed) == len(SEEDS)}
-    return runs if ended == columns else {}
+    columns = (*COLUMNS, *(f"plain_x{times}" for times in sorted(set(COMPUTE.values()))))
+    ended = all(len(runs.get(column, {})) == len(SEEDS) for column in columns)
+    return {column: runs[column] for column in columns} if ended else {}
 
 
 def table() -> str:
@@ -170,7 +170,7 @@ def table() -> str:
     complete, rates = complete_runs(), best_rates()
     if not complete:
         return f"{len(read_runs(FILE))} runs are finished; the table follows when all are."
-    chosen = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+    chosen = ", ".join(f"{name} {rates[name]:g}" for name in COLUMNS)
     values = {
         column: {
             heading: {seed: 100 * line[score] for seed, line in runs.items()}

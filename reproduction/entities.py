@@ -180,9 +180,10 @@ def table() -> str:
         if not values:
             continue
         rates = ", ".join(f"{name} {rate:g}" for name, rate in chosen(rows).items())
+        done = len(values["plain"]["shift"])
         lines += [
-            f"**{rows:,} sentences**, learning rates {rates}. Strict F1, mean over "
-            f"{len(values['plain']['shift'])} of {len(SEEDS)} seeds. {GAINS}",
+            f"**{rows:,} sentences**, learning rates {rates}. Strict F1, mean over {done} of "
+            f"{len(SEEDS)} seeds.{f' {GAINS}' if done > 1 else ''}",
             "",
             *gains_table(values, COMPUTE),
             "",

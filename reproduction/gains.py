@@ -30,8 +30,10 @@ def gains_table(
             cell = f"{fmean(scores[heading].values()):.1f}"
             if column in compute:
                 names = ["plain", f"plain_x{compute[column]}"] if compute[column] > 1 else ["plain"]
-                gains = (paired_gain(scores[heading], values[name][heading]) for name in names)
-                cell += f" ({'; '.join(map(text_of, gains))})"
+                gains = [paired_gain(scores[heading], values[name][heading]) for name in names]
+                # One seed has no interval.
+                if any(gains):
+                    cell += f" ({'; '.join(map(text_of, gains))})"
             cells.append(cell)
         lines.append(f"| {column} | {' | '.join(cells)} |")
     return lines

@@ -17,8 +17,6 @@ from safetensors.numpy import load_file
 from scipy.special import softmax
 
 from temper import Classifier
-from temper.calibration.files import copy_calibration
-from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.identity import model_identity
 from temper.errors import CheckpointError, ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
@@ -280,12 +278,6 @@ def test_the_coverage_holds_within_each_class(trained: Path, rows: Path, tmp_pat
     scores = 1 - held[np.arange(len(held)), labels]
     wanted = [quantile(scores[labels == label], 0.9) for label in (0, 1)]
     assert record["sets"]["thresholds"]["0.9"]["threshold"] == pytest.approx(wanted)
-    # A copy has the thresholds of today's rule, whatever rule wrote the file.
-    stale = {**record, "sets": {**record["sets"], "thresholds": {"0.9": {"threshold": [2.0, 2.0]}}}}
-    (run / "calibration.json").write_text(json.dumps(stale), encoding="utf-8")
-    copy_calibration(Checkpoint.of(run), Path(shutil.copytree(run, tmp_path / "copy")))
-    again = json.loads((tmp_path / "copy" / "calibration.json").read_text(encoding="utf-8"))
-    assert again["sets"]["thresholds"] == record["sets"]["thresholds"]
 
 
 def test_the_best_detector_is_chosen_where_anomalies_are_given(

@@ -37,7 +37,7 @@ def test_an_evaluation_writes_the_card_of_its_model(
     model: Path, tmp_path: Path, judged: list[Any]
 ) -> None:
     data = tmp_path / "reviews.csv"
-    data.write_text("text,label\n", encoding="utf-8")
+    data.write_text("text,label\na,negative\n", encoding="utf-8")
     imdb = "imdb=stanfordnlp/imdb"
     succeed("evaluate", model, "--data", data, "--shift", imdb, "--card", "--out",
                   tmp_path / "out")  # fmt: skip

@@ -381,6 +381,10 @@ def test_the_short_batch_stays_last_and_holds_other_rows_each_epoch() -> None:
     assert {len(tail) for tail in tails} == {3}
 
 
-def test_a_batch_of_no_rows_is_an_error() -> None:
-    with pytest.raises(SettingError, match="`batch_size` must be >= 1, got 0"):
-        LengthBucketSampler([1, 2], batch_size=0, seed=0)
+@pytest.mark.parametrize("size", [0, -1])
+@pytest.mark.parametrize(
+    "call", [ordered_batches, lambda x, **k: LengthBucketSampler(x, seed=0, **k)]
+)
+def test_a_batch_of_no_rows_is_an_error(call, size: int) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(SettingError, match=f"`batch_size` must be >= 1, got {size}"):
+        call([1, 2], batch_size=size)

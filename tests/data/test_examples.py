@@ -57,6 +57,11 @@ def test_sample_gives_exactly_the_rows_asked_for(labels: list[int], data: st.Dat
         assert set(drawn.labels or []) == set(labels)
 
 
+def test_sample_of_no_rows_is_an_error() -> None:
+    with pytest.raises(DataError, match="must be >= 1, got 0"):
+        labeled([0, 1]).sample(0, seed=0)
+
+
 def test_overlap_names_own_rows_whose_texts_the_other_has() -> None:
     own = Examples("own", ["a", "b", "c", "b"])
     assert own.overlap(Examples("other", ["b", "z"])) == [1, 3]

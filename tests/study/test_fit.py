@@ -43,7 +43,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_model(tmp_path_factory.mktemp("fit") / "model"))
 
 
-def search(model: str, rows: Examples, *, seconds: float = 600.0) -> Search:
+def search(model: str, rows: Examples, *, seconds: float = 1e6) -> Search:
     base = {
         "data": {"source": "rows.csv", "max_length": 32},
         "train": {"device": "cpu", "learning_rate": 1e-3},
@@ -123,7 +123,7 @@ def test_a_training_that_takes_longer_than_the_time_left_is_skipped(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CANDIDATES", CANDIDATES[:3])
-    own = search(model, examples())
+    own = search(model, examples(), seconds=600.0)
     # A forward pass of a row takes a second.
     own.longest[model] = float(ROWS), float(ROWS)
     (trial,) = own.run().trials

@@ -132,7 +132,7 @@ def test_improvement_is_the_mean_share_of_the_error_that_is_taken_away() -> None
 
 @pytest.mark.parametrize("text", ["", "30", "runs", "0m", "3 days", "-2h"])
 def test_a_budget_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(SettingError, match="--budget is a time"):
+    with pytest.raises(SettingError, match="--budget must be a time"):
         Budget.parse(text)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -108,8 +107,7 @@ def evaluate(
             "A cluster's machines load the model by its name, and it is an object in memory. Save "
             "it and give its folder, or name it as file.py:NAME."
         )
-    if (kept := read_calibration(checkpoint)) is not None:
-        request = replace(request, thresholds=kept.raw_thresholds)
+    kept = read_calibration(checkpoint)
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
     notices: tuple[str, ...] = ()
     if out is None:
@@ -117,6 +115,7 @@ def evaluate(
     content = evaluate_model(
         request,
         folder,
+        thresholds=None if kept is None else kept.raw_thresholds,
         notices=notices,
         progress=progress,
         answering=partial(_on_machines, request, machines),

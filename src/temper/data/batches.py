@@ -19,6 +19,12 @@ from temper.seeding import derive_seed, generator
 POOL = 50
 
 
+def _check_batch_size(batch_size: int) -> None:
+    # Any call of `predict` may give one, and a negative one would drop all rows.
+    if batch_size < 1:
+        raise SettingError(f"`batch_size` must be >= 1, got {batch_size}.")
+
+
 class LengthBucketSampler(Sampler[int]):
     """Shuffle all rows in each epoch so that each run of ``batch_size`` rows has similar lengths.
 
@@ -41,8 +47,7 @@ class LengthBucketSampler(Sampler[int]):
     def __init__(
         self, lengths: Sequence[int], *, batch_size: int, seed: int, drop_last: bool = False
     ) -> None:
-        if batch_size < 1:
-            raise SettingError(f"`batch_size` must be >= 1, got {batch_size}.")
+        _check_batch_size(batch_size)
         self.lengths = lengths
         self.batch_size = batch_size
         self.seed = seed
@@ -134,5 +139,6 @@ def ordered_batches(lengths: Sequence[int], *, batch_size: int) -> list[list[int
         >>> ordered_batches([1, 3, 2], batch_size=2)
         [[1, 2], [0]]
     """
+    _check_batch_size(batch_size)
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]

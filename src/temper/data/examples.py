@@ -151,6 +151,8 @@ class Examples:
             >>> sorted(toy.sample(3, seed=0).labels)
             [0, 0, 1]
         """
+        if n < 1:
+            raise DataError(f"The number of rows must be >= 1, got {n} (set {self.name!r}).")
         if n >= len(self):
             return self
         return self.select(self.draw(n, seed=seed))

@@ -84,7 +84,7 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
 
 
 LEAST_ROWS = 50
-"""Rows that folds are cut from to compare models on."""
+"""Minimum number of rows to compare models on folds of them."""
 
 
 def check_folds(rows: Examples) -> None:

@@ -115,8 +115,8 @@ def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, An
     record = read_json(folder / "settings.json")
     before, now = {}, {}
     for name in tables:
-        # Sections of perspectives that only one of both measures, and tables that older
-        # versions did not store, are not compared.
+        # Sections of perspectives that only one of both measures, and tables that a study does
+        # not store, are not compared.
         known = set(record.get(name, {})) & set(tables[name]) - {"batch_size"}
         before[name], now[name] = (
             {key: table[key] for key in sorted(known)}
@@ -156,15 +156,17 @@ def evaluate_model(
     request: EvaluationRequest,
     out: Path,
     *,
+    thresholds: tuple[float, ...] | None = None,
     notices: Iterable[str] = (),
     progress: Progress | None = None,
     answering: Callable[[Predictor], AbstractContextManager[Predictor]] = nullcontext,
 ) -> dict[str, Any]:
     """Evaluate one model into a new folder.
 
-    An evaluation with the same settings is kept. ``notices`` follow those about rows that the model
-    was trained on. ``answering`` yields a predictor to use instead of the loaded one, for example
-    one that predicts on the machines of a cluster.
+    An evaluation with the same settings is kept. ``thresholds`` [L] are probabilities, not
+    calibrated, above which each label, or class 1 of two, is predicted; None is 0.5. ``notices``
+    follow those about rows that the model was trained on. ``answering`` yields a predictor to use
+    instead of the loaded one, for example one that predicts on the machines of a cluster.
 
     Raises:
         TemperError: If model, data or settings do not fit, or the folder has other content.
@@ -190,7 +192,7 @@ def evaluate_model(
         trained=partial(trained_among, request.model),
         known=request.model.columns,
         classes=predictor.label_names,
-        notices=(*unread, *_calibration_notices(request)),
+        notices=(*unread, *_calibration_notices(request, thresholds)),
     )
     progress.notice_all(sets.seen)
     progress.notice_all(notices)
@@ -210,9 +212,9 @@ def evaluate_model(
         )
         | request.predictor.given_windows,
     }
-    if request.thresholds is not None:
-        asked["predictor"]["thresholds"] = list(request.thresholds)
-        identity = digest({"content": identity, "thresholds": list(request.thresholds)})
+    if thresholds is not None:
+        asked["predictor"]["thresholds"] = list(thresholds)
+        identity = digest({"content": identity, "thresholds": list(thresholds)})
     key = evaluation_key(identity, sets, request.evaluate, max_length=longest_row(predictor))
     if stored is not None and stored != key:
         tables = {**asked, "evaluate": request.evaluate.model_dump(mode="json")}
@@ -238,7 +240,7 @@ def evaluate_model(
                 key=key,
                 run=request.model.key,
                 asked=asked,
-                thresholds=request.thresholds,
+                thresholds=thresholds,
                 progress=progress,
             )
         progress.notice_all(folded(each for each in evaluation.notices if each not in sets.seen))
@@ -247,11 +249,13 @@ def evaluate_model(
     return read_json(out / "scores.json")
 
 
-def _calibration_notices(request: EvaluationRequest) -> tuple[str, ...]:
+def _calibration_notices(
+    request: EvaluationRequest, thresholds: tuple[float, ...] | None
+) -> tuple[str, ...]:
     if not request.model.is_calibrated:
         return ()
     what = "Only its decision thresholds are applied here"
-    if request.thresholds is None:
+    if thresholds is None:
         what = "It is not applied here"
     return (
         f"{request.model} has a calibration, which `temper predict` applies. {what}: the scores "

@@ -170,8 +170,7 @@ class TextGenerator:
     def complete(self, examples: Examples) -> list[str]:
         """Continue prompts by greedy decoding.
 
-        Completions are in the order of the prompts. ``tell`` is called after each batch with the
-        number of finished prompts and of all prompts.
+        Completions are in the order of the prompts.
 
         Raises:
             DataError: The prompts are messages, and the tokenizer has no chat template.

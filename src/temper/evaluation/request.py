@@ -50,8 +50,7 @@ OF_THE_RUN = (
 class EvaluationRequest:
     """The model to evaluate, its data and the settings.
 
-    ``thresholds`` [L] are probabilities, not calibrated, above which each label, or class 1 of two,
-    is predicted; None is 0.5. ``max_length`` None is the length of the training.
+    ``max_length`` None is the length of the training.
     """
 
     model: Checkpoint
@@ -60,7 +59,6 @@ class EvaluationRequest:
     sets: SetSources = field(default_factory=SetSources)
     predictor: PredictorSettings = field(default_factory=PredictorSettings)
     max_length: int | None = None
-    thresholds: tuple[float, ...] | None = None
 
     @classmethod
     def of(cls, tree: Mapping[str, Any], *, model: Checkpoint) -> EvaluationRequest:
@@ -108,12 +106,12 @@ class EvaluationRequest:
         )
 
     def check_rows(self) -> None:
-        """Find faults of the rows before the model is loaded, if it is that of a run."""
-        _ = self._of_run
+        """Check the rows before the model is loaded; this works only for the model of a run."""
+        _ = self._early_rows
 
     @cached_property
-    def _of_run(self) -> Examples | None:
-        # The labels of another model are known once it is loaded.
+    def _early_rows(self) -> Examples | None:
+        # Read once, also for `rows`. Kind and labels of other models are unknown here.
         task = (self.model.run or {}).get("task") or {}
         if task.get("kind") not in get_args(LabelKind):
             return None
@@ -139,7 +137,7 @@ class EvaluationRequest:
                 the kind that the model predicts.
         """
         settings, kind = self.data, KINDS[predictor.gives]
-        examples = self._of_run if labeled else None
+        examples = self._early_rows if labeled else None
         if examples is None:
             examples = _read(self.model, settings, kind=kind, labeled=labeled)
         if settings.skip_bad_rows:

@@ -269,7 +269,7 @@ def _hits(correct: ArrayLike, confidences: ArrayLike) -> tuple[FloatArray, Float
 
 
 def class_indices(labels: ArrayLike, array: FloatArray) -> IntegerArray:
-    """Return labels as class indices [n] of an [n, C] array; a `ValueError` if they are none."""
+    """Return labels as class indices [n] for an array [n, C]; raise a `ValueError` otherwise."""
     values = np.asarray(labels)
     classes = values.astype(np.int64)
     if array.ndim != 2 or classes.shape != array.shape[:1]:

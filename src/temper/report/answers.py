@@ -22,7 +22,7 @@ def clean_answers(run: Run) -> pd.DataFrame:
 
 
 def kept_texts(run: Run) -> pd.DataFrame | None:
-    """Return ``texts.parquet``; ``perspective`` is missing of unchanged texts. None without one."""
+    """Return ``texts.parquet``, None if there is none; unchanged texts have no ``perspective``."""
     if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
         return None
     return read_columns(path, ["perspective", *KEYS, "condition", "text", "text_pair"], "texts")

@@ -251,8 +251,8 @@ def _time(run: Run, name: str) -> str:
 
 def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
     messages = [("model", source.model)]
-    if source.data:
-        messages.append(("data", source.data["source"]))
+    if data := source.data.get("source"):
+        messages.append(("data", data))
     if source.kind != "evaluation":
         messages.append(("seeds", ", ".join(str(seed) for seed in source.seeds)))
     if source.kind == "study" and source.missing:

@@ -30,7 +30,7 @@ from temper.testing.tiny import tiny_classifier, tiny_data
 COLUMNS = ("one", "two", "three")
 """Models that are compared: three, from which on there are mean ranks."""
 TOLERANCE = 1e-4
-"""By how much numbers may differ where they must be the same, relative to the largest."""
+"""Maximum difference of numbers that must be equal, relative to the largest."""
 
 
 def check_perspective(

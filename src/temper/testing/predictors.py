@@ -40,8 +40,7 @@ LEAST_ROWS = 4
 BATCH = 3
 """Rows of the smaller batches; fewer than `LEAST_ROWS`."""
 TOLERANCE = 1e-5
-"""By how much probabilities (of a regression: values, relative to the largest) may differ where
-they must be the same."""
+"""Maximum difference of probabilities that must be equal; of values relative to the largest."""
 
 
 def check_predictor(predictor: object, examples: Examples) -> None:

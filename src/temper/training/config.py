@@ -328,10 +328,10 @@ def check_method(model: str, config: Method) -> None:
     """Raise a `SettingError` if a method needs pre-trained weights and there are none."""
     members = [part.config for part in config.parts] if isinstance(config, Composed) else [config]
     Faults(
-        f"The method {methods.name_of(each)!r} {each.PRETRAINED}, and {model!r} is trained from "
-        "scratch, so it has none. Use another method, or a pre-trained model."
-        for each in members
-        if each.PRETRAINED
+        f"The method {methods.name_of(member)!r} {member.PRETRAINED}, and {model!r} is trained "
+        "from scratch, so it has none. Use another method, or a pre-trained model."
+        for member in members
+        if member.PRETRAINED
     ).refuse()
 
 

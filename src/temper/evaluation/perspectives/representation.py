@@ -74,8 +74,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     for chosen in parts:
         examples = dev.select(chosen)
         states, other = (
-            states_of(asked, examples, batch_size=settings.batch_size)
-            for asked in (predictor, reference)
+            states_of(model, examples, batch_size=settings.batch_size)
+            for model in (predictor, reference)
         )
         for layer, (one, two) in enumerate(zip(states, other, strict=True), start=1):
             estimates = unbiased_hsic(one, two), unbiased_hsic(one, one), unbiased_hsic(two, two)

@@ -108,8 +108,8 @@ first. No result may depend on other requests.
 RankWords = Callable[[Sequence[Draft], Sequence[Sequence[Position]]], list[list[float]]]
 """Returns the importance of each position for the goal; the largest is changed first.
 
-There is one finite number for each position of each draft. Ranking a draft counts as one query: a
-forward and a backward pass, and no changed texts.
+There is one finite number for each position of each draft. Ranking a draft counts as one query,
+because it takes a forward and a backward pass and predicts no changed texts.
 """
 
 

@@ -186,7 +186,7 @@ NEIGHBORS = 50
 def gradient_norms(
     gradients: Gradients, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
 ) -> list[list[float]]:
-    """Rank words by the 1-norm of the mean gradient over their tokens; 0 if none is read."""
+    """Rank words by the 1-norm of their tokens' mean gradient; 0 if the model reads no token."""
     readings = gradients.of(drafts)
     return [
         [_norm(reading, draft, index) for index in some]
