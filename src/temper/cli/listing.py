@@ -68,6 +68,7 @@ def _settings() -> list[dict[str, Any]]:
     from temper.api.keywords import TABLES
     from temper.evaluation.settings import EvaluationSettings
     from temper.methods.description import bounds
+    from temper.models.classical.registry import ARCHITECTURES, ArchitectureSettings
 
     def rows_of(settings: type[BaseModel], prefix: str) -> Iterator[dict[str, Any]]:
         for name, field in settings.model_fields.items():
@@ -89,7 +90,16 @@ def _settings() -> list[dict[str, Any]]:
     tables: dict[str, type[BaseModel]] = {**TABLES, "evaluate": EvaluationSettings}
     sections = EvaluationSettings.sections()
     tables |= {f"evaluate.{name}": settings for name, settings in sections.items()}
-    return [row for table, settings in tables.items() for row in rows_of(settings, table)]
+    tables["architecture"] = ArchitectureSettings
+    rows = [row for table, settings in tables.items() for row in rows_of(settings, table)]
+    common = [f"architecture.{name}" for name in ArchitectureSettings.model_fields]
+    of_one = (
+        {**row, "meaning": f"Of {name}: {row['meaning']}"}
+        for name, each in ARCHITECTURES.items()
+        for row in rows_of(each.settings, "architecture")
+        if row["setting"] not in common
+    )
+    return [*rows, *of_one]
 
 
 def _types(annotation: Any) -> list[Any]:
