@@ -283,8 +283,9 @@ def _tuned(lines: Sequence[Line]) -> str:
 
 def _explained() -> str:
     return fill(
-        "Scores: mean (standard deviation over seeds), times 100; columns without runs are left out. Gains: positive is better, in "
-        "points, with 95% intervals. *Printed*: the paper's gain for BERT-base / RoBERTa-base. "
+        "Scores: mean (standard deviation over seeds), times 100; columns without runs are left "
+        "out. Gains: positive is better, in points, with 95% intervals. *Printed*: the paper's "
+        "gain for BERT-base / RoBERTa-base. "
         "*p*: the larger one of both baselines, with Holm's correction over "
         f"{len(METHODS)} methods. *Undecided*: with the minimum detectable effect.",
         width=WIDTH,
