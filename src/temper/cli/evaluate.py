@@ -69,7 +69,7 @@ def evaluate(
 
     Metrics the model does not support, for instance attacks on the embeddings of a scikit-learn
     pipeline, are skipped and reported. Without labels in --data, accuracy and macro-F1 are
-    estimated by what `temper calibrate` has kept.
+    estimated from the calibration.
     """
     given = {
         "data": data, "task": task, "text_column": text_column, "label_column": label_column,

@@ -131,7 +131,8 @@ MaxLength = Annotated[int | None, option(
 )]
 Stride = Annotated[int | None, option(
     DATA, "--stride", "TOKENS",
-    "Read longer texts in windows of --max-length that share so many tokens. Default: truncate.",
+    "Read longer texts in windows of --max-length that overlap by this many tokens. "
+    "Default: truncate.",
 )]
 ModelLength = Annotated[int | None, option(
     DATA, "--max-length", "TOKENS",
@@ -151,8 +152,8 @@ WithDev = Annotated[bool, option(
 )]
 NewData = Annotated[str | None, option(
     DATA, "--data", "SOURCE",
-    "File, folder or Hub id; `-`, or neither --data nor --text, reads one text a line from "
-    "stdin.",
+    "File, folder or Hub id; `-`, or neither --data nor --text, reads one text per line "
+    "from stdin.",
 )]
 Text = Annotated[list[str] | None, option(
     DATA, "--text", "TEXT",
@@ -257,15 +258,19 @@ EqualCompute = Annotated[bool, option(
 # Optimization.
 Epochs = Annotated[float | None, option(
     OPTIMIZATION, "--epochs", "N",
-    "Passes over the training rows; fractions are allowed. Default: 3.",
+    "Passes over the training rows; fractions are allowed. Default: 3 (networks from scratch: 5).",
+)]
+CheckedEpochs = Annotated[float | None, option(
+    OPTIMIZATION, "--epochs", "N",
+    "Passes over the training rows; fractions are allowed. Default: 5.",
 )]
 BatchSize = Annotated[int | None, option(
     OPTIMIZATION, "--batch-size", "N",
-    "Rows of a micro-batch. Default: 16.",
+    "Rows of a micro-batch. Default: 16 (networks from scratch: 32).",
 )]
 LearningRate = Annotated[float | None, option(
     OPTIMIZATION, "--learning-rate", "RATE",
-    "Peak learning rate. Default: 2e-5.",
+    "Peak learning rate. Default: that of the model in `temper list models`, else 2e-5.",
 )]
 Seed = Annotated[int | None, option(
     OPTIMIZATION, "--seed", "N",

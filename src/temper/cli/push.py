@@ -25,8 +25,8 @@ def push(
         typer.Option(
             "--evaluation",
             metavar="DIR",
-            help="The evaluation whose scores card and page hold; RUN-evaluation if left out and "
-            "there.",
+            help="Evaluation whose scores are in card and page. Default: RUN-evaluation, if it "
+            "exists.",
         ),
     ] = None,
     texts: Annotated[

@@ -21,8 +21,8 @@ def report(
         bool,
         typer.Option(
             "--markdown",
-            help="Print the overview as Markdown, and write no page: a line a score, or, with more "
-            "than six columns, a line a column.",
+            help="Print the overview as Markdown, and write no page: one line per score, or, with "
+            "more than six columns, one line per column.",
         ),
     ] = False,
     perspectives: Annotated[
@@ -30,8 +30,8 @@ def report(
         typer.Option(
             "--perspectives",
             metavar="<str>",
-            help="With --markdown: print all scores of these instead, a line a score; `all` for "
-            "every perspective.",
+            help="With --markdown: print all scores of these instead, one line per score; `all` "
+            "for every perspective.",
         ),
     ] = None,
     examples: Annotated[
