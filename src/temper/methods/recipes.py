@@ -15,7 +15,7 @@ from typing import Any, Literal
 from temper.errors import SettingError, unknown
 
 Evidence = Literal[
-    "candidate", "chosen on development data", "not confirmed", "confirmed", "baseline"
+    "candidate", "chosen on tuning benchmarks", "not confirmed", "confirmed", "baseline"
 ]
 PLAIN = "plain"
 FILE = Path(__file__).parent / "assets" / "recipes.toml"
