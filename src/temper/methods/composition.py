@@ -13,11 +13,19 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict
 
 from temper.backward.rule import UpdateRule
-from temper.errors import CompositionError, FieldError, SettingError, TemperError, unknown
+from temper.errors import CompositionError, FieldError, SettingError, TemperError
 from temper.forward.plan import Plan, merge
 from temper.heads import Head
 from temper.methods.method import Method
-from temper.methods.registry import HALVES, entry, is_composed, labels_of, name_faults, name_of
+from temper.methods.registry import (
+    HALVES,
+    entry,
+    is_composed,
+    labels_of,
+    name_faults,
+    name_of,
+    names,
+)
 from temper.types import Step
 
 Half = Literal["both", "objective", "rule"]
@@ -196,10 +204,7 @@ def smoothed(method: Method, smoothing: float) -> Method:
 def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | None) -> Composed:
     """Create a composition from one table of values per method; see `configure`."""
     labels = labels_of(name)
-    if missing := [fault for fault in name_faults(name) if "is missing" in fault]:
-        raise SettingError("\n".join(missing))
-    named = [method for method, _ in labels]
-    faults: list[str] = []
+    named, faults = [method for method, _ in labels], name_faults(name)
     for key, table in settings.items():
         if key not in named:
             faults.append(
@@ -210,19 +215,16 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
             faults.append(f"`method.{key}` must be a table of settings, got {table!r}.")
     parts: list[Part] = []
     for method, half in labels:
-        if half is not None and half not in HALVES:
-            faults.append(unknown(f"half of {method}", half, HALVES))
+        # Other names are among the faults already.
+        if method not in names():
             continue
         table = settings.get(method, {})
+        written = table if isinstance(table, Mapping) else {}
         try:
-            config = configure(
-                method,
-                table if isinstance(table, Mapping) else {},
-                prefix=None if prefix is None else f"{prefix}{method}.",
-            )
+            inner = None if prefix is None else f"{prefix}{method}."
+            config = configure(method, written, prefix=inner)
             taken = next((known for known in HALVES if known == half), "both")
-            written = set(table) if isinstance(table, Mapping) else set()
-            by_preset = config.model_fields_set - written if "preset" in written else set()
+            by_preset = config.model_fields_set - set(written) if "preset" in written else set()
             parts.append(Part(name=method, config=config, half=taken, preset=frozenset(by_preset)))
         except TemperError as error:
             faults += str(error).splitlines()
@@ -234,8 +236,8 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
 def _checked(parts: list[Part]) -> Composed:
     if not parts:
         raise CompositionError("A composition needs at least one method, got none.")
-    names = [part.name for part in parts]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    named = [part.name for part in parts]
+    twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
         raise CompositionError(
             f"The method {twice!r} is named twice in {' + '.join(part.label for part in parts)!r}. "
