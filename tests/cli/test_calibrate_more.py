@@ -291,7 +291,7 @@ def test_the_best_detector_is_chosen_where_anomalies_are_given(
     scores = {name: sets["odd"] for name, sets in made["anomaly"]["auroc"].items()}
     assert set(scores) == {"mahalanobis", "energy", "max_softmax"}
     assert made["anomaly"]["detector"] == max(scores, key=scores.__getitem__)
-    assert any("mean AUROC" in said for said in made["notices"])
+    assert any("Mean AUROC" in said for said in made["notices"])
     again = Classifier.load(run, device="cpu")(["why is it"])
     assert again[0].anomalous is not None
 
