@@ -1,4 +1,4 @@
-"""Print the fraction of lines and branches that tests reach: ``python -m dev.coverage_table``."""
+"""Print the line and branch coverage of the tests: ``python -m dev.coverage_table``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def table(files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of a table in Markdown.
 
     Args:
-        files: Path to ``summary``, as in coverage's JSON report.
+        files: Path -> its ``summary`` in coverage's JSON report.
     """
     packages: dict[str, Counter[str]] = {}
     for path, file in files.items():
@@ -42,7 +42,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def main() -> None:
-    """Print the table of all that is measured."""
+    """Print the table of all packages."""
     measured = coverage.Coverage()
     measured.load()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,1 +1,1 @@
-"""Speed and memory, one command each (``python -m dev.benchmarks.step_cost``); ``make bench``."""
+"""Benchmarks of speed and memory. Each is a command: ``python -m dev.benchmarks.step_cost``."""

@@ -1,10 +1,11 @@
-"""What a step of each method must spend, from what the methods themselves declare.
+"""The least work of a step of each method: forward passes, memory traffic and memory.
 
-Run ``python -m dev.benchmarks.account --write docs/benchmarks.md``. Passes are counted by
-`temper.training.passes.passes_of`, which a test holds to the costs that methods declare; numbers
-that an update rule moves are listed in `MOVED`; memory is as declared. `limit` turns both into the
-time of a step over plain fine-tuning's, which `dev.benchmarks.step_cost` prints its measured ratio
-against.
+Run ``python -m dev.benchmarks.account --write docs/benchmarks.md``.
+`temper.training.passes.passes_of` counts the passes; a test compares them with the costs that
+methods declare. `MOVED` has the numbers that each update rule reads and writes. The memory is the
+declared one. `limit` computes from passes and traffic the shortest possible time of a step,
+relative to plain fine-tuning. `dev.benchmarks.step_cost` prints this limit next to the measured
+ratio.
 """
 
 from __future__ import annotations
@@ -40,38 +41,39 @@ HEADINGS = ("method", "passes", "declared", "moved per weight", "memory")
 VOCABULARY = 2000
 
 MOVED: dict[type[UpdateRule], float] = {
-    # Weight, start and gradient are read, the gradient is written.
+    # Reads the weight, its initial value and the gradient; writes the gradient.
     Anchor: 4.0,
-    # Weight and average are read, the average is written.
+    # Reads the weight and the average; writes the average.
     WeightAverage: 3.0,
     RunningAverage: 3.0,
     FinalAverage: 3.0,
-    # The gradient is read for its ranks, then masked.
+    # Reads the gradient for the ranks, then masks it.
     SelectiveUpdate: 3.0,
-    # The gradient is read and the importance rewritten; masking reads a byte per entry.
+    # Reads the gradient and updates the importance; masking reads a byte per entry.
     EpochSelectiveUpdate: 5.25,
-    # The gradient is read and written, and ChosenMask reads a byte of the mask.
+    # Reads and writes the gradient; ChosenMask also reads a byte of the mask.
     RandomMask: 2.0,
     ChosenMask: 2.25,
-    # Weight and start are read, copy and mixture written; the gradient is read and written, and the
-    # copy read and the weight written. A mask of a byte is written once and read twice.
+    # Reads the weight and its initial value, writes the copy and the mixture; reads and writes the
+    # gradient; reads the copy and writes the weight. The mask, a byte per entry, is written once
+    # and read twice.
     Mixing: 8.75,
-    # The weight is copied; later weight, copy and start are read and the weight is written.
+    # Copies the weight; later reads weight, copy and initial value, and writes the weight.
     Recall: 6.0,
-    # The weights are copied; then copy, gradient and weights are read and the weights written.
+    # Copies the weights; then reads copy, gradient and weights, and writes the weights.
     AgreeingUpdate: 6.0,
-    # The gradient's norm; weight and gradient read, copy and weight written; the weight put back.
+    # Norm of the gradient; reads weight and gradient, writes copy and weight; restores the weight.
     SharpnessAware: 7.0,
     RelativeAscent: 7.0,
 }
-"""Memory traffic of a step in numbers (reads and writes) per weight that a rule covers, in addition
-to backward, clipping and the optimizer. It is the lower bound for the measured time of the rule."""
+"""Numbers that a step reads or writes for each weight that the rule covers, in addition to
+backward, clipping and the optimizer. They give the lower bound of the rule's time."""
 
 
 def counted_model() -> BertForSequenceClassification:
-    """Return a small model whose products are counted as a larger one's would be."""
+    """Return a small model on which the matrix products of a step are counted."""
     torch.manual_seed(0)
-    # Eager attention: of the fused kernel of a CPU nobody counts the products.
+    # Eager attention: torch does not count the products of the fused CPU kernel.
     config = BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=32,
@@ -84,26 +86,26 @@ def counted_model() -> BertForSequenceClassification:
 
 
 def method_of(label: str) -> Method:
-    """Return the method of a row of the tables."""
+    """Return the method of a key of ``METHODS``."""
     name, settings = METHODS[label]
     return build(configure(name, settings))
 
 
 def passes(label: str, model: BertForSequenceClassification) -> float:
-    """Count the forward passes that a step of a method is worth; plain fine-tuning's is 3."""
+    """Count the cost of a step in forward passes; a step of plain fine-tuning is 3."""
     counted = passes_of(model, method_of(label), synthetic(VOCABULARY, batch=2, tokens=8))
     assert counted is not None
     return counted
 
 
 def covered(rule: UpdateRule, params: Parameters) -> list[str]:
-    """Return the parameters that a rule works on."""
+    """Return the parameters that a rule changes."""
     names = getattr(rule, "names", None)
     return list(params.tensors) if names is None else list(names(params))
 
 
 def moved(label: str, params: Parameters) -> dict[str, tuple[float, int]]:
-    """Return for each rule the numbers that it moves per weight, and how many weights it covers."""
+    """Return for each rule the numbers moved per weight, and the number of weights it covers."""
     sizes = {name: tensor.numel() for name, tensor in params.tensors.items()}
     return {
         rule.name: (MOVED[type(rule)], sum(sizes[name] for name in covered(rule, params)))
@@ -120,10 +122,10 @@ def limit(
     plain_update: float,
     seconds_a_number: float,
 ) -> float:
-    """Return the least time of a step over plain fine-tuning's.
+    """Return the shortest possible time of a step, relative to plain fine-tuning.
 
-    ``(P F / 3 + U + n s) / (P + U)``: P and U are what the passes and the update of a plain step
-    take, F the method's passes, n the numbers that its rule moves and s what one takes.
+    ``(P F / 3 + U + n s) / (P + U)``: P and U are the times of the passes and of the update of a
+    plain step, F the method's passes, n the numbers that its rule moves and s the time of one.
 
     Args:
         counted: F.
@@ -141,7 +143,7 @@ def limit(
 
 
 def markdown() -> str:
-    """Write the table of all methods."""
+    """Return the table of all methods."""
     model = counted_model()
     params = Network(model).parameters()
     whole = sum(tensor.numel() for tensor in params.tensors.values())
@@ -152,14 +154,14 @@ def markdown() -> str:
             f"{each:g}{'' if size == whole else ' (of its part)'}"
             for each, size in moved(label, params).values()
         ]
-        # A per cent of the products is the head's and the attention's.
+        # About 1% of the products belong to the head and the attention.
         number = f"{round(passes(label, model), 1):g}F"
         rows.append([label, number, found.cost, " + ".join(told) or "0", found.memory])
     return pipe_table(HEADINGS, rows) + "\n"
 
 
 def main() -> None:
-    """Print the table, or write it into a document between its marks."""
+    """Print the table, or write it between the markers of a document."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--write", type=Path, help="the document")
     document = parser.parse_args().write

@@ -1,18 +1,19 @@
-"""How far accuracy that is estimated without labels is from the true accuracy.
+"""Error of the accuracy that Temper estimates without labels.
 
 Run ``python -m dev.benchmarks.accuracy_without_labels --data FOLDER --runs RUN ...``; the folder
-holds the datasets, and a run is that of ``temper train --model minilm --data FOLDER/sst2 --rows
+holds the datasets, and each run was made by ``temper train --model minilm --data FOLDER/sst2 --rows
 1000 --seed SEED --out RUN``, or of ``FOLDER/ag_news`` or ``FOLDER/trec``.
 
-The estimate, its interval and the tests that refuse one were chosen on AG News, and on held-out
-rows of SST-2 without a change. They are judged on TREC, on held-out rows of SST-2 with small
+The estimator, its interval and the tests that refuse an estimate were chosen on AG News and on
+unchanged held-out rows of SST-2. They are evaluated on TREC, on held-out rows of SST-2 with small
 changes, and on the shifted and attacked sets of the suite `sentiment`.
 
-Each draw splits the validation rows in three. One fits the temperature, one sets thresholds, as
-`temper calibrate` does with its two parts, and the third is new rows of the same distribution. Of
-each set, 200 rows at most are a batch. Estimates are compared with three others: accuracy of the
-held-out rows; mean confidence after temperature scaling; and the fraction of rows above the
-threshold that as many held-out rows exceed as are right (Garg et al., arXiv 2201.04234).
+Each draw splits the validation rows into three parts. The first fits the temperature and the second
+sets the thresholds, as in `temper calibrate`. The third part has new rows of the same distribution.
+A batch has at most 200 rows of one set. Temper's estimate is compared with three others: the
+accuracy of the held-out rows; the mean confidence after temperature scaling; and the fraction of
+rows whose confidence exceeds a threshold, which is set so that this fraction equals the accuracy on
+the held-out rows (Garg et al., arXiv 2201.04234).
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ ESTIMATORS = ("held-out accuracy", "mean confidence", "thresholded confidence", 
 
 @dataclass(frozen=True)
 class Read:
-    """What a model answered to the rows of one set.
+    """The predictions of a model for the rows of one set.
 
     Args:
         kind: One of the four kinds of texts.
         labels: Class indices, [n].
-        answers: The model's own answers.
-        states: Their states, [n, L, D].
+        answers: The predictions.
+        states: Hidden states of the rows, [n, L, D].
     """
 
     kind: str
@@ -71,7 +72,7 @@ class Read:
 
 
 def sets_of(task: str, data: Path) -> Iterator[tuple[str, str, Examples]]:
-    """Yield kind, name and rows of each set of a task, the validation rows first."""
+    """Yield kind, name and rows of each set of a task, validation rows first."""
     rows = load_examples(f"{data / VALIDATION[task]}")
     rows = rows.sample(min(VALIDATION_ROWS, len(rows)), seed=0)
     yield SAME, SAME, rows
@@ -112,7 +113,7 @@ def measure(run: Path, data: Path, draws: int) -> list[dict[str, Any]]:
         fit, held, new = np.array_split(random.permutation(len(sets[SAME].labels)), 3)
         known = calibration(sets[SAME], fit, held, detector)
         for name, whole in sets.items():
-            # Changed validation rows are new only if the rows themselves are.
+            # A changed row is new to the calibration only if the unchanged row is.
             among = new if whole.kind in (SAME, CHANGED) else np.arange(len(whole.labels))
             batch = random.choice(among, min(BATCH, len(among)), replace=False)
             classifier = Classifier(predictor, calibration=known)
@@ -124,7 +125,7 @@ def measure(run: Path, data: Path, draws: int) -> list[dict[str, Any]]:
 def calibration(
     rows: Read, fit: IntegerArray, held: IntegerArray, detector: Detector
 ) -> Calibration:
-    """Return what `temper calibrate` keeps of these two parts of the validation rows."""
+    """Return the calibration that `temper calibrate` makes from two parts of the rows."""
     logits = rows.answers.logits
     assert logits is not None
     temperature = fit_temperature(rows.labels[fit], logits[fit]).value
@@ -141,7 +142,7 @@ def calibration(
 
 
 def judge(classifier: Classifier, whole: Read, batch: IntegerArray) -> dict[str, Any]:
-    """Return true scores of a batch, every estimate of them, and whether Temper gives its own."""
+    """Return the true scores of a batch, every estimate, and whether Temper refuses it."""
     known = classifier.calibration
     assert known is not None
     assert known.held_out is not None
@@ -158,7 +159,7 @@ def judge(classifier: Classifier, whole: Read, batch: IntegerArray) -> dict[str,
     threshold = np.sort(confidence)[int((~right).sum())]
     assert held.prediction.logits is not None
     assert own.logits is not None
-    # Also where Temper refuses, to see what the refusal avoids.
+    # Also for batches that Temper refuses, to measure the errors that the refusal avoids.
     ours = estimate_scores(held.labels, held.prediction.logits, own.logits)
     truth = {
         "accuracy": float((own.prediction == labels).mean()),
@@ -177,10 +178,10 @@ def judge(classifier: Classifier, whole: Read, batch: IntegerArray) -> dict[str,
 
 
 def table_of(records: list[dict[str, Any]]) -> str:
-    """Return mean absolute errors, by kind of texts and by whether an estimate is given.
+    """Return mean absolute errors by kind of texts, for batches with and without an estimate.
 
-    A line of the shift test alone, without the tests of anomaly scores and confidences, is there
-    if these refuse more.
+    If the tests of anomaly scores and confidences refuse batches that the shift test accepts,
+    another line has the errors with the shift test alone.
     """
     frame = pd.DataFrame(records)
     choices = {

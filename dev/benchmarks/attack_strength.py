@@ -1,9 +1,9 @@
-"""How much accuracy the default attack leaves that a harder one takes.
+"""Accuracy under the default embedding attack and under a stronger one.
 
 Run ``python -m dev.benchmarks.attack_strength``. MiniLM is fine-tuned on SST-2 by `plain` and
-`uegr` at two seeds, then dev rows are attacked by PGD within an l2 ball of 0.25 as by default, with
-15 steps from 3 starts, and as before (5 steps of half the radius, whatever they reach). The default
-was chosen on the first 100 dev rows; the table is of the others.
+`uegr` at two seeds. PGD then attacks dev rows within an l2 ball of 0.25: with the defaults, with 15
+steps from 3 starts, and as in an earlier version (5 steps of half the radius, without early
+stopping). The default was chosen on the first 100 dev rows; the table is for later rows.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from temper.functional.norms import project, steepest
 
 RADIUS = 0.25
 SEEN = 100
-"""Dev rows on which the default was chosen."""
+"""Number of dev rows on which the default was chosen."""
 BATCH = 32
 METHODS, SEEDS = ("plain", "uegr"), (0, 1)
 
 
 def attacks() -> dict[str, EmbeddingAttackSettings]:
-    """Return the attacks that are compared, the default first."""
+    """Return the compared attacks, the default first."""
     default = PGDSettings()
     ways = {
         f"default: {default.steps} steps, {default.restarts} start": default,
@@ -52,7 +52,7 @@ def attacks() -> dict[str, EmbeddingAttackSettings]:
 
 
 def trained(method: str, seed: int, *, data: str, rows: int, folder: Path) -> Path:
-    """Fine-tune MiniLM, unless the folder holds the run already."""
+    """Fine-tune MiniLM, unless the run exists already."""
     out = folder / f"{method}-{seed}"
     if not out.exists():
         command = [sys.executable, "-m", "temper", "train", "--model", "minilm", "--data", data]
@@ -63,15 +63,15 @@ def trained(method: str, seed: int, *, data: str, rows: int, folder: Path) -> Pa
 
 
 def measured(run: Path, examples: Examples, *, console: Console) -> dict[str, dict[str, float]]:
-    """Attack some rows every way.
+    """Run every attack on some rows.
 
     Args:
         run: Folder of the model.
         examples: Labeled rows.
-        console: Where progress goes.
+        console: Receives progress.
 
     Returns:
-        By attack the ``accuracy`` under it and the ``passes``, forward or with a gradient, a row.
+        For each attack the ``accuracy`` and the ``passes`` per row, with or without a gradient.
     """
     predictor = load_predictor(Checkpoint.of(run), batch_size=BATCH)
     labels = torch.tensor(examples.labels)
@@ -94,7 +94,7 @@ def measured(run: Path, examples: Examples, *, console: Console) -> dict[str, di
 def _answers(
     session: Session, part: RowBatch, labels: Tensor, ways: dict[str, EmbeddingAttackSettings]
 ) -> Iterator[tuple[str, Tensor, int]]:
-    """Yield each attack's name, the logits under it and the rows that it passed forward."""
+    """Yield each attack's name, the logits under it, and the number of rows it passed forward."""
     count = 0
 
     def forward(delta: Tensor, places: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def _answers(
 
 
 def _before(target: Target, clean: Tensor) -> Tensor:
-    """Attack as the default was before: 5 steps of half the radius, wherever they lead."""
+    """Run the earlier default: 5 steps of half the radius, without early stopping."""
     everyone = torch.arange(len(clean), device=clean.device)
     worst, delta = clean, torch.zeros_like(target.embeddings)
     radius = torch.full((len(clean), 1, 1), RADIUS, device=clean.device)
@@ -139,8 +139,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="../shared/data/sst2", help="SST-2.")
     parser.add_argument("--train-rows", type=int, default=2000)
-    parser.add_argument("--rows", type=int, default=300, help="Dev rows that are attacked.")
-    parser.add_argument("--first", type=int, default=SEEN, help="The first of them.")
+    parser.add_argument("--rows", type=int, default=300, help="Number of attacked dev rows.")
+    parser.add_argument("--first", type=int, default=SEEN, help="Index of the first one.")
     parser.add_argument("--runs", type=Path, default=Path("runs/attack_strength"))
     options = parser.parse_args()
     console, errors = Console(), Console(stderr=True)
@@ -153,7 +153,7 @@ def main() -> None:
                 method, seed, data=options.data, rows=options.train_rows, folder=options.runs
             )
             found[f"{method}, seed {seed}"] = measured(run, examples, console=errors)
-    table = Table(title=f"{len(examples)} rows, accuracy in % (passes a row)", box=None)
+    table = Table(title=f"{len(examples)} rows, accuracy in % (passes per row)", box=None)
     names = list(dict.fromkeys(name for ways in found.values() for name in ways))
     for heading in ("run", *names):
         table.add_column(heading, justify="left" if heading == "run" else "right")

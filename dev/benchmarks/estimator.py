@@ -1,11 +1,12 @@
-"""What the smoothness penalty's estimators give: mean, spread over draws, and bias.
+"""Estimators of the smoothness penalty: mean, spread over draws, and bias.
 
-Run ``python -m dev.benchmarks.estimator``. One batch of reviews on MiniLM before training; every
-draw has new probes and directions. The reference is ``nested`` (tests/forward/nested.py), whose
-derivatives are exact, so that what differs from it by more than the errors say is bias. *Shared
-probes* is ``difference`` with one probe for all layers, the mistake that the layers' cross terms
-turn into bias. *Spread* is one draw's standard deviation over the mean, *cosine* that between the
-gradient of one draw in the weights of the blocks and the mean gradient of the others.
+Run ``python -m dev.benchmarks.estimator``. One batch of reviews is passed through MiniLM before
+training; every draw has new probes and directions. The reference is ``nested``
+(tests/forward/nested.py), whose derivatives are exact: a difference from it beyond the standard
+errors is bias. *Shared probes* is ``difference`` with the same probe for all layers, a mistake that
+adds cross terms of the layers as bias. *Spread* is the standard deviation of one draw divided by
+the mean. *Cosine* is between the gradient of one draw, with respect to the weights of the blocks,
+and the mean gradient of the other draws.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def reviews(tokenizer: Any) -> Batch:
 
 @contextmanager
 def sharing(wanted: bool) -> Iterator[None]:
-    """Let every layer have the same probe inside the block, where that is wanted."""
+    """Use the same probe for every layer within the context, if ``wanted``."""
     plain = penalty.probes
 
     def alike(*args: Any, **settings: Any) -> Tensor:
@@ -80,10 +81,10 @@ def draw(workload: Workload, batch: Batch, label: str, number: int) -> tuple[lis
     """Estimate the penalty once.
 
     Args:
-        workload: Its stepper gives network and state.
+        workload: Provides network and state.
         batch: The rows.
         label: A key of ``LABELS``.
-        number: Of the draw.
+        number: Number of the draw.
 
     Returns:
         The terms, and their gradient in the blocks' weights as one vector.
@@ -107,19 +108,19 @@ def draw(workload: Workload, batch: Batch, label: str, number: int) -> tuple[lis
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Return mean, its standard error, and one draw's deviation over the mean."""
+    """Return the mean, its standard error, and the standard deviation relative to the mean."""
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
     return {"mean": mean, "error": deviation / len(values) ** 0.5, "relative": deviation / mean}
 
 
 def measure(label: str, *, training: bool, draws: int, console: Console) -> dict[str, Any]:
-    """Take many draws of one estimator.
+    """Draw one estimator many times.
 
     Args:
         label: A key of ``LABELS``.
-        training: Whether dropout is on, the same in all of a draw's passes.
-        draws: How many, at least 3.
-        console: Where progress goes.
+        training: Whether dropout is on, with the same masks in all passes of a draw.
+        draws: Number of draws, at least 3.
+        console: Receives progress.
     """
     workload = Workload("jachess")
     batch = reviews(AutoTokenizer.from_pretrained(minilm_folder()))

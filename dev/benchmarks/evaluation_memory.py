@@ -1,16 +1,16 @@
-"""Memory of an evaluation against its number of rows: bytes that each further row costs.
+"""Memory of an evaluation: bytes that each additional row needs.
 
-Run ``python -m dev.benchmarks.evaluation_memory``. A tiny random model answers generated rows, once
-few and once many, each in a process of its own. A figure is the growth of the process's peak
-between the two, over the rows that ``rows.parquet`` has more: what does not grow with the rows (the
-model, the libraries, a window of tokens, a block of bootstrap resamples) falls out. It reads
+Run ``python -m dev.benchmarks.evaluation_memory``. A tiny random model predicts a small and a large
+number of generated rows, each in a separate process. A figure is the growth of the peak memory
+divided by the growth of the rows in ``rows.parquet``. Memory that does not grow with the rows (the
+model, the libraries, a window of tokens, a block of bootstrap resamples) cancels out. It needs
 Linux's ``/proc``.
 
-There are four figures. ``one answer`` measures the task and its calibration without a temperature,
-so that a text has one row, and its texts are there before the count begins; ``two answers`` has a
-temperature and two rows a text. ``from a file`` reads the texts of ``one answer`` from a CSV file
-on the disk, within the count, and ``from a file, long`` texts twelve times as long, which are more
-than is kept in memory (`temper.data.stored`).
+There are four figures. ``one answer`` evaluates the task and its calibration without temperature
+scaling, so a text has one row; its texts are in memory before the measurement. ``two answers`` has
+temperature scaling and two rows per text. ``from a file`` is ``one answer`` with texts that are
+read from a CSV file during the measurement. ``from a file, long`` has texts twelve times as long,
+which exceed the limit of texts in memory (`temper.data.stored`).
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from temper.evaluation.run import write as write_evaluation
 TOKENS, BATCH, WORDS, LONG = 32, 64, 8, 96
 FIGURES = ("one answer", "two answers", "from a file", "from a file, long")
 VOCABULARY = ("film", "is", "good", "bad", "like", "you", "have", "seen", "again", "plot")
-# Resamples fill a block of the bootstrap in both processes, as a thousand do.
+# Enough resamples to fill a block of the bootstrap in both processes, like the default 1,000.
 SETTINGS = EvaluationSettings(perspectives=("task", "calibration"), bootstrap=50)
 
 
 def texts_of(rows: int, *, words: int = WORDS) -> Iterator[str]:
-    """Generate texts, all of them different."""
+    """Generate distinct texts."""
     draws = random.Random(0)
     return (f"{' '.join(draws.choices(VOCABULARY, k=words))} {number}" for number in range(rows))
 
 
 def labeled(answering: ClassifierPredictor, rows: int) -> list[int]:
-    """Return labels of which three in four are the model's answers, so that a temperature fits."""
+    """Return labels; three in four equal the model's prediction, so a temperature can be fitted."""
     size, found = 1000, []
     texts = list(texts_of(rows))
     for start in range(0, rows, size):
@@ -64,7 +64,7 @@ def labeled(answering: ClassifierPredictor, rows: int) -> list[int]:
 
 
 def predictor() -> ClassifierPredictor:
-    """Return a random model so small that its activations weigh nothing."""
+    """Return a random model whose activations need almost no memory."""
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
     config = BertConfig(
@@ -76,15 +76,15 @@ def predictor() -> ClassifierPredictor:
     )
     model = BertForSequenceClassification(config).eval()
     with torch.no_grad():
-        # Answers that differ by text, which those of the first weights hardly do.
+        # Larger weights: with the initial ones, all texts get almost the same prediction.
         model.classifier.weight.mul_(50.0)
         model.classifier.bias.zero_()
     return ClassifierPredictor(model, tokenizer, max_length=TOKENS, batch_size=BATCH)
 
 
 def begin() -> int:
-    """Begin to count: give back what is free, forget the peak so far, return what is held."""
-    # What was freed and kept would be taken again at no cost, and hide as much.
+    """Start to measure: release free memory, reset the peak, and return the memory in use."""
+    # Memory that the allocator keeps would be reused and hide an equal amount of growth.
     ctypes.CDLL(None).malloc_trim(0)
     pa.default_memory_pool().release_unused()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -92,12 +92,12 @@ def begin() -> int:
 
 
 def measure(rows: int, figure: str, folder: Path) -> dict[str, int]:
-    """Evaluate so many texts and tell by how much the peak grew.
+    """Evaluate some texts and return the growth of the peak memory.
 
     Args:
         rows: Number of texts.
         figure: One of `FIGURES`.
-        folder: Where `prepare` left files.
+        folder: Folder with the files of `prepare`.
     """
     torch.set_num_threads(1)
     answering = predictor()
@@ -121,7 +121,7 @@ def measure(rows: int, figure: str, folder: Path) -> dict[str, int]:
 
 
 def prepare(rows: int, figure: str, folder: Path) -> None:
-    """Write what a process reads: labels that a temperature fits, or texts in a file."""
+    """Write the input of a process: labels for the temperature, or texts in a file."""
     source = folder / f"{figure}-{rows}.csv"
     if figure == "two answers":
         torch.set_num_threads(1)
@@ -138,7 +138,7 @@ def prepare(rows: int, figure: str, folder: Path) -> None:
 
 
 def _in_a_process(rows: int, figure: str, folder: Path, *, ask: str = "measure") -> dict[str, int]:
-    """Ask a process of its own, whose peak nothing before has raised."""
+    """Run a function of this module in a new process, whose peak has not been raised yet."""
     command = [sys.executable, "-m", "dev.benchmarks.evaluation_memory", f"--{ask}", str(rows)]
     command += ["--figure", figure, "--folder", str(folder)]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -147,7 +147,7 @@ def _in_a_process(rows: int, figure: str, folder: Path, *, ask: str = "measure")
 
 
 def compare(figure: str, sizes: tuple[int, int], processes: int) -> dict[str, object]:
-    """Measure two numbers of rows and return bytes a row beside every process's numbers."""
+    """Measure two numbers of rows; return the bytes per row and the numbers of every process."""
     few, many = sizes
     with tempfile.TemporaryDirectory() as folder:
         for rows in sizes:
@@ -156,7 +156,7 @@ def compare(figure: str, sizes: tuple[int, int], processes: int) -> dict[str, ob
             rows: [_in_a_process(rows, figure, Path(folder)) for _ in range(processes)]
             for rows in sizes
         }
-    # Peaks of one and the same work differ: the allocator keeps what it likes.
+    # The median, because the peaks of identical work differ by what the allocator keeps.
     grown = {rows: statistics.median(each["grown"] for each in found[rows]) for rows in sizes}
     more = found[many][0]["rows"] - found[few][0]["rows"]
     a_row = (grown[many] - grown[few]) / more
@@ -164,14 +164,14 @@ def compare(figure: str, sizes: tuple[int, int], processes: int) -> dict[str, ob
 
 
 def main() -> None:
-    """Measure two numbers of rows for each figure, print bytes a row and write them down."""
+    """Measure two numbers of rows for each figure; print and save the bytes per row."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--few", type=int, default=50_000, help="texts of the first process")
     parser.add_argument("--many", type=int, default=200_000, help="texts of the second")
-    parser.add_argument("--processes", type=int, default=3, help="of each size; medians are taken")
+    parser.add_argument("--processes", type=int, default=3, help="of each size; the median is used")
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--prepare", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--figure", choices=FIGURES, help="measure this one only")
+    parser.add_argument("--figure", choices=FIGURES, help="measure only this figure")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure is not None:
@@ -185,7 +185,7 @@ def main() -> None:
     console, figures = Console(), {}
     for figure in FIGURES if arguments.figure is None else (arguments.figure,):
         figures[figure] = compare(figure, sizes, arguments.processes)
-        console.print(f"{figure}: {figures[figure]['bytes_a_row']:.0f} bytes a row of rows.parquet")
+        console.print(f"{figure}: {figures[figure]['bytes_a_row']:.0f} bytes per row")
     if arguments.figure is None:
         content = {"workload": {"perspectives": SETTINGS.perspectives}, "figures": figures}
         console.print(f"Written to {write('evaluation_memory', content)}")

@@ -1,8 +1,9 @@
-"""Processor time of judging a Python function, report included, over the function's own.
+"""Processor time of evaluating a Python function, and of its report.
 
-Run ``python -m dev.benchmarks.evaluation_time``. Generated texts of fifteen words, two classes,
-every perspective that a function allows, intervals by a thousand resamples: ``temper.evaluate`` and
-the page. Seconds are the processor's, which other work on the machine moves less than the clock's.
+Run ``python -m dev.benchmarks.evaluation_time``. It runs ``temper.evaluate`` on generated texts of
+fifteen words in two classes, with every perspective that supports functions and 1,000 resamples,
+and builds the page. The times are processor seconds, because other work on the machine affects them
+less than the clock.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WORDS = 15
 
 
 def generated(path: Path, rows: int) -> None:
-    """Write texts with labels that nothing in them tells."""
+    """Write texts with random labels."""
     draws = random.Random(0)
     vocabulary = [f"word{number}" for number in range(5000)]
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -36,7 +37,7 @@ def generated(path: Path, rows: int) -> None:
 
 
 def measure(rows: int, folder: Path) -> dict[str, float]:
-    """Return seconds of the processor, by what was done."""
+    """Return the processor seconds of each part."""
     own = 0.0
 
     def answer(texts: list[str]) -> list[list[float]]:
@@ -62,7 +63,7 @@ def measure(rows: int, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print and write down."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
     rows = parser.parse_args().rows
@@ -70,7 +71,7 @@ def main() -> None:
         found = measure(rows, Path(folder))
     console = Console()
     for name, seconds in found.items():
-        console.print(f"{name}: {seconds:.1f} s of the processor for {rows:,} rows")
+        console.print(f"{name}: {seconds:.1f} processor seconds for {rows:,} rows")
     console.print(f"Written to {write('evaluation_time', {'rows': rows, 'seconds': found})}")
 
 

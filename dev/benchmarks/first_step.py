@@ -1,10 +1,10 @@
-"""Processor time and memory from the start of a training to its first step, by the number of rows.
+"""Processor time and memory from the start of training to its first step, by number of rows.
 
-Run ``python -m dev.benchmarks.first_step --rows 1000000``. Generated texts of fifteen words in a
-file, two classes, no evaluation split, plain fine-tuning of MiniLM in batches of 16: what ``temper
-train --data FILE`` does, in a process of its own for each file, imports included, ended after one
-step. A second process with a thousand rows shows what does not come from the rows. It reads Linux's
-``/proc``.
+Run ``python -m dev.benchmarks.first_step --rows 1000000``. It does the work of ``temper train
+--data FILE`` up to the first step, in a separate process for each file, imports included. The files
+have generated texts of fifteen words in two classes; MiniLM is trained in batches of 16 by plain
+fine-tuning, without an evaluation split. A second process with 1,000 rows measures the part that
+does not depend on the rows. It needs Linux's ``/proc``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FEW, THREADS = 1000, 1
 
 
 def generated(path: Path, rows: int) -> None:
-    """Write texts and labels in the format that the file's name says."""
+    """Write texts and labels in the format of the file's suffix."""
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -46,12 +46,12 @@ def generated(path: Path, rows: int) -> None:
 
 
 def measure(source: Path, out: Path) -> dict[str, float]:
-    """Train for one step in this process and tell what it took.
+    """Train for one step in this process and return its time and memory.
 
     Returns:
-        ``seconds`` of the processor since the process began and ``mebibytes`` held at most, when
-        the training begins (``before``) and after its first step (``after``); those held once the
-        libraries are ``imported``.
+        ``seconds`` of processor time and the peak memory in ``mebibytes`` when the training begins
+        (``before``) and after its first step (``after``), and the memory in use when the libraries
+        are ``imported``.
     """
     import torch
 
@@ -78,7 +78,7 @@ def measure(source: Path, out: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure many rows and few of each format, print both and write them down."""
+    """Measure many and few rows of each format, print and save both."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--formats", nargs="+", default=list(FORMATS), choices=FORMATS)
@@ -88,7 +88,7 @@ def main() -> None:
         found = measure(arguments.measure, arguments.measure.with_suffix(".run"))
         sys.stdout.write(json.dumps(found))
         return
-    # It imports torch, which the processes count.
+    # Imported late: it imports torch, which must be measured in the processes.
     from dev.benchmarks.record import write
 
     console, figures = Console(), []

@@ -1,14 +1,14 @@
-"""Everything that waits for a GPU, in one command of under ten minutes and without a network.
+"""All measurements that need a GPU, in one command: under ten minutes, without a network.
 
 Run ``make gpu`` on a machine with a GPU, torch and Transformers; ``.gpu-kit/`` (`make gpu-kit`)
-must lie in the checkout. Four stages, each in processes of its own, so that none takes another
-down; the result is written after each:
+must be in the checkout. There are four stages. Each runs in separate processes, so that a crash
+does not stop the others, and the result is written after each:
 
-1. the step of every method and a plain step in turns, for BERT-base and BERT-large in bf16, with
-   the selective update's mask separately, and the stock Trainer; first, because times need a card
-   that does nothing else;
+1. times of a step of every method, interleaved with plain steps, for BERT-base and BERT-large in
+   bf16; the mask of the selective update separately; and the stock Trainer. They come first,
+   because times need an idle GPU;
 2. the tests marked ``gpu``;
-3. plain fine-tuning and UEGR on all rows of SST-2 with MiniLM, three seeds, three runs at a time;
+3. plain fine-tuning and UEGR on all rows of SST-2 with MiniLM, three seeds, three runs in parallel;
 4. the table, by ``python -m dev.benchmarks.gpu --from FILE --write docs/benchmarks.md``.
 """
 
@@ -39,8 +39,8 @@ TOKENS, BATCHES = 128, (16, 64)
 WARM_UP, FEWEST, MOST, SECONDS = 2, 3, 10, 2.0
 RUNS_AT_ONCE, METHODS_TRAINED, SEEDS = 3, ("plain", "uegr"), (0, 1, 2)
 ROWS_A_STEP, LEARNING_RATE, EPOCHS, LONGEST = 64, 1e-4, 1.0, 64
-# Files, not folders: other files of a folder import packages that the kit does not have. The value
-# is a package that the file needs in addition; without it the file is skipped and reported.
+# Files, not folders: other files of a folder import packages that the kit lacks. The value is an
+# additional package that the file needs; without it the file is skipped and reported.
 TESTS = {
     "tests/gpu": None,
     "tests/models/classical/test_networks.py": None,
@@ -53,7 +53,7 @@ TESTS = {
 
 
 def run_tests(environment: Mapping[str, str], *, limit: float) -> dict[str, Any]:
-    """Run the tests marked ``gpu`` and return what pytest said last."""
+    """Run the tests marked ``gpu`` and return the last line of pytest."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-W", "default"]
     missing = [path for path, need in TESTS.items() if need and find_spec(need) is None]
     command += ["-p", "no:cacheprovider", *(path for path in TESTS if path not in missing)]
@@ -62,7 +62,7 @@ def run_tests(environment: Mapping[str, str], *, limit: float) -> dict[str, Any]
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit
         )
     except subprocess.TimeoutExpired:
-        return {"passed": False, "said": f"not done within {limit:.0f} s", "output": []}
+        return {"passed": False, "said": f"not finished within {limit:.0f} s", "output": []}
     lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines()
     return {
         "passed": done.returncode == 0,
@@ -80,7 +80,7 @@ def sst2_run(method: str, seed: int, *, device: str, rows: int | None) -> dict[s
 
     Args:
         method: The method.
-        seed: Of head, order and every draw.
+        seed: Seed of the head, the order of rows and every draw.
         device: Where.
         rows: Training rows; None for all.
     """
@@ -160,7 +160,7 @@ def sst2_run(method: str, seed: int, *, device: str, rows: int | None) -> dict[s
 def sst2_runs(
     environment: Mapping[str, str], folder: Path, *, device: str, rows: int | None, limit: float
 ) -> list[dict[str, Any]]:
-    """Train every method and seed, some at a time, and return what each gave or said."""
+    """Train every method and seed, some in parallel; return each result or error."""
     waiting = [(method, seed) for seed in SEEDS for method in METHODS_TRAINED]
     running: list[tuple[str, int, Path, subprocess.Popen[str]]] = []
     found: list[dict[str, Any]] = []
@@ -190,7 +190,7 @@ def sst2_runs(
                 found.append(json.loads(file.read_text(encoding="utf-8")))
             else:
                 words = file.with_suffix(".txt").read_text(encoding="utf-8").strip().splitlines()
-                reason = "time was up" if late else (words or ["nothing said"])[-1]
+                reason = "out of time" if late else (words or ["no output"])[-1]
                 found.append({"method": method, "seed": seed, "failed": reason})
         if late:
             waiting = []
@@ -201,7 +201,7 @@ def sst2_runs(
 
 
 def timed(workload: Any) -> tuple[float, float]:
-    """Return the seconds of one step's passes and of its update, once the device is done."""
+    """Return the seconds of a step's passes and of its update, after the device has finished."""
     import torch
 
     def now() -> float:
@@ -220,7 +220,7 @@ def timed(workload: Any) -> tuple[float, float]:
 def step_times(
     labels: Sequence[str], *, shape: str, batch: int, device: str
 ) -> Iterator[dict[str, Any]]:
-    """Time each method's step in turns with a plain one on models of one shape.
+    """Time a step of each method, interleaved with plain steps, on models of one shape.
 
     Args:
         labels: Keys of ``dev.benchmarks.workload.METHODS``.
@@ -229,8 +229,8 @@ def step_times(
         device: Where.
 
     Yields:
-        By label: seconds of the step and of its update (clipping, mask, optimizer), medians; the
-        same of the plain steps between them; peak bytes.
+        For each label: median seconds of the step and of its update (clipping, mask, optimizer);
+            the same of the plain steps in between; peak bytes.
     """
     import torch
 
@@ -274,7 +274,7 @@ def step_times(
                     break
                 own.append(timed(workload))
                 beside.append(timed(plain))
-        # One method's failure must not cost the others their numbers.
+        # A failure of one method must not stop the others.
         except (RuntimeError, ValueError, TemperError) as error:
             entry["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
         else:
@@ -293,7 +293,7 @@ def step_times(
 
 
 def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> list[dict[str, Any]]:
-    """Time the steps of the stock Trainer, and of ours with ``plain``, on the same batches."""
+    """Time steps of the stock Trainer and of `RobustTrainer` with ``plain`` on the same rows."""
     import tempfile
 
     import torch
@@ -303,7 +303,7 @@ def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> li
     from temper import RobustTrainer
 
     class Clock(TrainerCallback):
-        """Note when each step ends."""
+        """Record when each step ends."""
 
         def __init__(self) -> None:
             self.ends: list[float] = []
@@ -350,7 +350,7 @@ def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> li
 
 
 def steps_stage(file: Path, *, device: str, shapes: Sequence[str], until: float) -> None:
-    """Measure all shapes and batches, writing after each entry, until the time is up."""
+    """Measure all shapes and batches until the time limit, and save after each entry."""
     from dev.benchmarks.workload import METHODS
 
     labels = list(METHODS)
@@ -376,7 +376,7 @@ def steps_stage(file: Path, *, device: str, shapes: Sequence[str], until: float)
 
 
 def table_of(record: Mapping[str, Any]) -> str:
-    """Return what the document says of a record, as Markdown."""
+    """Return the tables of a record as Markdown."""
     machine = record["machine"]
     versions = machine["versions"]
     lines = [
@@ -397,9 +397,9 @@ def _training_lines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
         f"MiniLM on SST-2, {max((run['rows'] for run in done), default=0):,} rows, "
         f"{EPOCHS:g} epoch at {LEARNING_RATE:g}, {ROWS_A_STEP} rows a step, bf16; "
-        f"{RUNS_AT_ONCE} runs at a time, so that the seconds are no measure of a method:",
+        f"{RUNS_AT_ONCE} runs in parallel, so the seconds do not compare methods:",
         "",
-        "| method | seeds | accuracy on dev, % | each | seconds |",
+        "| method | seeds | mean accuracy on dev, % | of each seed | seconds |",
         "|---|---|---|---|---|",
     ]
     for method in METHODS_TRAINED:
@@ -426,8 +426,8 @@ def _step_lines(record: Mapping[str, Any]) -> list[str]:
     cells = [cell for cell in cells if any(key[:2] == cell for key in steps)]
     methods = list(dict.fromkeys(key[2] for key in steps))
     lines = [
-        f"One step over a plain one, in turns, bf16, {TOKENS} tokens, AdamW and clipping included; "
-        "in brackets GB at the peak. *Update* is clipping, mask and optimizer over the plain step:",
+        f"Time of a step over a plain step, interleaved, bf16, {TOKENS} tokens, with AdamW and "
+        "clipping; in parentheses GB at the peak. *Update*: clipping, mask and optimizer:",
         "",
         "| method | " + " | ".join(f"{s}, batch {b} | update" for s, b in cells) + " |",
         "|---|" + "---|---|" * len(cells),
@@ -456,12 +456,12 @@ def _step_lines(record: Mapping[str, Any]) -> list[str]:
         if "step" in steps.get((*cell, "plain"), {})
     ]
     left = len(record["left_out"])
-    skipped = f" Cells without time left: {left}." if left else ""
+    skipped = f" Not measured for lack of time: {left}." if left else ""
     return [*lines, "", f"A plain step took {', '.join(plain_times)}.{skipped}"]
 
 
 def write_document(record: Mapping[str, Any], path: Path) -> None:
-    """Put the record's tables between the marks of a document."""
+    """Write the record's tables between the markers of a document."""
     text = path.read_text(encoding="utf-8")
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
@@ -471,7 +471,7 @@ def write_document(record: Mapping[str, Any], path: Path) -> None:
 
 
 def whole(out: Path, *, device: str, shapes: list[str], rows: int | None, minutes: float) -> None:
-    """Run all stages and write ``gpu.json`` after each."""
+    """Run all stages and save ``gpu.json`` after each."""
     end = time.time() + 60 * minutes
     site = KIT / "site"
     taken = unpack(KIT, site)
@@ -509,7 +509,7 @@ def whole(out: Path, *, device: str, shapes: list[str], rows: int | None, minute
         result.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         print(f"{what}; {(end - time.time()) / 60:.1f} minutes left", flush=True)
 
-    keep(f"{record['card']}: begun")
+    keep(f"{record['card']}: started")
     left = end - time.time()
     work = out / "work"
     work.mkdir(exist_ok=True)
@@ -524,7 +524,7 @@ def whole(out: Path, *, device: str, shapes: list[str], rows: int | None, minute
         stage.kill()
     if file.exists():
         record |= json.loads(file.read_text(encoding="utf-8"))
-    keep(f"Steps: {len(record['steps'])} cells, {len(record['left_out'])} left out")
+    keep(f"Steps: {len(record['steps'])} cells, {len(record['left_out'])} not measured")
     record["tests"] = run_tests(environment, limit=0.2 * left)
     keep(f"Tests marked gpu: {record['tests']['said']}")
     limit = end - time.time()
@@ -538,7 +538,7 @@ def whole(out: Path, *, device: str, shapes: list[str], rows: int | None, minute
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Return the card's name and the machine, or end where there is no such device."""
+    """Return the names of the GPU and the machine; exit if there is no such device."""
     import torch
 
     from dev.benchmarks.record import machine
@@ -554,15 +554,15 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the stages, or write the table of a result."""
+    """Run all stages, or write the table of a saved result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dev" / "benchmarks" / "results")
     parser.add_argument("--device", default="cuda", help="cuda; cpu for a trial run")
-    parser.add_argument("--minutes", type=float, default=9.0, help="when to have ended")
-    parser.add_argument("--rows", type=int, help="training rows of SST-2; all if not given")
+    parser.add_argument("--minutes", type=float, default=9.0, help="time limit of all stages")
+    parser.add_argument("--rows", type=int, help="training rows of SST-2 (default: all)")
     parser.add_argument("--shapes", nargs="+", default=["BERT-base", "BERT-large"], choices=SHAPES)
-    parser.add_argument("--from", dest="source", type=Path, help="a gpu.json to write the table of")
-    parser.add_argument("--write", type=Path, help="the document")
+    parser.add_argument("--from", dest="source", type=Path, help="gpu.json to read instead")
+    parser.add_argument("--write", type=Path, help="document that the table is written into")
     parser.add_argument("--stage", choices=("machine", "sst2", "steps"), help=argparse.SUPPRESS)
     parser.add_argument("--method", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
@@ -585,7 +585,7 @@ def main() -> None:
         steps_stage(given.file, device=given.device, shapes=given.shapes, until=given.until)
     else:
         if not (KIT / "minilm").is_dir():
-            raise SystemExit(f"{KIT} is not filled. Run `make gpu-kit` where packages can be had.")
+            raise SystemExit(f"{KIT} is empty. Run `make gpu-kit` on a machine with a network.")
         whole(
             given.out,
             device=given.device,

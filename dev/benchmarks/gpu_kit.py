@@ -1,9 +1,9 @@
 """Fill the folder that `make gpu` needs on a machine without a network: MiniLM, SST-2, wheels.
 
-Run ``make gpu-kit`` where packages and data can be had. ``.gpu-kit/`` is ignored by git and stays
-under 60 MiB: MiniLM's weights in half precision, SST-2's rows as they came (``TEMPER_DATA``), and
-the wheels that a machine with torch and Transformers may lack. On the machine, ``make gpu`` takes
-from the wheels only what cannot be imported there.
+Run ``make gpu-kit`` on a machine with network access and the data. ``.gpu-kit/`` is ignored by git
+and stays under 60 MiB. It has MiniLM's weights in half precision, the files of SST-2 (from
+``TEMPER_DATA``), and wheels that a machine with torch and Transformers may lack. ``make gpu``
+installs only the wheels whose packages cannot be imported.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ KIT = ROOT / ".gpu-kit"
 MOST = 60 * 2**20
 TOKENIZER = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
-# Packages by what is imported of them. Those of one line are taken together or not at all, because
-# their versions fit each other alone.
+# Module to import -> packages. The packages of one line are installed together or not at all,
+# because their versions depend on each other.
 WHEELS: tuple[dict[str, str], ...] = (
     {
         "pydantic": "pydantic",
@@ -47,12 +47,12 @@ def fill(kit: Path, *, data: Path, python: str, platform: str) -> int:
     """Write the whole kit and return its size in bytes.
 
     Args:
-        kit: The folder; what it holds is replaced.
+        kit: The folder; its content is replaced.
         data: The folder that holds ``sst2``.
         python: Version of the interpreter that the wheels are for, as ``3.12``.
         platform: Machine that the wheels are for, as ``x86_64``.
     """
-    # What is imported here must not be needed by the machine that only reads the kit.
+    # Imported here, so that the machine that only reads the kit does not need them.
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -87,14 +87,14 @@ def fill(kit: Path, *, data: Path, python: str, platform: str) -> int:
 
 
 def unpack(kit: Path, site: Path) -> list[str]:
-    """Put what this interpreter cannot import from the kit's wheels into a folder.
+    """Unpack the kit's wheels that this interpreter lacks into a folder.
 
     Args:
         kit: The filled kit.
-        site: Folder that the packages go into, to be named in ``PYTHONPATH``.
+        site: Folder of the packages, for ``PYTHONPATH``.
 
     Returns:
-        The distributions that were taken.
+        The unpacked distributions.
     """
     taken: list[str] = []
     shutil.rmtree(site, ignore_errors=True)
@@ -114,7 +114,7 @@ def unpack(kit: Path, site: Path) -> list[str]:
 
 
 def main() -> None:
-    """Fill the kit and say how large it is."""
+    """Fill the kit and print its size."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--python", default="3.12", help="version that the wheels are for")
     parser.add_argument("--platform", default="x86_64", help="machine that the wheels are for")
@@ -126,7 +126,7 @@ def main() -> None:
     size = fill(KIT, data=arguments.data, python=arguments.python, platform=arguments.platform)
     print(f"{KIT}: {size / 2**20:.1f} MiB of at most {MOST // 2**20}")
     if size > MOST:
-        raise SystemExit("The kit is too large to travel.")
+        raise SystemExit("The kit exceeds the size limit.")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How fast, accurate and calibrated the 8-bit copy of a model is on one thread of a CPU.
+"""Speed, accuracy and calibration of the 8-bit copy of a model on one CPU thread.
 
 Run ``python -m dev.benchmarks.int8 --data FOLDER --models minilm mpnet-base --work FOLDER``; the
-first folder holds SST-2 and TREC, the second keeps the runs. Each model is fine-tuned on 500 rows
-of SST-2, and calibrated twice on 500 others: as it is, and as an 8-bit copy. 1,000 more rows of
-SST-2 test both; TREC's questions are the out-of-distribution texts.
+first folder holds SST-2 and TREC, the second stores the runs. Each model is fine-tuned on 500 rows
+of SST-2 and calibrated on 500 others, once in fp32 and once as an 8-bit copy. Both are tested on
+1,000 further rows of SST-2; TREC's questions are the out-of-distribution texts.
 
-Batches of the development set are timed: one text, or 32 in the file's order. All ways of
-answering take turns at each batch. A time is the median over batches.
+Batches of the development set are timed: one text, or 32 in the file's order. The predictors are
+interleaved batch by batch. A time is the median over batches.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from temper.functional.detectors import auroc
 
 ROWS, TEST_ROWS, OOD_ROWS, LENGTH = 500, 1000, 300, 128
 TRAINING = {"minilm": (5.0, 2e-4), "mpnet-base": (3.0, 3e-5)}
-"""Epochs and learning rate of each model, by the last part of its name."""
+"""The last part of a model's name -> its epochs and learning rate."""
 COVERAGE = 0.9
 STOCK, FP32, INT8 = "Transformers' pipeline", "Classifier", "Classifier, int8"
 Answering = Callable[[list[str]], Any]
 
 
 def held_out(data: Path, run: Checkpoint, file: Path) -> Examples:
-    """Write rows to calibrate on, and return those to test on; the run has seen none of them."""
+    """Write rows for calibration and return test rows; the run was not trained on either."""
     rows = load_examples(f"{data / 'sst2'}@train").map_labels(("negative", "positive"))
     rows = rows.select(rows.apart([run.training_rows()])).sample(ROWS + TEST_ROWS, seed=1)
     names = rows.label_names or ()
@@ -58,7 +58,7 @@ def held_out(data: Path, run: Checkpoint, file: Path) -> Examples:
 
 
 def prepare(name: str, data: Path, work: Path) -> tuple[Path, Examples]:
-    """Fine-tune and calibrate a model twice; return its run and rows to test on."""
+    """Fine-tune a model and calibrate it twice; return its run and the test rows."""
     folder = work / Path(name).name
     epochs, learning_rate = TRAINING.get(Path(name).name, (3.0, 5e-5))
     temper.train(
@@ -81,13 +81,13 @@ def prepare(name: str, data: Path, work: Path) -> tuple[Path, Examples]:
 
 
 def speed(arms: dict[str, Answering], texts: list[str], size: int, most: int) -> dict[str, float]:
-    """Return the milliseconds a text of each way of answering.
+    """Return the milliseconds per text of each predictor.
 
     Args:
-        arms: The ways, by name.
+        arms: The predictors by name.
         texts: Texts.
         size: Texts of a batch.
-        most: Batches, without the one that warms up.
+        most: Maximum number of batches, without the warm-up.
     """
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     names = list(arms)
@@ -127,7 +127,7 @@ def probabilities(answers: Answers, names: tuple[str, ...]) -> np.ndarray[Any, A
 
 
 def measure(name: str, data: Path, work: Path, batches: int) -> list[dict[str, Any]]:
-    """Measure one model, a row for each way of answering."""
+    """Measure one model; return a row for each predictor."""
     folder, rows = prepare(name, data, work)
     texts = list(load_examples(f"{data / 'sst2'}@dev").text)
     ood = load_examples(f"{data / 'trec'}@test", labeled=False).sample(OOD_ROWS, seed=0)

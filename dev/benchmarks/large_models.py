@@ -1,15 +1,15 @@
-"""The memory of a large decoder with LoRA: a formula, fitted on small models and held to another.
+"""Memory of a large decoder with LoRA, by a formula that is fitted to small models.
 
-Run ``python -m dev.benchmarks.large_models``. LLaMAs of random weights take a step in bf16 with a
+Run ``python -m dev.benchmarks.large_models``. LLaMAs with random weights take a step in bf16 with a
 LoRA adapter, and the live bytes of their passes are counted (`dev.benchmarks.ledger`). Per token
 they are
 
     activations = a L H + b H
 
-with L blocks of width H at LLaMA's proportions (heads of 128, an MLP of 2.6875 H), since the fused
-attention keeps nothing of one token for another; with gradient checkpointing a block keeps its
-input alone. ``a`` and ``b`` are fitted to four models, a fifth larger one is what they are held to,
-and a model of 7 billion weights is planned with them:
+with L blocks of width H at LLaMA's proportions (heads of 128, an MLP of 2.6875 H), since fused
+attention stores nothing per pair of tokens. With gradient checkpointing a block stores only its
+input. ``a`` and ``b`` are fitted to four models and checked on a fifth, larger one. Then they
+predict the memory of a model of 7 billion weights:
 
     memory = weights + adapter (weights, gradients, Adam's two states) + rows * tokens * activations
 """
@@ -36,16 +36,16 @@ from temper.methods import configure
 from temper.models.adapters import add_adapter
 
 FITTED, HELD_TO = ((256, 2), (256, 6), (512, 2), (512, 6)), (768, 8)
-"""Width and blocks of the models that the formula is fitted on, and of that which it is held to."""
+"""Width and blocks of the models that the formula is fitted to, and of the one that checks it."""
 LARGE = (4096, 32)
 ROWS, TOKENS, VOCABULARY = 2, 64, 2000
 LARGE_ROWS, LARGE_TOKENS, LARGE_VOCABULARY = 16, 256, 32_000
 AT_MOST = 0.05
-"""How far the formula may be from what is counted, of the latter."""
+"""Relative error that the formula may have on the larger model."""
 
 
 def config_of(width: int, blocks: int, *, vocabulary: int = VOCABULARY) -> LlamaConfig:
-    """Return a LLaMA of some size, of the proportions of the one of 7 billion weights."""
+    """Return the configuration of a LLaMA with the proportions of the 7B model."""
     return LlamaConfig(
         hidden_size=width,
         num_hidden_layers=blocks,
@@ -58,19 +58,19 @@ def config_of(width: int, blocks: int, *, vocabulary: int = VOCABULARY) -> Llama
 
 
 def adapted(config: LlamaConfig) -> Any:
-    """Return a classifier in bf16 with an adapter of rank 8 on its queries and values."""
+    """Return a classifier in bf16 with a LoRA adapter of rank 8 on queries and values."""
     model = AutoModelForSequenceClassification.from_config(config, dtype=torch.bfloat16)
     return add_adapter(model, {"peft_type": "LORA", "lora_alpha": 16.0}, drawn=(), seed=0)
 
 
 def counted(label: str, width: int, blocks: int, *, checkpointing: bool) -> float:
-    """Return the most live bytes of a step's passes per token, weights and gradients apart.
+    """Return the peak live bytes per token in a step's passes, without weights and gradients.
 
     Args:
         label: A key of ``METHODS``.
-        width: Of the model.
-        blocks: Of the model.
-        checkpointing: Whether activations are computed again in the backward pass.
+        width: Width of the model.
+        blocks: Number of blocks of the model.
+        checkpointing: Whether activations are recomputed in the backward pass.
     """
     torch.manual_seed(0)
     model = adapted(config_of(width, blocks)).train()
@@ -91,33 +91,33 @@ def counted(label: str, width: int, blocks: int, *, checkpointing: bool) -> floa
 
 
 def terms(width: int, blocks: int) -> list[float]:
-    """Return what ``a`` and ``b`` are multiplied by."""
+    """Return the factors of ``a`` and ``b``."""
     return [float(blocks * width), float(width)]
 
 
 def planned(config: LlamaConfig) -> tuple[int, int]:
-    """Return the bytes of a model's weights, and of its adapter with gradients and Adam's states.
+    """Return the bytes of the weights, and of the adapter with its gradients and Adam's states.
 
-    The model is built without memory for its weights.
+    The model is built on the meta device, without memory for its weights.
     """
     with torch.device("meta"):
         model = adapted(config)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
-    # Gradients are of the weights' type, and so are Adam's states.
+    # Gradients and Adam's states have the type of the weights.
     return sum(weight.nbytes for weight in model.parameters()), 3 * sum(w.nbytes for w in trained)
 
 
 def main() -> None:
-    """Fit, hold to a larger model, plan the large one; write ``results/large_models.json``."""
+    """Fit the formula, check it, and predict; write ``results/large_models.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--methods", nargs="+", default=["plain", "uegr", "uegr one pass"])
     labels = parser.parse_args().methods
-    # Transformers renames what switches checkpointing on.
+    # Transformers warns about a renamed argument of checkpointing.
     warnings.simplefilter("ignore", FutureWarning)
     weights, adapter = planned(config_of(*LARGE, vocabulary=LARGE_VOCABULARY))
     table = Table(title=f"A LLaMA of {weights / 2e9:.1f} billion weights in bf16 with LoRA")
     table.add_column("method")
-    columns = ("a, bytes", "b, bytes", "formula over counted", "KB a token", "GB in all")
+    columns = ("a, bytes", "b, bytes", "formula over counted", "KB per token", "GB in total")
     for name in columns:
         table.add_column(name, justify="right")
     found: dict[str, Any] = {}

@@ -13,13 +13,13 @@ from torch.utils._pytree import tree_leaves
 
 
 class Ledger(TorchDispatchMode):
-    """Note when each tensor storage comes to life and when it is freed, during backward too.
+    """Record when each tensor storage is allocated and freed, also during backward.
 
-    A storage is counted once, whatever views look at it. Storages that live before the block, such
-    as the weights, never enter the ledger.
+    A storage is counted once, however many views it has. Storages that exist before the context,
+    such as the weights, are not counted.
 
     Args:
-        known: Tensors that live before the block.
+        known: Tensors that exist before the context.
     """
 
     def __init__(self, known: Iterable[Tensor]) -> None:
@@ -33,7 +33,7 @@ class Ledger(TorchDispatchMode):
             self.seen[tensor.untyped_storage()] = -1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation and enter the storages that it made."""
+        """Run an operation and record the storages that it allocates."""
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
@@ -41,14 +41,14 @@ class Ledger(TorchDispatchMode):
         return result
 
     def enter(self, storage: torch.UntypedStorage) -> None:
-        """Note a storage's birth, and arrange that its death is noted."""
+        """Record the allocation of a storage, and arrange that its release is recorded."""
         if storage in self.seen:
             return
         key, size = len(self.watches), storage.nbytes()
         self.seen[storage] = key
         self.events.append((key, size))
-        # torch keeps one Python object per storage for as long as the storage lives, so the end of
-        # that object is the end of the memory.
+        # torch keeps one Python object per storage as long as the storage exists, so the finalizer
+        # of that object runs when the memory is freed.
         self.watches[key] = weakref.ref(storage, lambda _: self.events.append((key, -size)))
 
     def peak(self, *, without: Iterable[Tensor] = (), first: int = 0) -> int:
@@ -56,7 +56,7 @@ class Ledger(TorchDispatchMode):
 
         Args:
             without: Tensors whose storages do not count, gradients for example.
-            first: Event to start watching at; what lived before it counts as live.
+            first: First event to consider; storages that are live before it count.
 
         Returns:
             Bytes.

@@ -1,8 +1,8 @@
-"""Long texts read in windows, or cut: accuracy of MiniLM on IMDB, by seed.
+"""Accuracy of MiniLM on IMDB with long texts truncated or split into windows, by seed.
 
 Run ``python -m dev.benchmarks.long_texts --data FOLDER``; the folder has ``imdb``. Plain
-fine-tuning on 500 rows, the model reads 128 tokens at once, and each run is judged on the same test
-rows. A run that was trained on cut texts is judged twice: on cut texts, and in windows.
+fine-tuning uses 500 rows and windows of 128 tokens; all runs are evaluated on the same test rows. A
+run that was trained on truncated texts is evaluated on truncated texts and on windows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LENGTH, STRIDE = 128, 32
 
 
 def accuracy(run: Path, rows: Examples, *, windows: bool) -> float:
-    """Return the fraction of rows that a run answers rightly."""
+    """Return the accuracy of a run."""
     given: dict[str, Any] = {"stride": STRIDE} if windows else {"stride": 0, "max_windows": 1}
     settings = PredictorSettings(device="cpu", **given)
     predictor = load_predictor(Checkpoint.of(run), settings=settings)
@@ -40,7 +40,7 @@ def accuracy(run: Path, rows: Examples, *, windows: bool) -> float:
 
 
 def main() -> None:
-    """Train and judge every run, print the table and write ``results/long_texts.json``."""
+    """Train and evaluate every run, print the table and write ``results/long_texts.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("TEMPER_DATA"))
     parser.add_argument("--rows", type=int, default=500, help="training rows")
@@ -77,7 +77,7 @@ def main() -> None:
                     fractions["cut, cut"].append(accuracy(out, test, windows=False))
                 fractions[f"{kind}, windows"].append(accuracy(out, test, windows=True))
     table = Table(title=f"Accuracy on {len(test)} rows of IMDB, {arguments.rows} training rows (%)")
-    for heading in ("trained, answered", *(f"seed {seed}" for seed in range(arguments.seeds))):
+    for heading in ("training, evaluation", *(f"seed {seed}" for seed in range(arguments.seeds))):
         table.add_column(heading)
     table.add_column("mean", justify="right")
     for name, each in fractions.items():

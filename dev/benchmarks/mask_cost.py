@@ -1,8 +1,7 @@
 """Time of the selective update's mask: by magnitude bucket, and by sorting.
 
-Run ``python -m dev.benchmarks.mask_cost``. All three mask the same gradients, those of one step of
-MiniLM, over the same entries (the encoder's blocks). A plain training step stands beside them as
-the measure.
+Run ``python -m dev.benchmarks.mask_cost``. All three masks cover the same gradients, those of one
+step of MiniLM in the encoder's blocks. A plain training step is timed for comparison.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ ALPHA, BETA = 0.6, 1.0
 
 
 def ranks_by_argsort(values: Tensor) -> Tensor:
-    """Rank magnitudes as a plain implementation does, ties in any order."""
+    """Rank magnitudes by sorting, with ties in any order."""
     order = values.abs().argsort()
     ranks = torch.empty_like(values)
     ranks[order] = torch.linspace(0, 1, len(values))
@@ -49,7 +48,7 @@ def masked_by(rank: Callable[[Tensor], Tensor], grads: Gradients, names: list[st
         names: The gradients that the mask covers.
 
     Returns:
-        Gradients by name, ``m * g / p`` where the mask covers them.
+        Gradients by name, ``m * g / p`` for those that the mask covers.
     """
     flat = torch.cat([grads[name].flatten() for name in names])
     p = keep_probability(rank(flat).float(), alpha=ALPHA, beta=BETA)
@@ -62,7 +61,7 @@ def masked_by(rank: Callable[[Tensor], Tensor], grads: Gradients, names: list[st
 
 
 def candidates() -> tuple[dict[str, Callable[[Gradients], object]], Gradients, int]:
-    """Return what is timed, the gradients to mask, and how many entries the mask covers."""
+    """Return the timed functions, the gradients to mask, and the number of masked entries."""
     plain = Workload("plain")
     plain.step()
     plain.passes()
@@ -93,7 +92,7 @@ def main() -> None:
     order = random.Random(0)
     for number in track(range(WARM_UP + rounds), "rounds", console=console, transient=True):
         for label in order.sample(list(timed), len(timed)):
-            # A rule may write into what it gets; the copy is no part of its time.
+            # A copy, because a rule may change its argument; copying is not timed.
             copy = {name: grad.clone() for name, grad in grads.items()}
             start = time.perf_counter()
             timed[label](copy)
@@ -105,7 +104,7 @@ def main() -> None:
     table = Table(title=f"Mask of {entries / 1e6:.1f} M entries, median of {rounds} rounds")
     table.add_column("what", no_wrap=True)
     table.add_column("milliseconds", justify="right")
-    table.add_column("plain steps", justify="right")
+    table.add_column("over a plain step", justify="right")
     for label, seconds in medians.items():
         table.add_row(label, f"{seconds * 1e3:.1f}", f"{seconds / step:.2f}")
     console.print(table)

@@ -1,6 +1,7 @@
-"""Number of torch operations of the selective update's mask for BERT-base, as on a GPU.
+"""Number of torch operations of the selective update's mask for BERT-base on a GPU.
 
-Run ``python -m dev.benchmarks.mask_kernels``. It needs no GPU: the code is that of a GPU, on a CPU.
+Run ``python -m dev.benchmarks.mask_kernels``. It needs no GPU: the code path of a GPU runs on the
+CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from temper.seeding import Streams
 
 
 class Operations(TorchDispatchMode):
-    """Count the operations that compute something."""
+    """Count the operations that compute, without views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class Operations(TorchDispatchMode):
 
 @contextmanager
 def as_on_a_gpu(chunk: int = masks.CHUNK_ON_DEVICE) -> Iterator[None]:
-    """Work in groups of tensors, of at most ``chunk`` entries."""
+    """Use the code path of a GPU: groups of tensors with at most ``chunk`` entries."""
     with (
         patch.object(masks, "wants_few_kernels", lambda _device: True),
         patch.object(masks, "CHUNK_ON_DEVICE", chunk),

@@ -1,9 +1,9 @@
-"""Peak memory of one training step of each method, in live tensor bytes over what every step needs.
+"""Peak live tensor bytes of one training step of each method, beyond weights and optimizer.
 
-Run ``python -m dev.benchmarks.memory``. Weights, gradients and optimizer state are left out; what
-remains is what a method adds: activations, perturbations, masks, temporaries. *Kept* is what lasts
-from step to step (a copy of the weights, a mask) over the bytes of the weights. The numbers are
-counted, not sampled, so they do not depend on the machine's load, and one step is enough.
+Run ``python -m dev.benchmarks.memory``. Weights, gradients and optimizer state are not counted;
+activations, perturbations, masks and temporaries are. *Kept* are the bytes that stay from step to
+step (a copy of the weights, a mask), relative to the bytes of the weights. The numbers are counted,
+not sampled, so they do not depend on the machine's load, and one step is enough.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def measure(label: str) -> dict[str, int]:
         label: A key of ``METHODS``.
 
     Returns:
-        Peak bytes of the forward and backward passes, of the whole step with clipping and
-        optimizer, and the bytes that last from step to step.
+        Peak bytes of the forward and backward passes, peak bytes of the whole step with clipping
+        and optimizer, and the bytes that stay from step to step.
     """
     workload = Workload(label)
-    # The first step makes the optimizer's state, which then lives before the block.
+    # The first step allocates the optimizer's state, which must not be counted.
     workload.step()
     known = [*workload.model.parameters(), *workload.model.buffers(), *workload.inputs.values()]
     known += [leaf for leaf in tree_leaves(workload.optimizer.state) if isinstance(leaf, Tensor)]
@@ -64,10 +64,10 @@ def held(workload: Workload) -> int:
 
 
 def main() -> None:
-    """Count every method, print the table and write ``results/NAME.json``."""
+    """Measure every method, print the table and write ``results/NAME.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--name", default="memory", help="of the file under results/")
+    parser.add_argument("--name", default="memory", help="name of the file in results/")
     arguments = parser.parse_args()
     chosen = ["plain", *(label for label in arguments.methods if label != "plain")]
     torch.set_num_threads(2)

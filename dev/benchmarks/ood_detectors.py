@@ -1,11 +1,12 @@
-"""AUROC of OOD detectors: softmax, last layer or all layers, fine-tuned or starting weights.
+"""AUROC of OOD detectors: softmax, last layer or all layers, fine-tuned or pre-trained weights.
 
 Run ``python -m dev.benchmarks.ood_detectors --data FOLDER --runs RUN ...``; the folder holds the
-datasets, and a run is that of ``temper train --model minilm --data FOLDER/sst2 --rows 1000 --seed
-SEED --out RUN``. Detectors are fitted on the run's training rows, and score validation rows of
-SST-2 against texts of TREC, AG News, 20 Newsgroups and CoLA. No OOD text is used to fit or choose
-one. All read means over the tokens. The distance to the nearest class is that of Lee et al.
-(NeurIPS 2018). The last two detectors need a second forward pass, through the starting weights.
+datasets, and each run was made by ``temper train --model minilm --data FOLDER/sst2 --rows 1000
+--seed SEED --out RUN``. Detectors are fitted on the run's training rows, and score validation rows
+of SST-2 against texts of TREC, AG News, 20 Newsgroups and CoLA. No OOD text is used to fit or
+choose one. All detectors read the mean of the hidden states over the tokens. *Nearest class* is the
+distance of Lee et al. (NeurIPS 2018). The last two detectors need a second forward pass, through
+the pre-trained weights.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="Folder of the datasets.")
     parser.add_argument("--runs", type=Path, nargs="+", required=True, help="Trained runs.")
-    parser.add_argument("--rows", type=int, default=500, help="Rows of a set.")
+    parser.add_argument("--rows", type=int, default=500, help="Rows of each set.")
     parser.add_argument("--out", default="ood_detectors", help="Name of the result.")
     arguments = parser.parse_args()
     results: list[dict[str, dict[str, float]]] = []

@@ -1,8 +1,7 @@
-"""Fraction of padding in training batches: rows in random order, and rows of like length together.
+"""Fraction of padding in training batches, in random order and with similar lengths together.
 
 Run ``python -m dev.benchmarks.padding --data FOLDER``; the folder has the datasets. Packing several
-texts into one sequence saves what is padding now, and nothing else, so this fraction bounds its
-gain.
+texts into one sequence saves only padding, so this fraction is an upper bound of its gain.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from temper.models.hf import load_tokenizer
 from temper.models.names import resolve
 
 SETS = {"sst2": 64, "mrpc": 128, "mnli": 128, "ag_news": 128, "imdb": 512}
-"""Datasets, and the maximum length of a row."""
+"""Dataset -> maximum length of a row."""
 
 
 def padding(lengths: Sequence[int], *, batch_size: int) -> float:
-    """Return the fraction of tokens that is padding, in [0, 1].
+    """Return the fraction of padding tokens, in [0, 1].
 
     Args:
         lengths: Tokens of each row, in the order of training.
@@ -50,7 +49,7 @@ def main() -> None:
         parser.error("name the folder of the datasets: --data or TEMPER_DATA")
     tokenizer = load_tokenizer(resolve("minilm"), "minilm")
     table = Table(title=f"Padding in batches of {arguments.batch_size} rows")
-    for heading in ("set", "tokens a row", "random order (%)", "similar lengths (%)"):
+    for heading in ("set", "tokens per row", "random order (%)", "similar lengths (%)"):
         table.add_column(heading, justify="left" if heading == "set" else "right")
     found = {}
     for name, longest in SETS.items():

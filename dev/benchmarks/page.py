@@ -1,8 +1,8 @@
-"""Weigh a report's page and time its first paint: ``python -m dev.benchmarks.page runs/demo``.
+"""Size and first paint of a report's page: ``python -m dev.benchmarks.page runs/demo``.
 
-The page is built anew and opened in a headless Chromium at a desktop's and a phone's width, each a
-few times; the first contentful paint is what the browser itself reports, from the start of the
-navigation. Prints kilobytes, the median and the extremes.
+The page is rebuilt and opened several times in headless Chromium, at the width of a desktop and of
+a phone. The browser reports the time from the start of the navigation to the first contentful
+paint. The command prints kilobytes, and the median, minimum and maximum of the times.
 """
 
 from __future__ import annotations

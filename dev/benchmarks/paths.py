@@ -1,8 +1,8 @@
-"""Time of a step in bf16 and of a compiled model, over one in fp32 as it comes.
+"""Time of a step in bf16 and of a compiled model, relative to fp32.
 
-Run ``python -m dev.benchmarks.paths``. Plain fine-tuning and UEGR take their steps in turns; the
-time of the first steps, in which a model is compiled, is printed beside the ratios. A compiled
-model is one that the `Stepper` is given: `RobustTrainer` refuses ``torch_compile``.
+Run ``python -m dev.benchmarks.paths``. Steps of plain fine-tuning and of UEGR are interleaved. The
+time of the first steps, during which the model is compiled, is a separate column. The compiled
+model runs in a `Stepper`, because `RobustTrainer` refuses ``torch_compile``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WARM_UP = 3
 
 
 def workload(method: str, path: str) -> Workload:
-    """Return a method on MiniLM, ready to step."""
+    """Return the workload of a method on MiniLM."""
     model: Any = minilm()
     return Workload(
         method,

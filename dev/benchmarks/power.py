@@ -1,9 +1,10 @@
-"""How often rules of judging a study err, and how often they see what is there: a simulation.
+"""Simulated error rate and power of rules that compare the methods of a study.
 
-Run ``python -m dev.benchmarks.power``. Studies of some columns and seeds are drawn many times, once
-with two equal columns, where every verdict is a false one, and once with a true difference of 3.5
-of its standard errors (of accuracies: of one logit). Each is judged by the rules that come to mind,
-one of which `temper.functional.effects` is; docs/evidence.md quotes the table.
+Run ``python -m dev.benchmarks.power``. Studies with several columns (methods) and seeds are
+simulated many times. In the first half two columns are equal, so every significant difference is
+false. In the second half the true difference is 3.5 standard errors (for accuracies: one logit).
+Several rules are compared; `temper.functional.effects` is one of them. docs/evidence.md has the
+table.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from temper.functional.resampling import FloatArray
 
 SEEDS = (2, 3, 5, 10)
 SIZE = 3.5
-"""True difference of the studies that show power, in its true standard errors."""
+"""True difference in the studies that measure power, in true standard errors."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the scores of a study come about, on a scale where a quiet column's deviation is 1.
+    """Distribution of a study's scores; the standard deviation of an ordinary column is 1.
 
     Args:
-        name: It in words.
+        name: Description.
         columns: Number of columns, m >= 2.
-        correlation: Of two columns' scores at one seed.
-        noisy: Standard deviation of the second of the two columns that are compared.
-        others: That of the third column.
-        rows: Fraction of a column's variance over seeds that its rows make by themselves.
-        luck: Variance of what new rows would change for all seeds alike, over that of the seeds.
+        correlation: Correlation of two columns' scores at the same seed.
+        noisy: Standard deviation of the second compared column.
+        others: Standard deviation of the third column.
+        rows: Fraction of a column's variance over seeds that is due to the finite number of rows.
+        luck: Variance from the sample of rows that all seeds share, over the variance of the seeds.
         unequal: Standard deviation, over studies, of the logarithm of the two columns' ratio of
             standard deviations.
-        failed: Fraction of runs that lose 8 deviations.
+        failed: Fraction of runs whose score is 8 standard deviations lower.
     """
 
     name: str
@@ -77,12 +78,12 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Studies:
-    """Many studies of one shape.
+    """Simulated studies of one shape.
 
     Args:
-        scores: Of every study, seed and column, [K, n, m]; the first two are compared.
-        known: What the rows make of each column's variance over seeds, [K, 2].
-        luck: Variance over rows of what a column's seeds share, of the difference, [K].
+        scores: Scores by study, seed and column, [K, n, m]; the first two columns are compared.
+        known: Each column's variance over seeds that is due to the rows, [K, 2].
+        luck: Variance of the difference from rows that a column's seeds share, [K].
     """
 
     scores: FloatArray
@@ -91,13 +92,13 @@ class Studies:
 
 
 def drawn(shape: Shape, seeds: int, *, size: float, studies: int, seed: int) -> Studies:
-    """Draw studies whose second column is better by a true difference.
+    """Draw studies in which the second column is truly better.
 
     Args:
-        shape: How scores come about.
+        shape: Distribution of the scores.
         seeds: Runs of each column.
-        size: True difference in its standard errors.
-        studies: How many.
+        size: True difference in standard errors.
+        studies: Number of studies.
         seed: Seed of the draws.
     """
     draws = np.random.default_rng(seed)
@@ -111,7 +112,7 @@ def drawn(shape: Shape, seeds: int, *, size: float, studies: int, seed: int) -> 
     variances = spread[:, 0, :2] ** 2
     of_seeds = variances.sum(axis=1) / seeds
     luck = shape.luck * of_seeds
-    # What rows do for all seeds alike stands in every score and in no spread over seeds.
+    # The effect of rows on all seeds is in every score, but not in the spread over seeds.
     scores += draws.normal(size=(studies, 1, shape.columns)) * (luck[:, None, None] / 2) ** 0.5
     scores[..., 1] += size * (luck + of_seeds)[:, None] ** 0.5
     return Studies(scores, shape.rows * variances, luck)
@@ -120,18 +121,18 @@ def drawn(shape: Shape, seeds: int, *, size: float, studies: int, seed: int) -> 
 def of_rows(
     rows: int, seeds: int, *, size: float, studies: int, seed: int, taste: float
 ) -> Studies:
-    """Draw studies of two columns that are scored by accuracy, row by row.
+    """Draw studies of two columns whose score is accuracy, row by row.
 
-    A row's logit is its difficulty, what a method adds to it at every seed, a seed's luck, and
-    noise; the variances over rows are estimated from the drawn rows, as a study's are.
+    A row's logit is the sum of the row's difficulty, an effect of method and row, an effect of the
+    seed, and noise. The variances over rows are estimated from the drawn rows, as in a real study.
 
     Args:
-        rows: Rows that are scored.
+        rows: Number of scored rows.
         seeds: Runs of each column.
-        size: Mean logit that the second column adds; 0 makes the two equal.
-        studies: How many.
+        size: Mean logit that the second column adds; with 0 both are equal.
+        studies: Number of studies.
         seed: Seed of the draws.
-        taste: Standard deviation of what a method adds to a row at every seed.
+        taste: Standard deviation of the effect of method and row.
     """
     draws = np.random.default_rng(seed)
     scores, known, luck = [], [], []
@@ -149,10 +150,10 @@ def of_rows(
 
 
 def rules(studies: Studies) -> dict[str, tuple[FloatArray, FloatArray, FloatArray]]:
-    """Judge studies by every rule.
+    """Apply every rule to the studies.
 
     Returns:
-        Rule to mean differences, their variances, and degrees of freedom, [K] each.
+        Rule -> mean differences, their variances, and degrees of freedom, [K] each.
     """
     scores = studies.scores
     n, m = scores.shape[1:]
@@ -166,7 +167,7 @@ def rules(studies: Studies) -> dict[str, tuple[FloatArray, FloatArray, FloatArra
     pair = of_seeds[:, :2]
     squares = np.maximum((pair**2).sum(axis=1), np.finfo(np.float64).tiny)
     welch = np.maximum(pair.sum(axis=1) ** 2 / squares, 1.0) * (n - 1)
-    # The rows' variance of the difference holds what they do in each run too.
+    # The variance of the difference over rows includes the noise of each run.
     rows = studies.luck + studies.known.sum(axis=-1) / n
     return {
         "paired t": (mean, difference.var(axis=1, ddof=1) / n, every * (n - 1)),
@@ -178,10 +179,10 @@ def rules(studies: Studies) -> dict[str, tuple[FloatArray, FloatArray, FloatArra
 
 
 def fractions(studies: Studies) -> dict[str, float]:
-    """Return by rule the fraction of studies with a verdict."""
+    """Return for each rule the fraction of studies with a significant difference."""
     found = {}
     for rule, (mean, variance, freedom) in rules(studies).items():
-        # Coarse scores that are equal at every seed have no verdict.
+        # Scores that are equal at every seed have no interval, so they are not significant.
         varies = variance > 1e-12
         error = np.where(varies, variance, 1.0) ** 0.5
         p = 2 * stats.t.sf(abs(mean) / error, freedom)
@@ -196,7 +197,7 @@ def cases(studies: int) -> Iterator[dict[str, Any]]:
         studies: Studies of each kind.
 
     Yields:
-        Shape, seeds and rule with the fractions of false verdicts and of differences that are seen.
+        Shape, seeds and rule with the fractions of false positives and of detected differences.
     """
     for number, shape in enumerate(SHAPES):
         for seeds in SEEDS:
@@ -242,8 +243,8 @@ def main() -> None:
     found = list(cases(options.studies))
     names = list(dict.fromkeys(one["rule"] for one in found))
     title = (
-        "False verdicts, % (5 is wanted; Monte Carlo error "
-        f"{100 * (0.05 * 0.95 / options.studies) ** 0.5:.1f}) / differences seen, %"
+        "False positives, % (nominal: 5; Monte Carlo error "
+        f"{100 * (0.05 * 0.95 / options.studies) ** 0.5:.1f}) / power, %"
     )
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for heading in ("study", "seeds", *names):

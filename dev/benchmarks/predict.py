@@ -1,11 +1,11 @@
-"""Throughput of `temper.Classifier`, with everything that a calibration adds, over Transformers'.
+"""Throughput of `temper.Classifier`, with and without calibration, over Transformers' pipeline.
 
-Run ``python -m dev.benchmarks.predict`` where nothing else runs. Texts of one length and of mixed
-lengths are answered by the stock pipeline of Transformers, by a `temper.Classifier` without a
-calibration, and by one with calibrated probabilities, prediction sets, the Mahalanobis distance of
-hidden states, abstention and the test of shift. Rounds are interleaved; of the clock and of the
-processor the median is taken. The detector's share is the processor time of reading hidden states
-and of scoring them, over the whole.
+Run ``python -m dev.benchmarks.predict`` on an idle machine. It compares the stock pipeline of
+Transformers, a `temper.Classifier` without calibration, and one with calibrated probabilities,
+prediction sets, the Mahalanobis distance of hidden states, abstention and the test of shift. Texts
+have one length or mixed lengths. Rounds are interleaved; the table has medians of clock and
+processor time. The detector's fraction is the processor time for reading and scoring hidden states,
+relative to the whole.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ STOCK, PLAIN, WHOLE = "Transformers' pipeline", "temper.Classifier", "the same, 
 
 
 def texts_of(kind: str, count: int, seed: int) -> list[str]:
-    """Draw texts, the longer the fewer of them: lengths are even in their logarithm."""
+    """Draw texts whose lengths are uniform in their logarithm."""
     draws, (least, most) = random.Random(f"{kind} {seed}"), LENGTHS[kind]
     sizes = (round(least * (most / least) ** draws.random()) for _ in range(count))
     return [" ".join(draws.choices(WORDS.split(), k=size)) for size in sizes]
 
 
 def prepare(name: str, folder: Path) -> None:
-    """Save a classifier with a calibration, on texts that it answers rightly four times in five."""
+    """Save a calibrated classifier whose labels make its accuracy about 80%."""
     torch.manual_seed(0)
     model, tokenizer = load_classifier(name, labels=("negative", "positive"))
     model.save_pretrained(folder)
@@ -67,13 +67,13 @@ def prepare(name: str, folder: Path) -> None:
 
 
 class Proportion:
-    """Processor seconds of the detector: of reading hidden states, and of scoring them."""
+    """Processor seconds of the detector: reading hidden states and scoring them."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that counts its time."""
+        """Return a function that adds up its time."""
 
         def called(*given: Any, **options: Any) -> Any:
             start = time.process_time()
@@ -86,7 +86,7 @@ class Proportion:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count within the block."""
+        """Measure within the context."""
         score, states = Detector.score, reading.layer_means
         Detector.score, reading.layer_means = self.timed(score), self.timed(states)
         try:
@@ -96,7 +96,7 @@ class Proportion:
 
 
 def arms(folder: Path) -> dict[str, Callable[[list[str]], Any]]:
-    """Return what answers texts, by name."""
+    """Return the predictors by name."""
     stock = pipeline(
         "text-classification", model=str(folder), device="cpu", batch_size=BATCH, top_k=None
     )
@@ -110,7 +110,7 @@ def arms(folder: Path) -> dict[str, Callable[[list[str]], Any]]:
 
 
 def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
-    """Return what was measured of each kind of texts and each arm, in rounds of changing order."""
+    """Measure each kind of texts and each predictor, in rounds of random order."""
     answering, fraction = arms(folder), Proportion()
     names = list(answering)
     found = []
@@ -123,7 +123,7 @@ def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
                 start, busy = time.perf_counter(), time.process_time()
                 with fraction.counted():
                     answering[name](texts)
-                if not number:  # warms up
+                if not number:  # warm-up
                     fraction.seconds = 0.0
                     continue
                 clock[name].append(time.perf_counter() - start)
@@ -149,7 +149,7 @@ def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
 
 def table_of(found: list[dict[str, Any]]) -> str:
     """Return the measurements as Markdown."""
-    heads = ["texts", "", "texts a second", "over the pipeline", "by processor time", "detector"]
+    heads = ["texts", "classifier", "texts/s", "over pipeline", "by processor time", "detector"]
     lines = [
         [
             row["texts"],
@@ -165,7 +165,7 @@ def table_of(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure, print and write down."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--rows", type=int, default=512)

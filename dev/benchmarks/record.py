@@ -1,4 +1,4 @@
-"""What every benchmark writes beside its numbers, the machine and its versions, and memory held."""
+"""The machine and the versions that every benchmark saves, and the memory in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DISTRIBUTIONS = ("torch", "transformers", "numpy")
 
 
 def processor() -> str:
-    """Return the processor's name as the system tells it."""
+    """Return the processor's name."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
         for line in listing.read_text(encoding="utf-8").splitlines():
@@ -30,11 +30,11 @@ def processor() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Describe where the numbers come from.
+    """Describe the machine.
 
     Returns:
-        Processor, cores, torch's threads, operating system, load average at the time (other work on
-        the same cores makes ratios less sure) and the versions of what was run.
+        Processor, cores, torch's threads, operating system, load average (other work on the same
+        cores makes ratios less precise) and the versions of the packages.
     """
     return {
         "processor": processor(),
@@ -49,7 +49,7 @@ def machine() -> dict[str, Any]:
 
 
 def resident(field: str) -> int:
-    """Return what this process holds (``VmRSS``) or held at most (``VmHWM``), in bytes."""
+    """Return the memory of this process (``VmRSS``) or its peak (``VmHWM``), in bytes."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (line,) = (line for line in status.splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
@@ -60,8 +60,8 @@ def write(name: str, content: Mapping[str, Any], *, folder: Path = RESULTS) -> P
 
     Args:
         name: The benchmark, which names the file.
-        content: What it measured; the machine is added.
-        folder: Where to.
+        content: The results; the machine is added.
+        folder: Target folder.
 
     Returns:
         The file, ``FOLDER/NAME.json``.

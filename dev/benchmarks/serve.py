@@ -1,17 +1,18 @@
-"""Load `temper serve` with clients, beside the bare model: ``python -m dev.benchmarks.serve``.
+"""Throughput of `temper serve` relative to the model without a service.
 
-64 clients ask one text after the other, each over a connection of its own that stays open, from one
-process that does nothing else. The bare model is `temper.Classifier` in this process, called with
-64 texts at a time, in passes of as many rows. Both answer the same texts of 1 to 100 words; every
-64 of them hold the same lengths, so that stretches of equal time are equal work. Both compute in
-``--threads`` threads, one core fewer than the machine has unless told otherwise: the last one is
-for the service's event loop and for the clients. Threads that wait for a core which another process
-has keep all the others waiting at the end of each kernel.
+Run ``python -m dev.benchmarks.serve``. In one process, 64 clients send one text after another, each
+over its own persistent connection. The bare model is `temper.Classifier` in this process, called
+with 64 texts at a time and the same batch size. Both predict the same texts of 1 to 100 words;
+every block of 64 texts has the same lengths, so equal times are equal work. Both compute in
+``--threads`` threads (default: one less than the number of cores). The last core is for the
+service's event loop and the clients, because a thread that waits for a busy core delays all others
+at the end of each kernel.
 
-They take turns, and a table is printed: texts a second over all rounds, their ratio (the median
-over rounds, and the extremes), how long a client waits, and the requests that got no whole answer.
-A tiny model shows what the service itself costs; ``--model minilm`` is a real one with a drawn
-head, and any run can be named. No round begins that would not be over after ``--minutes``.
+Rounds of both alternate. The table has texts per second over all rounds, their ratio (median,
+minimum and maximum over rounds), how long a client waits, and the number of requests without a
+complete reply. The default model is tiny and shows the cost of the service itself; ``--model
+minilm`` is a real one with a random head, and any run can be given. No round starts that would end
+after ``--minutes``.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ from temper.models.names import MODELS, resolve
 from tests.cli.tiny_project import BAD, GOOD, OTHERS, make_model
 
 LONGEST = 100
-"""Words of a text, at most."""
+"""Maximum number of words of a text."""
 BLOCKS = 32
-"""Blocks of texts that differ; they are asked again and again."""
+"""Number of different blocks of texts; they are sent repeatedly."""
 WARM = 1.0
-"""Seconds of load before a round is measured."""
+"""Seconds of load before each measurement."""
 PATIENCE = 30.0
-"""Seconds after which a client that waits has lost its request."""
+"""Seconds after which a request without a reply counts as lost."""
 
 
 def texts_of(clients: int) -> list[str]:
-    """Return texts of which every ``clients``, from a multiple of it on, hold the same lengths."""
+    """Return texts in blocks of ``clients`` texts; all blocks have the same lengths."""
     draws, words = random.Random(0), (*GOOD, *BAD, *OTHERS)
     lengths = np.geomspace(1, LONGEST, clients).round().astype(int).tolist()
     blocks = (draws.sample(lengths, clients) for _ in range(BLOCKS))
@@ -62,7 +63,7 @@ def texts_of(clients: int) -> list[str]:
 
 
 def checkpoint_of(model: str | None, folder: Path) -> str:
-    """Return what the service loads: a folder, or a new one for a short name or a tiny model."""
+    """Return the folder that the service loads; a new one for a short name or the tiny model."""
     if model is None:
         return str(make_model(folder / "model"))
     if model not in MODELS:
@@ -75,10 +76,10 @@ def checkpoint_of(model: str | None, folder: Path) -> str:
 
 
 class Client:
-    """One connection and the question that it waits for.
+    """One connection and its pending request.
 
     Args:
-        port: Where the service listens.
+        port: Port of the service.
     """
 
     def __init__(self, port: int) -> None:
@@ -88,15 +89,14 @@ class Client:
         self.reply = b""
 
     def ask(self, question: bytes) -> None:
-        """Send a question."""
         self.reply, self.asked = b"", time.perf_counter()
         self.connection.sendall(question)
 
     def status(self) -> int | None:
-        """Read what has come.
+        """Read the available part of the reply.
 
         Returns:
-            The status of a whole reply, 0 where the connection ended before, else None.
+            The status of a complete reply, 0 if the connection ended before, otherwise None.
         """
         try:
             part = self.connection.recv(65536)
@@ -112,13 +112,13 @@ class Client:
 
 @dataclass
 class Load:
-    """Clients that ask whenever they are answered.
+    """Clients that send the next request as soon as they have a reply.
 
     Args:
-        port: Where the service listens.
-        clients: How many.
-        texts: What they ask, again and again.
-        asked, answered: Requests, those before and after the measured time too.
+        port: Port of the service.
+        clients: Number of clients.
+        texts: Texts that they send repeatedly.
+        asked, answered: Sent and answered requests, including those outside the measured time.
     """
 
     port: int
@@ -136,10 +136,10 @@ class Load:
         )
 
     def run(self, seconds: float) -> list[float]:
-        """Ask for some time, over new connections: a service closes those that fall silent.
+        """Send requests for some time, over new connections, since a service closes idle ones.
 
         Returns:
-            How long each answer took that came within the time, in seconds.
+            Seconds of each reply that arrived within the measured time.
         """
         waits: list[float] = []
         with selectors.DefaultSelector() as selector:
@@ -170,7 +170,7 @@ class Load:
 
     @staticmethod
     def _give_up(selector: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey, int]]:
-        """Close the connections of all that still wait, and go on with nothing."""
+        """Close all pending connections and return no events."""
         for key in list(selector.get_map().values()):
             selector.unregister(key.fileobj)
             key.data.connection.close()
@@ -181,9 +181,9 @@ class Bare:
     """The model without a service.
 
     Args:
-        model: What is loaded.
-        texts: What is asked, again and again.
-        rows: Texts of a call.
+        model: Model folder.
+        texts: Texts that are predicted repeatedly.
+        rows: Texts per call.
         batch_size: Rows of a forward pass.
     """
 
@@ -192,7 +192,7 @@ class Bare:
         self.calls = cycle([texts[start : start + rows] for start in range(0, len(texts), rows)])
 
     def run(self, seconds: float) -> float:
-        """Answer for some time, and return texts a second."""
+        """Predict for some time and return texts per second."""
         self.classifier(next(self.calls))
         begin, done = time.perf_counter(), 0
         while time.perf_counter() < begin + seconds:
@@ -201,28 +201,28 @@ class Bare:
 
 
 def main() -> int:
-    """Measure, print and write down.
+    """Measure, print and save.
 
     Returns:
-        The exit code: 1 where a request was lost.
+        The exit code: 1 if a request was lost.
     """
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="a run, a checkpoint or a short name; a tiny one if left")
+    parser.add_argument("--model", help="a run, a checkpoint or a short name; default: a tiny one")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each of a round's halves")
-    parser.add_argument("--minutes", type=float, default=3.0, help="of all rounds, at most")
-    parser.add_argument("--batch-size", type=int, default=8, help="rows of a forward pass, of both")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each half of a round")
+    parser.add_argument("--minutes", type=float, default=3.0, help="limit of all rounds")
+    parser.add_argument("--batch-size", type=int, default=8, help="rows of a forward pass")
     parser.add_argument(
         "--threads",
         type=int,
         default=max(1, (os.cpu_count() or 1) - 1),
-        help="that compute a forward pass, of both",
+        help="threads that compute a forward pass",
     )
-    parser.add_argument("--options", default="", help="options of `temper serve`, in one string")
+    parser.add_argument("--options", default="", help="options of `temper serve`, as one string")
     arguments = parser.parse_args()
     clients, texts, size = arguments.clients, texts_of(arguments.clients), arguments.batch_size
-    # OpenMP computes, Rayon tokenizes; of this process the first has begun already.
+    # OpenMP computes, Rayon tokenizes. In this process OpenMP has started already.
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "RAYON_NUM_THREADS"), str(arguments.threads))
     torch.set_num_threads(arguments.threads)
     console = Console(soft_wrap=True, highlight=False)
@@ -235,7 +235,7 @@ def main() -> int:
             load = Load(service.port, clients, texts)
             alone = Bare(model, texts, clients, batch_size=size)
             console.print(f"The service listens; {arguments.threads} threads compute.")
-            # Both are warm after a short round that does not count.
+            # A short round warms up both and is not counted.
             load.run(WARM)
             alone.run(WARM)
             for number in range(1, arguments.rounds + 1):
@@ -252,12 +252,12 @@ def main() -> int:
                 if 2 * time.monotonic() - begin > ends:
                     break
     if not waits:
-        raise SystemExit(f"No request was answered in the measured time. It said:\n{service.said}")
+        raise SystemExit(f"No request was answered in time. Output of the service:\n{service.said}")
     fractions = [one / other for one, other in zip(served, bare, strict=True)]
     p50, p99 = np.percentile(waits, [50, 99]).tolist()
     lost = load.asked - load.answered
     if counted(service.said) != (load.answered, load.answered):
-        console.print(f"The clients got {load.answered} answers. It said:\n{service.said}")
+        console.print(f"{load.answered} replies. Output of the service:\n{service.said}")
     name = "tiny" if arguments.model is None else arguments.model
     cells = {
         "model": name,

@@ -1,11 +1,11 @@
-"""Plain fine-tuning of a language model beside TRL's `SFTTrainer`.
+"""Plain fine-tuning of a language model, compared with TRL's `SFTTrainer`.
 
 Run ``python -m dev.benchmarks.sft`` after ``pip install trl``. Both train the same rows (a prompt
-and a completion each) from the same weights, in the same order, with the same optimizer, each round
-in a process of its own; rounds take turns. Printed are the largest difference of their losses over
-all steps, how many rows Temper encodes to the same tokens as TRL, and the ratios of a step's time
-and of the memory in use. Without ``--model``, a Llama of two layers with MiniLM's vocabulary and
-random weights is trained.
+and a completion) from the same weights, in the same order, with the same optimizer. Each round runs
+in a separate process, and rounds alternate. The command prints the largest difference of the losses
+over all steps, the number of rows with the same tokens, and the ratios of a step's time and of the
+memory in use. Without ``--model``, it trains a Llama with two layers, MiniLM's vocabulary and
+random weights.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 
 SIDES = ("trl", "temper")
 WARM = 2
-"""Steps of a process that are not timed."""
+"""First steps of a process, which are not timed."""
 
 
 def problems(rows: int) -> list[dict[str, str]]:
-    """Return sums as prompts with their results as completions, of lengths that differ."""
+    """Return sums as prompts and their results as completions, with different lengths."""
     draws = random.Random(0)
     found = []
     for _ in range(rows):
@@ -61,7 +61,7 @@ def loaded(model: str | None) -> tuple[Any, Any]:
 
 
 def measure(side: str, data: Path, model: str | None, steps: int, batch: int) -> dict[str, Any]:
-    """Train in this process and return the losses, seconds a step, and MiB in use at most."""
+    """Train in this process and return losses, seconds per step and the peak MiB in use."""
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
@@ -121,7 +121,7 @@ def measure(side: str, data: Path, model: str | None, steps: int, batch: int) ->
 
 
 def main() -> None:
-    """Measure both sides in turns, print the comparison and write it down."""
+    """Measure both sides alternately, print and save the comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", help="folder of a causal language model")
     parser.add_argument("--data", type=Path, help="JSON lines with `prompt` and `completion`")

@@ -1,8 +1,8 @@
-"""What each process holds of a model whose weights are shared out (FSDP2), over what one holds.
+"""Bytes of each process with sharded weights (FSDP2), relative to a single process.
 
 Run ``torchrun --nproc-per-node 2 -m dev.benchmarks.sharding``. A BERT of 110 million random weights
-takes two steps of a method with AdamW; then the bytes of weights, gradients, the optimizer's states
-and what the method keeps are counted in every process. They do not depend on the machine.
+takes two steps of a method with AdamW; then every process counts the bytes of its weights,
+gradients, optimizer states and of the state of the method. They do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from temper.training.sharding import shard
 
 BATCH, TOKENS = 2, 16
 AT_MOST = 0.6
-"""Fraction of one process's bytes that each of two may hold."""
+"""Allowed bytes of each of two processes, relative to a single process."""
 
 
 def held(tensors: Iterable[Any]) -> int:
-    """Count the bytes that this process holds of tensors, of shared-out ones its rows."""
+    """Count the bytes of tensors in this process; of sharded tensors only its rows."""
     return sum(
         (tensor.to_local() if hasattr(tensor, "to_local") else tensor).nbytes
         for tensor in tensors
@@ -39,18 +39,18 @@ def held(tensors: Iterable[Any]) -> int:
 
 
 def whole(tensors: Iterable[Any]) -> int:
-    """Count the bytes of tensors as one process would hold them."""
+    """Count the bytes of whole tensors."""
     return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
 
 
 def kept(method: str) -> dict[str, tuple[int, int]]:
-    """Take two steps with shared-out weights.
+    """Take two steps with sharded weights.
 
     Args:
-        method: Its name.
+        method: Name of the method.
 
     Returns:
-        Of each kind the bytes that this process holds, and those of one process alone.
+        Kind -> bytes in this process, and bytes of a single process.
     """
     torch.manual_seed(0)
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -68,7 +68,7 @@ def kept(method: str) -> dict[str, tuple[int, int]]:
     weights = list(model.parameters())
     gradients = [weight.grad for weight in weights]
     states = tree_leaves(list(optimizer.state.values()))
-    # What a method keeps is local already; a checkpoint of it holds the whole.
+    # The state of a method is local already; its checkpoint has the whole state.
     own = stepper.params.start.values(), tree_leaves(stepper.state)
     return {
         "weights": (held(weights), whole(weights)),
@@ -86,14 +86,14 @@ def main() -> None:
     torch.distributed.init_process_group("gloo")
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     result: dict[str, Any] = {"processes": ranks, "at_most": AT_MOST, "shares": {}}
-    table = Table(title=f"Bytes of one of {ranks} processes over those of one alone")
-    for name in ("method", "weights", "gradients", "optimizer", "what the method keeps"):
+    table = Table(title=f"Bytes of one of {ranks} processes over those of a single process")
+    for name in ("method", "weights", "gradients", "optimizer", "state of the method"):
         table.add_column(name, justify="left" if name == "method" else "right")
     for method in methods:
         mine = kept(method)
         most = torch.tensor([own for own, _ in mine.values()])
         torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
-        # Counters that a method keeps are no matter of sharing out.
+        # The counters of a method are not sharded.
         fractions = {
             kind: own / alone if alone > mine["weights"][1] / 100 else None
             for (kind, (_, alone)), own in zip(mine.items(), most.tolist(), strict=True)

@@ -1,7 +1,7 @@
-"""Seconds of lists and of errors in settings, names and paths, which need no torch.
+"""Time of commands that need no torch: lists, and errors in settings, names and paths.
 
-Run ``python -m dev.benchmarks.start_up``. Each command is a process of its own, medians of five;
-the Hub is not asked.
+Run ``python -m dev.benchmarks.start_up``. Each command runs in separate processes, five by default,
+and the median counts. The Hub is not used.
 """
 
 from __future__ import annotations
@@ -50,21 +50,20 @@ def seconds(arguments: tuple[str, ...]) -> tuple[float, float]:
     """Time one process from its start to its end.
 
     Args:
-        arguments: What stands behind ``temper``.
+        arguments: The arguments of ``temper``.
 
     Returns:
-        Seconds that passed, and seconds of the processor, which other work on the machine moves
-        less.
+        Wall-clock seconds, and processor seconds, which other work on the machine affects less.
 
     Raises:
-        RuntimeError: If it ends in anything but a list or one error.
+        RuntimeError: The output is neither a list nor one error.
     """
     before, begin = processor_seconds(), time.perf_counter()
     made = subprocess.run(
         [sys.executable, "-m", "temper", *arguments],
         capture_output=True,
         text=True,
-        # Installed packages have compiled modules.
+        # As with an installed package, modules are compiled already.
         env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": ""},
     )
     taken = (time.perf_counter() - begin, processor_seconds() - before)
@@ -74,25 +73,25 @@ def seconds(arguments: tuple[str, ...]) -> tuple[float, float]:
 
 
 def processor_seconds() -> float:
-    """Return the processor's seconds of all processes that were started here and have ended."""
+    """Return the processor seconds of all finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
-    """Time every command, print the table and write the samples."""
+    """Time every command, print the table and save the samples."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS, help="processes of each command")
     runs = parser.parse_args().runs
-    # The first one finds no compiled modules.
+    # The first process compiles the modules.
     seconds(COMMANDS[0])
     samples = {" ".join(each): [seconds(each) for _ in range(runs)] for each in COMMANDS}
-    table = Table("command", "seconds", "processor's seconds", box=None)
+    table = Table("command", "seconds", "processor seconds", box=None)
     for command, taken in samples.items():
         medians = [f"{statistics.median(each):.2f}" for each in zip(*taken, strict=True)]
         table.add_row(f"temper {command}", *medians)
     Console(width=120).print(table)
-    print(f"Aim: under {AIM} s each on two idle cores.")
+    print(f"Goal: under {AIM} s each on two idle cores.")
     print(f"Written: {write('start_up', {'aim': AIM, 'seconds': samples})}")
 
 

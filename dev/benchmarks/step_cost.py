@@ -1,14 +1,15 @@
-"""Time of one training step of each method over plain's, interleaved in one process.
+"""Time of one training step of each method, relative to plain fine-tuning.
 
-Run ``python -m dev.benchmarks.step_cost``. Every round takes one step of each method in a new
-order, so that a slow minute of the machine falls on all of them; the figure is the median over the
-rounds, and the ratio is between medians. Optimizer and clipping are in the time. Eight methods at a
-time, each eight with plain steps of their own, so that the models fit into 6 GiB.
+Run ``python -m dev.benchmarks.step_cost``. Every round takes one step of each method in random
+order, in one process, so a slow period of the machine affects all methods. The table has medians
+over the rounds and the ratio of medians. The time includes optimizer and clipping. Methods run in
+groups of eight, each with its own plain steps, so that the models fit into 6 GiB.
 
-*Limit* is what the method must spend (`dev.benchmarks.account`) in the times of the same rounds: of
-a plain step's passes, of its update, and of reading and writing memory. The released codes' order
-of work is the rows named ``released``. Beside them the stock Trainer, as it comes and grouped by
-length, and ``RobustTrainer`` with ``plain`` train on rows of mixed lengths.
+*Limit* is the shortest possible time of the method (`dev.benchmarks.account`), from the times of a
+plain step's passes, of its update, and of reading and writing memory, measured in the same rounds.
+Rows named ``released`` use the order of work of the released code. In addition the stock Trainer
+(with and without grouping by length) and ``RobustTrainer`` with ``plain`` train on rows of mixed
+lengths.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ LENGTHS, TRAINER_STEPS = (3, 110), 12
 
 @dataclass
 class Floor:
-    """What a step is made of, sampled in the rounds of the methods.
+    """Times of the parts of a plain step, sampled in the rounds of the methods.
 
     Args:
         passes: Seconds of a plain step's passes.
         update: Seconds of its clipping and optimizer.
-        number: Seconds that one number of the weights' size takes to be read or written.
+        number: Seconds to read or write one number for each weight.
     """
 
     passes: list[float] = field(default_factory=list)
@@ -78,7 +79,7 @@ class Floor:
     number: list[float] = field(default_factory=list)
 
     def sample(self, workload: Workload) -> None:
-        """Take a plain step in its two parts, and add two tensors as large as the weights."""
+        """Time both parts of a plain step, and the sum of two tensors as large as the weights."""
         size = sum(tensor.numel() for tensor in workload.model.parameters())
         first, second, into = (torch.ones(size, device=workload.device) for _ in range(3))
         workload.optimizer.zero_grad(set_to_none=True)
@@ -93,7 +94,7 @@ class Floor:
         self.update.append(updated - passed)
 
     def limits(self, workloads: Mapping[str, Workload]) -> dict[str, float]:
-        """Return the least time of each method's step over plain fine-tuning's."""
+        """Return the limit of each method's step, relative to plain fine-tuning."""
         model = account.counted_model()
         passes, update, number = map(statistics.median, (self.passes, self.update, self.number))
         found = {}
@@ -117,7 +118,7 @@ def rounds_of(
     Args:
         labels: Keys of ``METHODS``.
         rounds: Timed steps of each method.
-        console: Where progress goes.
+        console: Receives progress.
         batch: Rows of a step.
 
     Returns:
@@ -139,13 +140,12 @@ def rounds_of(
 
 
 class Clock(TrainerCallback):
-    """Note when each step ends."""
+    """Record when each step ends."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        """Note the time."""
         self.ends.append(time.perf_counter())
 
 
@@ -189,10 +189,10 @@ def padded(items: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 def trainer_rounds(rounds: int) -> dict[str, list[float]]:
-    """Time the Trainers in turns, an epoch of the same rows each.
+    """Time the Trainers alternately, with an epoch of the same rows each.
 
     Args:
-        rounds: Epochs of each.
+        rounds: Number of epochs of each.
 
     Returns:
         Seconds of a step, by Trainer, round by round.
@@ -223,7 +223,7 @@ def summary(samples: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
 
     Returns:
         By label: ``median`` in seconds, ``over_plain`` as the ratio of medians, and
-        ``middle_half``, the quartiles of the ratio round by round, which say how sure it is.
+            ``middle_half``, the quartiles of the ratio by round.
     """
     base = statistics.median(samples["plain"])
     found = {}
@@ -246,9 +246,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40, help="timed steps of each method")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--batch", type=int, default=BATCH, help="rows of a step")
-    parser.add_argument("--name", default="step_cost", help="of the file under results/")
+    parser.add_argument("--name", default="step_cost", help="name of the file in results/")
     parser.add_argument(
-        "--trainers", type=int, default=3, help="rounds of the Trainers, 0 for none"
+        "--trainers", type=int, default=3, help="rounds of the Trainers; 0 skips them"
     )
     arguments = parser.parse_args()
     torch.set_num_threads(THREADS)
@@ -265,7 +265,7 @@ def main() -> None:
         samples.append(timed)
         limits |= floors
         found = {**summary(samples[-1]), **found}
-        # A stepper and its model refer to each other.
+        # A stepper and its model reference each other, so only the collector frees them.
         gc.collect()
     found = {label: {**found[label], "limit": limits[label]} for label in labels}
     table = Table(title=f"One training step, median of {arguments.rounds} interleaved rounds")
@@ -287,7 +287,7 @@ def main() -> None:
     trainers = trainer_rounds(arguments.trainers) if arguments.trainers else {}
     for arm, seconds in trainers.items():
         ratio = statistics.median(seconds) / statistics.median(trainers[STOCK])
-        took = f"{statistics.median(seconds) * 1e3:.1f} milliseconds a step"
+        took = f"{statistics.median(seconds) * 1e3:.1f} milliseconds per step"
         console.print(f"{arm}: {took}, {ratio:.2f} of the stock Trainer's (mixed lengths)")
     result = {
         "workload": Workload.describe(arguments.batch),

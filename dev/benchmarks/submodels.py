@@ -1,11 +1,11 @@
-"""How far apart sub-models are: by a model's own dropout layers, and at its blocks' outputs.
+"""Divergence of sub-models by dropout layers and by dropout at the outputs of blocks.
 
-Run ``python -m dev.benchmarks.submodels``. MiniLM learns the embedded reviews for 125 steps; then
-two passes of the same rows drop other units. *Divergence* is half the symmetric KL between them in
-nats, *loss* and *accuracy* are those of one such pass. *Blocks* is the same network without its
-dropout layers, as many decoders come, where sub-models drop outputs of blocks. A second table has
-GPT-2 with random weights by its depth: the cosine between the two passes' states before the head,
-at 0.1 in all dropout layers, and without any, where a method sets no rate
+Run ``python -m dev.benchmarks.submodels``. MiniLM is trained for 125 steps; then two passes of the
+same rows drop different units. *Divergence* is half the symmetric KL divergence between the passes,
+in nats; *loss* and *accuracy* are those of one pass. *Blocks* is the same network without its
+dropout layers, like many decoders, whose sub-models drop outputs of blocks. A second table has
+GPT-2 with random weights and different depths. It shows the cosine between the states of two passes
+before the head: at 0.1 in all dropout layers, and without dropout layers at the default rate
 (``temper.forward.submodels.BLOCK_DROPOUT``).
 """
 
@@ -39,7 +39,7 @@ DEPTHS = (6, 12, 24, 32)
 
 
 class NoDropout(nn.Identity):
-    """What stands in a dropout layer's place; attention reads its rate."""
+    """Replacement of a dropout layer; attention reads its rate."""
 
     p = 0.0
 
@@ -68,7 +68,7 @@ def two_passes(network: Network, batch: Batch, plan: DropoutPlan) -> tuple[Tenso
 
 
 def measure(network: Network, batch: Batch, rate: float, *, draws: int) -> dict[str, float]:
-    """Compare two passes at a rate, and return the means over some draws of their masks."""
+    """Compare two passes at a rate; return means over draws of the masks."""
     measured: list[tuple[float, float, float]] = []
     for seed in range(draws):
         plan = DropoutPlan(seed=seed, copies=2, fixed=(rate, rate))
@@ -81,7 +81,7 @@ def measure(network: Network, batch: Batch, rate: float, *, draws: int) -> dict[
 
 
 def decoder(blocks: int) -> nn.Module:
-    """Return a GPT-2 of some depth with random weights and 0.1 in all dropout layers."""
+    """Return a GPT-2 with random weights and a rate of 0.1 in all dropout layers."""
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=5000, n_embd=256, n_head=4, n_layer=blocks, pad_token_id=0)
     return AutoModelForSequenceClassification.from_config(config).train()
@@ -92,7 +92,7 @@ def cosine(model: nn.Module, *, rate: float | None) -> float:
 
     Args:
         model: A network.
-        rate: In all dropout layers; None takes what sub-models drop where nothing is set.
+        rate: Rate of all dropout layers; None uses the default of sub-models.
     """
     inputs = synthetic(5000, batch=32, tokens=32)
     batch, network, states = Batch.of(inputs), Network(model), []

@@ -1,11 +1,11 @@
-"""Time of the text attack's search, batched across examples, beside the two plainer ways.
+"""Time of the text attack's search, batched in three ways.
 
-Run ``python -m dev.benchmarks.text_attack``. MiniLM is fine-tuned for a moment on SST-2, then dev
-rows that it answers rightly are attacked by typing errors and look-alikes, three ways: one query a
-forward pass, one example at a time with its open queries as one batch, and all examples of a round
-side by side. The ways take turns in a new order every round, and each ratio is between sums over
-the rounds. All three must find the same texts with the same queries, so that their success at equal
-queries is one curve; rows for which they do not are counted.
+Run ``python -m dev.benchmarks.text_attack``. MiniLM is fine-tuned briefly on SST-2, then the
+correctly predicted dev rows are attacked by typing errors and look-alikes in three ways: one query
+per forward pass; one example at a time with its queries batched; and all examples of a round
+together. The order of the ways is random in every round, and each ratio is between sums over the
+rounds. All three must find the same texts with the same queries; rows for which they differ are
+counted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TRAIN_BATCH, LEARNING_RATE = 32, 5e-5
 BUDGETS = (10, 20, 40, 80, 160)
 ONE_QUERY, ONE_EXAMPLE, ACROSS = "one query a forward", "one example at a time", "across examples"
 WAYS = (ONE_QUERY, ONE_EXAMPLE, ACROSS)
-# How many times faster than each of the others searching across examples is to be.
+# Required speedup of searching across examples over each other way.
 TARGETS = {ONE_QUERY: 2.0, ONE_EXAMPLE: 1.0}
 
 
@@ -68,7 +68,7 @@ def trained(
 
     Args:
         train: The rows.
-        console: Where progress goes.
+        console: Receives progress.
         batch: Rows of a step.
         rate: Learning rate of AdamW.
     """
@@ -93,7 +93,7 @@ def trained(
 def rows_of(
     predictor: ClassifierPredictor, dev: Examples, settings: TextAttackSettings
 ) -> list[Row]:
-    """Return the dev rows that are right, ready to be attacked."""
+    """Return the correctly predicted dev rows as targets of the attack."""
     found = predictor.predict(dev)
     assert found.logits is not None
     assert dev.labels is not None
@@ -111,7 +111,7 @@ def rows_of(
 def ways_of(
     predictor: ClassifierPredictor, settings: TextAttackSettings
 ) -> dict[str, Callable[[list[Row]], list[Outcome]]]:
-    """Return the three ways to attack some rows."""
+    """Return the three ways to attack rows, by name."""
     single, batched = (partial(predictor.predict, batch_size=size) for size in (1, BATCH))
     return {
         ONE_QUERY: lambda rows: [attack([row], single, CHARACTERS, settings)[0] for row in rows],
@@ -127,12 +127,12 @@ def measure(
     together: int,
     console: Console,
 ) -> tuple[dict[str, list[float]], dict[str, list[Outcome]]]:
-    """Attack the rows in rounds, every way in each.
+    """Attack the rows in rounds, in every way.
 
     Args:
-        rows: What to attack.
-        ways: By name.
-        together: Rows of a round.
+        rows: Targets.
+        ways: Functions by name.
+        together: Rows per round.
         console: Where progress goes.
 
     Returns:
@@ -142,7 +142,7 @@ def measure(
     outcomes: dict[str, list[Outcome]] = {name: [] for name in ways}
     order = random.Random(0)
     for way in ways.values():
-        way(rows[:2])  # warms up threads and allocators
+        way(rows[:2])  # warm-up of threads and allocators
     rounds = range(0, len(rows), together)
     for start in track(rounds, "rounds", console=console, transient=True):
         for name in order.sample(list(ways), len(ways)):
@@ -153,14 +153,14 @@ def measure(
 
 
 def speed(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
-    """Reduce seconds to ratios over searching across examples.
+    """Compute the time of each way, relative to searching across examples.
 
     Args:
-        seconds: Of each round, by way.
+        seconds: Seconds of each round, by way.
 
     Returns:
-        By way ``seconds`` in all, ``over_across`` (the ratio of sums), ``middle_half`` (quartiles
-        of the ratio round by round) and ``at_least``, what it is to be.
+        For each way the total ``seconds``, ``over_across`` (the ratio of sums), ``middle_half``
+        (quartiles of the ratio by round) and ``at_least`` (the required ratio).
     """
     found = {}
     for name, own in seconds.items():
@@ -176,10 +176,10 @@ def speed(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
 
 
 def successes(outcomes: list[Outcome]) -> dict[str, float]:
-    """Return the fraction of rows made wrong within each budget of queries, and in all.
+    """Return the fraction of successful attacks within each budget of queries, and in total.
 
     Args:
-        outcomes: Of an attack without a limit.
+        outcomes: Outcomes of an attack without a limit.
     """
     spent = [outcome.queries for outcome in outcomes if outcome.answer.reached]
     within = {str(budget): sum(q <= budget for q in spent) / len(outcomes) for budget in BUDGETS}
@@ -187,17 +187,17 @@ def successes(outcomes: list[Outcome]) -> dict[str, float]:
 
 
 def differing(outcomes: dict[str, list[Outcome]]) -> int:
-    """Count the rows for which not all ways end with the same text and the same queries."""
+    """Count the rows for which the ways differ in the text or in the number of queries."""
     ends = [[(each.draft.text, each.queries) for each in own] for own in outcomes.values()]
     return sum(len(set(row)) > 1 for row in zip(*ends, strict=True))
 
 
 def table_of(found: dict[str, dict[str, Any]], *, title: str) -> Table:
-    """Return the table that is printed.
+    """Return the printed table.
 
     Args:
-        found: What `speed` made.
-        title: What stands above it.
+        found: Output of `speed`.
+        title: Title of the table.
     """
     table = Table(title=title)
     for column in ("way", "seconds", "over across examples", "middle half", "at least"):
@@ -220,8 +220,8 @@ def main() -> None:
     parser.add_argument("--data", default="../shared/data/sst2", help="folder, file or Hub id")
     parser.add_argument("--train-rows", type=int, default=4000, help="rows to fine-tune on")
     parser.add_argument("--rows", type=int, default=200, help="dev rows, right or wrong")
-    parser.add_argument("--together", type=int, default=32, help="rows of a round")
-    parser.add_argument("--name", default="text_attack", help="of the file under results/")
+    parser.add_argument("--together", type=int, default=32, help="rows per round")
+    parser.add_argument("--name", default="text_attack", help="name of the file in results/")
     arguments = parser.parse_args()
     torch.set_num_threads(THREADS)
     console = Console()
@@ -251,9 +251,9 @@ def main() -> None:
         "made_wrong_within_queries": successes(outcomes[ACROSS]),
         "rows_that_differ": differing(outcomes),
     }
-    title = f"Attacks on {len(rows)} rows, {arguments.together} a round"
+    title = f"Attacks on {len(rows)} rows, {arguments.together} per round"
     console.print(table_of(speed(seconds), title=title))
-    console.print(f"made wrong within queries: {result['made_wrong_within_queries']}")
+    console.print(f"successful within queries: {result['made_wrong_within_queries']}")
     console.print(f"rows that differ between the ways: {result['rows_that_differ']}")
     console.print(f"Written to {write(arguments.name, result)}")
 

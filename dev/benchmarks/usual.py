@@ -1,8 +1,8 @@
-"""What plain fine-tuning of a small encoder reaches, for orientation on the page of one model.
+"""Scores of plain fine-tuning, which the report of a single model shows for comparison.
 
-Run ``python -m dev.benchmarks.usual``: from the kept study of every perspective
-(reproduction/results/robustness) it writes, for each leading score, the part of the way from
-guessing to a perfect score to ``src/temper/report/assets/usual.json``.
+Run ``python -m dev.benchmarks.usual``: it reads the stored study of all perspectives
+(reproduction/results/robustness). For each primary metric it writes the position between guessing
+(0%) and a perfect score (100%) to ``src/temper/report/assets/usual.json``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILE = ROOT / "src/temper/report/assets/usual.json"
 
 
 def usual() -> dict[str, float]:
-    """Return the fractions of the study's plain column, in per cent, by condition."""
+    """Return the positions of the method ``plain`` in percent, by condition."""
     compared = comparison(STUDY)
     assert compared.reference is not None
     found = levels(compared, compared.reference)

@@ -1,11 +1,11 @@
-"""How often intervals miss and verdicts are false, by the number of rows: a simulation.
+"""Simulated coverage of intervals and rate of false positives, by the number of rows.
 
-Run ``python -m dev.benchmarks.verdicts``. Two methods that hold equally well are run over some
-seeds and scored on the same rows, many times over; each verdict is then a false one. Rows differ in
-how hard they are, runs differ from each other, and in one world the two methods also find different
-rows hard, so that each has luck with some draws of rows; several seeds are judged by the seeds
-alone (`dev.benchmarks.power` adds the rows). `temper.functional.intervals.LEAST_ROWS` is read off
-this table; docs/evidence.md quotes it.
+Run ``python -m dev.benchmarks.verdicts``. Two equally good methods are run with several seeds and
+scored on the same rows, many times; every significant difference is then false. Rows differ in
+difficulty, and runs differ from each other. In one world the difficulty of a row also depends on
+the method, so a sample of rows can favor one. With several seeds only the variance over seeds is
+used (`dev.benchmarks.power` adds the rows). `temper.functional.intervals.LEAST_ROWS` was chosen by
+this table, which is in docs/evidence.md.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ ROWS = (10, 20, 34, 50, 100, 200, 500)
 SHARES = (0.5, 0.8, 0.95, 0.99)
 SEEDS = (1, 3, 5)
 RARE = 0.1
-"""Fraction of the rarer class, or of anomalies, of the scores that have two kinds of rows."""
+"""Fraction of the rarer class, or of anomalies."""
 
 
 @dataclass(frozen=True)
 class World:
-    """How rows and runs differ, on the scale of a logit whose noise from run to run is 1.
+    """Distribution of logits; the noise between runs has standard deviation 1.
 
     Args:
-        name: It in words.
-        middle: Mean logit of the right answer over rows.
-        spread: Standard deviation of it over rows.
-        taste: Of what a method adds to a row at every seed.
-        luck: Of what a seed adds to every row.
+        name: Description.
+        middle: Mean over rows of the logit of the correct class.
+        spread: Standard deviation of this logit over rows.
+        taste: Standard deviation of the effect of method and row.
+        luck: Standard deviation of the effect of the seed.
     """
 
     name: str
@@ -64,13 +64,13 @@ WORLDS = (
 
 
 def coverage_of_shares() -> Iterator[dict[str, Any]]:
-    """Work out how often intervals of a fraction hold it, summed over the binomial distribution."""
+    """Compute the coverage of intervals of a fraction, exactly from the binomial distribution."""
     for fraction in SHARES:
         for rows in ROWS:
             right = np.arange(rows + 1)
             weights = stats.binom.pmf(right, rows, fraction)
             ends = np.array([wilson(float(k), rows) for k in right])
-            # The bootstrap's resamples of a fraction are binomial themselves.
+            # A bootstrap resample of a fraction is binomial.
             drawn = stats.binom.ppf([[0.025], [0.975]], rows, right / rows).T / rows
             yield {
                 "fraction": fraction,
@@ -85,16 +85,16 @@ def _holds(ends: FloatArray, fraction: float) -> FloatArray:
 
 
 def statistics(logits: FloatArray, labels: FloatArray) -> dict[str, Statistic]:
-    """Return four scores of one run: a fraction, two of two kinds of rows, one of confidences.
+    """Return four scores of one run: accuracy, two scores of two classes, and a calibration error.
 
     Args:
-        logits: Logit of the right answer, [n].
+        logits: Logit of the correct class, [n].
         labels: Class of each row, 0 or 1, [n]; the anomalies of the AUROC are class 1.
     """
     right = np.asarray(logits > 0, dtype=np.float64)
     predictions = np.where(right == 1, labels, 1 - labels)
     confidence = 1 / (1 + np.exp(-np.abs(logits)))
-    # How anomalous a row looks: high where class 1 is answered rightly.
+    # The OOD score: high if class 1 is predicted correctly.
     anomalous = np.where(labels == 1, logits, -logits)
     return {
         "accuracy": Proportion(right),
@@ -109,21 +109,21 @@ def statistics(logits: FloatArray, labels: FloatArray) -> dict[str, Statistic]:
 def decided(
     world: World, rows: int, seeds: int, *, draws: np.random.Generator, resamples: int
 ) -> dict[str, bool | None]:
-    """Simulate one comparison of two methods that hold equally well.
+    """Simulate one comparison of two equally good methods.
 
     Args:
-        world: How rows and runs differ.
-        rows: Rows that are scored.
-        seeds: Runs of each method; one is compared over the rows, more over the seeds.
-        draws: Where numbers are drawn from.
-        resamples: Resamples of a bootstrap.
+        world: Distribution of the logits.
+        rows: Number of scored rows.
+        seeds: Runs of each method; one is compared over rows, several over seeds.
+        draws: Random generator.
+        resamples: Number of bootstrap resamples.
 
     Returns:
-        Of each score whether a difference was found, None where nothing could be said.
+        For each score whether the difference is significant; None without an interval.
     """
     labels = np.zeros(rows)
     labels[: max(1, round(RARE * rows))] = 1
-    # One run of each is a comparison of two models, which are equal where they are equally lucky.
+    # One run of each compares two models, which are equal only if the seed's effect is equal.
     luck = world.luck if seeds > 1 else 0.0
     base = draws.normal(world.middle, world.spread, rows)
     methods = [base + draws.normal(0, world.taste, rows) for _ in range(2)]
@@ -159,10 +159,10 @@ def false_verdicts(repetitions: int, *, told: Callable[[str], None]) -> Iterator
 
     Args:
         repetitions: Comparisons of each kind.
-        told: Hears what is being simulated.
+        told: Receives progress.
 
     Yields:
-        By world, seeds, rows and score the fraction of comparisons with a false verdict.
+        World, seeds, rows and score with the fraction of false positives.
     """
     for world in WORLDS:
         for seeds in SEEDS:
@@ -202,7 +202,7 @@ def main() -> None:
             ("bootstrap", "wilson"),
         )
     )
-    console.print(_table("False verdicts, %", verdicts, ("world", "seeds", "score"), ("false",)))
+    console.print(_table("False positives, %", verdicts, ("world", "seeds", "score"), ("false",)))
     console.print(
         f"Written: {write('verdicts', {'coverage': fractions, 'false_verdicts': verdicts})}"
     )
@@ -211,7 +211,7 @@ def main() -> None:
 def _table(
     title: str, found: list[dict[str, Any]], names: tuple[str, ...], values: tuple[str, ...]
 ) -> Table:
-    """Lay numbers out with a line a situation and a column a number of rows."""
+    """Lay out numbers with a line per situation and a column per number of rows."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for heading in (*names, "" if len(values) > 1 else None, *map(str, ROWS)):
         if heading is not None:

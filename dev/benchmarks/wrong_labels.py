@@ -1,16 +1,16 @@
-"""How many of the rows that `temper check-labels` ranks first have a wrong label.
+"""Precision of the rows that `temper check-labels` ranks first.
 
 Run ``python -m dev.benchmarks.wrong_labels --data FOLDER --embeddings mpnet-base``; the folder
-holds the datasets. Of 1,000 training rows of each set 5% get a wrong label. A wrong class is drawn
-as often as a linear model on frozen embeddings confuses it with the true class. The 50 rows with
-the highest loss are those that a user would look at. Precision is the fraction of these rows whose
-label was changed; the sets' own wrong labels count as false alarms.
+holds the datasets. In each dataset 5% of 1,000 training rows get a wrong label. The wrong class is
+drawn in proportion to the confusions of a linear model on frozen embeddings. A user would review
+the 50 rows with the highest loss. Precision is the fraction of these rows whose label was changed;
+wrong labels of the original data count as false positives.
 
-The last columns are the test accuracy of a linear model on frozen embeddings, trained on the clean
-rows, on the rows with wrong labels, without the 50 rows, and after giving the changed labels among
-the 50 rows their true class, as a user does who looks at them.
+The last columns are the test accuracy of a linear model on frozen embeddings. It is trained on the
+clean rows, on the rows with wrong labels, without the 50 rows, and after correcting the changed
+labels among the 50 rows, as a user would.
 
-How predictions are averaged, and the number of epochs, was chosen on MPQA (seed 0), which is not
+The averaging of predictions and the number of epochs were chosen on MPQA (seed 0), which is not
 reported by default.
 """
 
@@ -44,7 +44,7 @@ SETS = {
     "ag_news": ("ag_news@train", "ag_news@test"),
     "mpqa": ("mpqa@all", None),
 }
-"""Training and test rows of each set."""
+"""Dataset -> training and test rows."""
 ROWS, FRACTION, WORST, TEST_ROWS, EPOCHS = 1000, 0.05, 50, 1000, 5.0
 
 
@@ -59,7 +59,7 @@ def with_wrong_labels(
         seed: Seed of the draw.
 
     Returns:
-        The labels with wrong ones among them, and the indices of the wrong ones.
+        The changed labels, and the indices of the changes.
     """
     draws = np.random.default_rng(seed)
     changed = draws.choice(len(labels), round(FRACTION * len(labels)), replace=False)
@@ -71,7 +71,7 @@ def with_wrong_labels(
 
 
 def confusions(logs: FloatArray, labels: IntegerArray) -> FloatArray:
-    """Count how often a class is predicted for another, [C, C]; each pair a tenth more."""
+    """Count confusions of classes, [C, C], smoothed by 0.1."""
     found = np.full((logs.shape[1],) * 2, 0.1)
     np.add.at(found, (labels, logs.argmax(axis=1)), 1.0)
     np.fill_diagonal(found, 0.0)
@@ -79,7 +79,7 @@ def confusions(logs: FloatArray, labels: IntegerArray) -> FloatArray:
 
 
 def measure(name: str, arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Measure one set with one draw of wrong labels."""
+    """Measure one dataset with one draw of wrong labels."""
     train, test = SETS[name]
     rows = load_examples(f"{arguments.data / train}").sample(ROWS, seed=0)
     labels, names = np.asarray(rows.labels, dtype=np.int64), tuple(label_names(rows))
