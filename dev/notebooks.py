@@ -1,7 +1,7 @@
 """Run the notebooks of examples/ and store their output: ``python -m dev.notebooks [NAME ...]``.
 
-Progress (stderr), times and the folder of the run are not stored: a stored notebook changes only
-with its results. The extra ``notebooks`` has what this needs.
+Progress (stderr), times and the folder of the run are not stored, so a notebook changes only with
+its results. It needs the optional dependencies ``notebooks``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def stored(output: Any) -> Any:
     if output["output_type"] == "stream":
         return output if output["name"] == "stdout" else None
     kept = next((kind for kind in SHOWN if kind in output.get("data", {})), None)
-    # A progress bar is a widget, whose text is of no use on a page.
+    # A progress bar is a widget; its text is useless on a page.
     if kept is None or "application/vnd.jupyter.widget-view+json" in output["data"]:
         return None
     output["data"] = {kept: output["data"][kept]}

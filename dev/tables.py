@@ -1,9 +1,9 @@
-"""Write the tables of the documents that the code describes: ``python -m dev.tables``.
+"""Write the generated tables of the docs: ``python -m dev.tables``.
 
 The table of methods (docs/methods/README.md), the summary and the settings in each method's card,
-and the table of perspectives (docs/evaluation.md) stand between marking lines and are made anew
-there. A card's column "paper or its code" is written by hand and kept. The lists of what
-`RobustTrainer` supports (docs/trainer.md) are made the same way.
+and the table of perspectives (docs/evaluation.md) are generated between markers. A card's column
+"paper or its code" is written by hand and kept. The lists of features that `RobustTrainer` supports
+(docs/trainer.md) are generated too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MARKS = {
     "trainer": ("<!-- trainer -->", "<!-- /trainer -->"),
 }
 TRAINING = ("learning_rate", "epochs", "batch_size", "weight_decay", "warmup_ratio", "schedule")
-"""Settings of a training that a card lists if the paper has a value."""
+"""Settings of training that a card lists if the paper has a value."""
 SETTING, PUBLISHED = 0, 3
 HEADINGS = ("setting", "default", "takes", "paper or its code", "presets", "meaning")
 INTRODUCTIONS: dict[Verdict, str] = {
@@ -48,16 +48,16 @@ _CELL = re.compile(r"(?<!\\)\|")
 
 
 def between(text: str, opening: str, closing: str, made: Callable[[str], str]) -> str:
-    """Return a document with what stands between two marking lines made anew.
+    """Return a document with new content between two markers.
 
     Args:
         text: The document.
-        opening: The line before.
-        closing: The line after.
-        made: From the lines that stand between them to those that shall.
+        opening: The first marker.
+        closing: The last marker.
+        made: Maps the old content to the new content.
 
     Raises:
-        DataError: If the markers are missing, or do not stand once each and in order.
+        DataError: A marker is missing or repeated, or their order is wrong.
     """
     before, first, rest = text.partition(opening + "\n")
     inside, last, after = rest.partition(closing)
@@ -70,7 +70,7 @@ def between(text: str, opening: str, closing: str, made: Callable[[str], str]) -
 
 
 def rewrite(document: Path) -> str:
-    """Return a document with its table made anew.
+    """Return a document with its table updated.
 
     Args:
         document: One of `documents`.
@@ -140,7 +140,7 @@ def measured(name: str) -> list[str]:
 
 
 def table_of_perspectives() -> str:
-    """Return the table of all perspectives: what each says, asks for, and when it is measured."""
+    """Return the table of all perspectives: their metrics, needs and defaults."""
     rows = [
         [
             f"`{each.name}`",
@@ -154,11 +154,11 @@ def table_of_perspectives() -> str:
 
 
 def table_of_settings(name: str, old: str) -> str:
-    """Return a method's settings, and those of a training with published values, as a table.
+    """Return a table of a method's settings, and of training settings with published values.
 
     Args:
         name: A registered method.
-        old: The table that stands in its card, from which the published values are kept.
+        old: The current table in the card, whose published values are kept.
     """
     kept = [[cell.strip() for cell in _CELL.split(line)[1:-1]] for line in old.splitlines()]
     published = {row[SETTING]: row[PUBLISHED] for row in kept if len(row) == len(HEADINGS)}
@@ -186,7 +186,7 @@ def table_of_settings(name: str, old: str) -> str:
 
 
 def lists_of_support() -> str:
-    """Return what `RobustTrainer` makes of each argument and hook of `Trainer`."""
+    """Return how `RobustTrainer` treats each argument and hook of `Trainer`."""
     parts: list[str] = []
     for title, kind in KINDS.items():
         parts.append(f"### {title}\n")
@@ -196,7 +196,7 @@ def lists_of_support() -> str:
                 continue
             parts.append(f"{introduction}\n")
             if verdict == "works":
-                # A block, as a list of bullets would be 100 lines.
+                # One paragraph, because a list of bullets would have 100 lines.
                 parts.append(f"```text\n{fill(', '.join(named), width=100)}\n```\n")
                 named = {name: each for name, each in named.items() if each.note}
             parts += [f"- `{name}`: {each.note}" for name, each in named.items()]
@@ -206,7 +206,7 @@ def lists_of_support() -> str:
 
 
 def _shown(value: Any) -> str:
-    """Write a value as ``--set`` takes it."""
+    """Return a value in the syntax of ``--set``."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

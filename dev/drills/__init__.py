@@ -1,1 +1,1 @@
-"""Drills: what machines and enemies do, done on purpose. docs/reliability.md has the figures."""
+"""Fault-injection tests ("drills"): crashes, full disks, malicious files."""

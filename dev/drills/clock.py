@@ -1,9 +1,9 @@
-"""Set the clock while commands work: ``python -m dev.drills.clock``.
+"""Change the clock while commands run: ``python -m dev.drills.clock``.
 
-At random operations on files the clock jumps, by minutes to ten years, ahead or back: what
-``time.time`` says, and how old every file is, locks among them. Some commands are killed in
-between. Each must end well, given again where it was killed, with the files of an undisturbed run,
-and no record may hold a negative duration. Each jump follows from (seed, command, number).
+At random operations on files the clock jumps ahead or back by minutes to ten years: the result of
+``time.time``, and the age of every file, including locks. Some commands are killed in between and
+repeated. Each must succeed with the files of an uninterrupted run, and no metadata file may have a
+negative duration. Each jump is a function of (seed, command, number).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dev.drills.commands import CHANGES, COMMANDS, TIMES, Command, Fault, make_p
 from dev.drills.drilling import Found, drilled
 
 SHARE = 0.2
-"""Of the operations before which the clock is set."""
+"""Fraction of the operations before which the clock is changed."""
 
 
 def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
-    """Set the clock during one command, many times.
+    """Change the clock during one command, many times.
 
     Args:
         project: The folder of `make_project`.
-        command: The command.
-        inputs: How many times.
+        command: Command to test.
+        inputs: Number of repetitions.
         seed: Seed of the jumps.
     """
     found = Found()
@@ -51,11 +51,11 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
 
 
 def jumping(root: Path, draws: random.Random) -> Callable[[list[str]], None]:
-    """Return what runs a command whose clock jumps.
+    """Return a function that runs a command while the clock jumps.
 
     Args:
-        root: The folder whose files change their age with it.
-        draws: Says when it jumps, and how far.
+        root: Folder whose files change their age with the clock.
+        draws: Random generator for the times and sizes of the jumps.
     """
     clocks = {name: getattr(time, name) for name in ("time", "time_ns")}
     ahead = 0.0
@@ -67,7 +67,7 @@ def jumping(root: Path, draws: random.Random) -> Callable[[list[str]], None]:
         by = draws.choice((-1, 1)) * 10 ** draws.uniform(2, 8.5)
         ahead += by
         for file in root.rglob("*"):
-            # What is removed in between has no age.
+            # A file that was removed in between has no age.
             with suppress(OSError):
                 changed = file.stat().st_mtime - by
                 os.utime(file, (changed, changed))
@@ -84,7 +84,7 @@ def jumping(root: Path, draws: random.Random) -> Callable[[list[str]], None]:
 
 
 def negative_times(folder: Path) -> Iterator[str]:
-    """Yield each number below 0 that a record gives as a time."""
+    """Yield each negative time in a metadata file."""
     for file in folder.rglob("*.json*"):
         text = file.read_text(encoding="utf-8")
         for part in text.splitlines() if file.suffix == ".jsonl" else [text]:
@@ -105,7 +105,7 @@ def _times(node: Any, *, is_time: bool) -> Iterator[float]:
 
 
 def main() -> int:
-    """Drill all commands, or those named, and print what came out."""
+    """Run the drill on all commands, or the given ones, and print the results."""
     return drilled(__doc__, COMMANDS, make_project, drill, inputs=12)
 
 

@@ -1,10 +1,10 @@
-"""Kill a machine of a cluster while a study runs on it: ``python -m dev.drills.cluster``.
+"""Kill a machine of a cluster during a study: ``python -m dev.drills.cluster``.
 
-The cluster is a real one of Ray, two machines on 127.0.0.1 with a core each. The second is killed
-(SIGKILL to its raylet, which takes its workers along) at a random time after a run has begun, and
-another takes its place for the next input. The study must end well by itself, with the files that
-the same study leaves without a cluster: no run lost, none twice, every score the same. The times
-follow from (seed, number), as far as processes' times can.
+The cluster is a Ray cluster of two machines on 127.0.0.1 with one core each. The second is killed
+(SIGKILL to its raylet, which ends its workers) at a random time after a run has begun, and is
+replaced for the next input. The study must succeed without intervention and leave the same files as
+without a cluster: no run lost or repeated, all scores equal. The times are a function of (seed,
+number), as far as the scheduling of processes allows.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ STUDY = Command(
 
 
 def drill(project: Path, study: Command, *, inputs: int, seed: int) -> Found:
-    """Kill one of two machines under a study, many times.
+    """Kill one of two machines during a study, many times.
 
     Args:
         project: The folder of `make_project`.
-        study: What runs on them.
-        inputs: How many times.
+        study: Command of the study.
+        inputs: Number of repetitions.
         seed: Seed of the times.
     """
     found = Found()
@@ -68,7 +68,7 @@ def drill(project: Path, study: Command, *, inputs: int, seed: int) -> Found:
 
 @contextmanager
 def two_machines() -> Iterator[tuple[str, Callable[[str], None]]]:
-    """Hold a cluster of two machines in a process of its own, whose threads no fork inherits."""
+    """Run a cluster of two machines in a separate process, so that no fork inherits its threads."""
     context = get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_hold, args=(there,), daemon=False)
@@ -86,7 +86,7 @@ def two_machines() -> Iterator[tuple[str, Callable[[str], None]]]:
 
 
 def _hold(pipe: Connection) -> None:
-    """Hold the cluster, and do to it what is asked for."""
+    """Run the cluster, and add or kill a machine on request."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(
@@ -104,7 +104,7 @@ def _hold(pipe: Connection) -> None:
 
 
 def main() -> int:
-    """Drill it, and print what came out."""
+    """Run the drill and print the results."""
     return drilled(__doc__, (STUDY,), make_project, drill, inputs=5)
 
 

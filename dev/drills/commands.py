@@ -1,10 +1,9 @@
-"""Whole commands in processes of their own, which a drill kills or refuses the disk at any point.
+"""Run whole commands in processes that a drill kills, or whose writes it refuses, at any point.
 
-A command is forked from a process that has imported what it needs, so that a drill of hundreds
-takes minutes. Each operation on a file under the drill's folder is counted, by Python's audit
-events (PEP 578): what Python opens for writing, renames, removes and makes. What libraries write by
-themselves (safetensors, Parquet) is met by kills at random times and by a limit on the size of
-files.
+A command is forked from a process that has imported all modules, so hundreds of commands take
+minutes. Python's audit events (PEP 578) count the operations on files in the drill's folder:
+opening for writing, renaming, removing and creating. Writes inside libraries (safetensors, Parquet)
+are covered by kills at random times and by a limit on the size of files.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ import pyarrow.parquet as pq
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CRASHED = 70
-"""Exit code of a command that ended in an exception of its own."""
+"""Exit code of a command that ended in an exception."""
 F_SETPIPE_SZ, PIPE = 1031, 1 << 20
 SECONDS = 600.0
-"""What one command may take; on a busy machine each takes many times as long."""
+"""Time limit of one command in seconds; on a busy machine commands are many times slower."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,15 @@ class Command:
     """A command that writes.
 
     Args:
-        name: What it is called.
-        arguments: Its arguments; ``{}`` stands for the project's folder, which it writes into.
+        name: Name of the command.
+        arguments: Its arguments; ``{}`` is replaced by the project's folder.
     """
 
     name: str
     arguments: str
 
     def of(self, folder: Path) -> list[str]:
-        """Return its arguments in a project."""
+        """Return the arguments for a project."""
         return self.arguments.format(folder).split()
 
 
@@ -86,15 +85,15 @@ COMMANDS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a command.
+    """A fault that is injected into a command.
 
     Args:
-        at: Number of the operation, from 1, before which it happens; None where it is none.
-        kill: Whether the process is killed there, else the operation is refused.
-        error: Number of the error that the operation is refused with.
-        lasting: Whether all later operations that write are refused too.
+        at: Number of the operation, from 1, before which it happens; None: at no operation.
+        kill: Whether the process is killed; otherwise the operation is refused.
+        error: The ``errno`` of a refused operation.
+        lasting: Whether all later writes are refused too.
         after: Seconds after which the process is killed.
-        largest: Bytes that a file may have.
+        largest: Maximum size of a file in bytes.
     """
 
     at: int | None = None
@@ -111,9 +110,9 @@ class Ended:
 
     Args:
         code: Exit code; below 0 the signal that killed it.
-        said: What it wrote to stdout and stderr.
-        operations: Operations on files that it did.
-        seconds: How long it took.
+        said: Output to stdout and stderr.
+        operations: Number of operations on files.
+        seconds: Duration.
     """
 
     code: int
@@ -126,10 +125,10 @@ class Child:
     """A running command.
 
     Args:
-        arguments: What stands behind ``temper``.
-        root: The folder whose files count.
-        fault: What happens to it.
-        main: What is called with the arguments in place of ``temper``.
+        arguments: The arguments of ``temper``.
+        root: The folder whose files are counted.
+        fault: The injected fault.
+        main: Function to call with the arguments instead of ``temper``.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class Child:
     ) -> None:
         self.fault, self.main = fault or Fault(), main
         self.counted = mmap.mmap(-1, 8)
-        # No file, which a limit on files would cut; what is said has to fit into the pipe.
+        # A pipe, because a limit on file sizes would truncate a file; the output must fit into it.
         self.heard, self.log = os.pipe()
         fcntl.fcntl(self.log, F_SETPIPE_SZ, PIPE)
         self.begun = time.monotonic()
@@ -159,7 +158,7 @@ class Child:
         sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         if self.fault.largest is not None:
-            # Python ignores SIGXFSZ, so that writing beyond it is EFBIG.
+            # Python ignores SIGXFSZ, so writing beyond the limit raises EFBIG.
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.fault.largest, resource.RLIM_INFINITY))
         sys.addaudithook(self._watch(str(root)))
         code: Any = CRASHED
@@ -170,7 +169,7 @@ class Child:
             code = 0
         except SystemExit as ended:
             code = ended.code or 0
-        except BaseException:  # noqa: BLE001 - whatever it is, the parent hears of it
+        except BaseException:  # noqa: BLE001 - the parent reads the traceback
             traceback.print_exc()
         os._exit(int(code))
 
@@ -188,7 +187,7 @@ class Child:
             else:
                 return
             name = os.fsdecode(path)
-            # Names relative to an open folder are those of a tree that is removed.
+            # Relative names occur only in the removal of a folder tree.
             if os.path.isabs(name) and not name.startswith(f"{root}/"):
                 return
             count += 1
@@ -197,18 +196,18 @@ class Child:
                 return
             if fault.kill:
                 os.kill(os.getpid(), signal.SIGKILL)
-            # A full disk can still be tidied up.
+            # Removing is possible on a full disk.
             if count == fault.at or event not in ("os.remove", "os.rmdir"):
                 raise OSError(fault.error, os.strerror(fault.error), name)
 
         return watch
 
     def is_running(self) -> bool:
-        """Say whether it has not ended yet."""
+        """Return whether it is still running."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def wait(self) -> Ended:
-        """Wait until it ends; kill it when its time has come."""
+        """Wait until it ends; kill it at the fault's time."""
         limit = self.fault.after if self.fault.after is not None else SECONDS
         handle = os.pidfd_open(self.pid)
         left = limit - (time.monotonic() - self.begun)
@@ -231,12 +230,12 @@ def run(
     *,
     main: Callable[[list[str]], None] | None = None,
 ) -> Ended:
-    """Run a command to its end; see `Child`."""
+    """Run a command until it ends; see `Child`."""
     return Child(arguments, root, fault, main=main).wait()
 
 
 def make_project(folder: Path) -> Path:
-    """Make what the commands work on: a tiny model, rows, and an evaluated run."""
+    """Make the input of the commands: a tiny model, rows, and an evaluated run."""
     import torch
     from transformers.utils.logging import disable_progress_bar
 
@@ -265,11 +264,11 @@ def make_project(folder: Path) -> Path:
 
 
 def _import_all() -> None:
-    """Import what commands use, so that every fork has it, and no fork looks through it again."""
+    """Import the modules that commands use, so that forks need not import them."""
     import temper
 
     for module in pkgutil.walk_packages(temper.__path__, "temper."):
-        # What serves or exports needs extras.
+        # The service and the exports need optional packages.
         with suppress(ImportError):
             if not module.name.endswith("__main__"):
                 import_module(module.name)
@@ -288,11 +287,11 @@ def _whole(arguments: list[str], folder: Path) -> Ended:
 
 
 class Stage:
-    """A project that a command is run in again and again, and what an undisturbed run leaves.
+    """A project in which a command runs repeatedly, and the files of an uninterrupted run.
 
     Args:
         project: The folder of `make_project`.
-        command: The command.
+        command: Command to test.
         work: An empty folder.
     """
 
@@ -303,41 +302,41 @@ class Stage:
         self.outcome = outcome(self.folder)
 
     def reset(self) -> None:
-        """Put the project back as it was."""
+        """Restore the initial project."""
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.project, self.folder)
 
     def run(self, fault: Fault | None = None) -> Ended:
-        """Run the command in the project as it stands."""
+        """Run the command in the current project."""
         return run(self.command.of(self.folder), self.folder, fault)
 
     def differences(self) -> list[str]:
-        """Return the files that are not as an undisturbed run leaves them."""
+        """Return the files that differ from those of an uninterrupted run."""
         found = outcome(self.folder)
         names = sorted(found.keys() | self.outcome.keys())
         return [name for name in names if found.get(name) != self.outcome.get(name)]
 
     def differing(self) -> str:
-        """Return the same as lines of a fault; empty where nothing differs."""
+        """Return the differences as text, empty if there are none."""
         return "\n".join(f"differs: {name}" for name in self.differences())
 
     def given_again(self) -> str:
-        """Give the command again, undisturbed; say what is wrong then, empty if nothing."""
+        """Repeat the command without a fault; return what is wrong, empty if nothing."""
         again = self.run()
         if again.code:
-            return f"given again, it ended with {again.code}:\n{again.said}"
+            return f"repeated, it ended with {again.code}:\n{again.said}"
         return self.differing()
 
 
 def stages(
     project: Path, command: Command, *, inputs: int, seed: int
 ) -> Iterator[tuple[int, random.Random, Stage]]:
-    """Yield number, draws and the project as it was, for each input of a drill.
+    """Yield number, random generator and the initial project for each input of a drill.
 
     Args:
         project: The folder of `make_project`.
-        command: The command.
-        inputs: How many.
+        command: Command to test.
+        inputs: Number of inputs.
         seed: Seed of the draws.
     """
     with tempfile.TemporaryDirectory() as work:
@@ -348,11 +347,11 @@ def stages(
 
 
 TIMES = {"times", "time", "seconds", "step_seconds", "over_reference", "cost", "created", "resumed"}
-"""Fields that two undisturbed runs do not share."""
+"""Fields that differ between two uninterrupted runs."""
 
 
 def outcome(folder: Path) -> dict[str, str]:
-    """Return a digest of each file of a project, of times and measured speeds nothing.
+    """Return a digest of each file of a project, without times and measured speeds.
 
     Args:
         folder: The project.

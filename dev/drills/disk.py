@@ -1,9 +1,9 @@
-"""Refuse writes to every command, as a full or broken disk does: ``python -m dev.drills.disk``.
+"""Refuse writes like a full or broken disk: ``python -m dev.drills.disk``.
 
-An operation on a file ends in ENOSPC, EIO, EROFS or EDQUOT, once or from there on, or no file may
-be larger than some size (which the system enforces, on libraries that write by themselves too). The
-command must end in one message without a traceback, or well; given again with the disk in order, it
-must end as an undisturbed run. Each fault follows from (seed, command, number).
+An operation on a file raises ENOSPC, EIO, EROFS or EDQUOT, once or from then on, or the system
+limits the size of files, also for writes inside libraries. The command must succeed, or end with
+one message and no traceback. Repeated without the fault, it must end like an uninterrupted run.
+Each fault is a function of (seed, command, number).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dev.drills.drilling import Found, drilled
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT)
 LONGEST = 1500
-"""Characters of the message, progress not counted."""
+"""Maximum number of characters of the message, without progress."""
 
 
 def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
@@ -26,8 +26,8 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
 
     Args:
         project: The folder of `make_project`.
-        command: The command.
-        inputs: How many times.
+        command: Command to test.
+        inputs: Number of repetitions.
         seed: Seed of the faults.
     """
     found = Found()
@@ -48,7 +48,7 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
 
 
 def _wrong(stage: Stage, fault: Fault, ended: Ended) -> str:
-    """Say what is wrong about how a refused command ended; empty if nothing."""
+    """Return what is wrong with the end of a refused command; empty if nothing."""
     if ended.code not in (0, 1, 2) or "Traceback" in ended.said:
         return f"ended with {ended.code}:\n{ended.said}"
     if not ended.code:
@@ -61,12 +61,12 @@ def _wrong(stage: Stage, fault: Fault, ended: Ended) -> str:
     if once and record.is_file():
         status = json.loads(record.read_text(encoding="utf-8"))["status"]
         if status == "running":
-            return f"run.json says that it runs:\n{ended.said}"
+            return f"run.json has the status running:\n{ended.said}"
     return ""
 
 
 def main() -> int:
-    """Drill all commands, or those named, and print what came out."""
+    """Run the drill on all commands, or the given ones, and print the results."""
     return drilled(__doc__, COMMANDS, make_project, drill, inputs=40)
 
 

@@ -1,4 +1,4 @@
-"""What the drills share: counts and faults of a drill, and the command that prints them."""
+"""The results of a drill, and the command line of all drills."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from rich.console import Console
 
 @dataclass
 class Found:
-    """What came out of a drill.
+    """Results of a drill.
 
     Args:
-        counts: How often inputs ended in which way.
-        faults: What was wrong, with the input's number.
+        counts: Number of inputs by outcome.
+        faults: Faults with the input's number.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
     def count(self, ending: str) -> None:
-        """Count how an input ended."""
+        """Count the outcome of an input."""
         self.counts[ending] += 1
 
     def fault(self, number: int, what: object, said: str) -> None:
-        """Keep what was wrong.
+        """Add a fault.
 
         Args:
             number: The input's number.
-            what: What was done.
-            said: What came of it.
+            what: The injected fault.
+            said: The wrong outcome.
         """
         self.faults.append(f"number {number}, {what}:\n{said}")
 
@@ -48,22 +48,22 @@ def drilled(
     *,
     inputs: int,
 ) -> int:
-    """Drill all targets, or those named, and print what came out.
+    """Run a drill on all targets, or the given ones, and print the results.
 
     Args:
         what: Description of the command.
-        targets: What is drilled; each has a ``name``.
-        prepare: Makes in a new folder what all drills need, and returns the folder.
-        drill: Drills one: folder, target, ``inputs`` and ``seed``.
-        inputs: Inputs of each target, if nobody says.
+        targets: The targets; each has a ``name``.
+        prepare: Makes the common input in a new folder, and returns the folder.
+        drill: Runs the drill on one target: folder, target, ``inputs`` and ``seed``.
+        inputs: Default number of inputs of each target.
 
     Returns:
-        The exit code: 1 where there was a fault.
+        The exit code: 1 if there was a fault.
     """
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--inputs", type=int, default=inputs, help="inputs of each target")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--targets", help="names with commas between")
+    parser.add_argument("--targets", help="comma-separated names (default: all)")
     arguments = parser.parse_args()
     named = arguments.targets.split(",") if arguments.targets else None
     chosen = [target for target in targets if named is None or target.name in named]

@@ -1,10 +1,10 @@
 """Damage every kind of file that Temper reads, and check its errors: ``python -m dev.drills.fuzz``.
 
 Real files (data of every format, suites, settings, records, a run with its evaluation, a model's
-folder) are changed at random: bytes flipped, cut, doubled or overwritten with what parsers stumble
-over, values of JSON replaced by odd ones. Reading such a file may succeed or end in a
-`TemperError`. Anything else is a fault: another exception, a minute-long silence, memory beyond the
-limit. Each input is a function of (seed, target, number); a fault's file is kept.
+folder) are changed at random: bytes are flipped, cut, duplicated or overwritten with strings that
+break parsers, and values of JSON are replaced by unusual ones. Reading such a file may succeed or
+raise a `TemperError`. Everything else is a fault: another exception, a timeout, or memory beyond
+the limit. Each input is a function of (seed, target, number); the file of a fault is kept.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Target:
     """One kind of file.
 
     Args:
-        name: What it is.
-        make: Writes a good example into an empty folder, perhaps from `make_project`'s.
-        files: Patterns of the files that are damaged, relative to the folder.
-        read: Reads the folder as a command would.
+        name: Name of the kind.
+        make: Writes a valid example into an empty folder; may use the folder of `make_project`.
+        files: Patterns of the damaged files, relative to the folder.
+        read: Reads the folder like a command.
     """
 
     name: str
@@ -77,12 +77,12 @@ class Target:
 
 
 def damaged(raw: bytes, draws: random.Random, *, is_json: bool) -> bytes:
-    """Change a file's content at random, mostly a little.
+    """Change a file's content at random, usually a little.
 
     Args:
         raw: The content.
-        draws: Where chance comes from.
-        is_json: Whether values may be replaced where it parses.
+        draws: Random generator.
+        is_json: Whether values may be replaced if the content parses.
     """
     if is_json and draws.random() < 0.7:
         try:
@@ -135,7 +135,7 @@ def _odd_value(raw: bytes, draws: random.Random) -> bytes:
 
 
 class Overtime(BaseException):
-    """Raised where an input takes too long; no reader takes it for an error of its own."""
+    """Raised if an input takes too long; a BaseException, so that no reader catches it."""
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _limited() -> Iterator[None]:
 
 
 KEPT = Path("drills-faults")
-"""Folder for what is read badly."""
+"""Folder for the inputs that cause a fault."""
 
 
 def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
@@ -161,8 +161,8 @@ def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
 
     Args:
         project: The folder of `make_project`.
-        target: What is damaged and how it is read.
-        inputs: How many times.
+        target: The kind of file.
+        inputs: Number of inputs.
         seed: Seed of the damage.
     """
     found = Found()
@@ -192,7 +192,7 @@ def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
                 found.count("refused")
                 if len(str(error)) > LONGEST_MESSAGE:
                     fault = f"a message of {len(str(error)):,} characters"
-            except (Exception, Overtime):  # noqa: BLE001 - whatever it is, it is looked for
+            except (Exception, Overtime):  # noqa: BLE001 - any exception is a fault
                 fault = traceback.format_exc(limit=-3)
             if gauge is not None and gauge.peak() - base > MEBIBYTES * MEBIBYTE:
                 fault = fault or f"took {(gauge.peak() - base) / MEBIBYTE:,.0f} MiB"
@@ -328,7 +328,7 @@ TARGETS = (
 
 
 def main() -> int:
-    """Drill all kinds of files, or those named, and print what came out."""
+    """Run the drill on all kinds of files, or the given ones, and print the results."""
     return drilled(__doc__, TARGETS, make_project, drill, inputs=200)
 
 

@@ -1,8 +1,8 @@
-"""Kill every command at its operations on files and at random times: ``python -m dev.drills.kill``.
+"""Kill commands at operations on files and at random times: ``python -m dev.drills.kill``.
 
-A killed command is given again, as often as it takes; every third is killed once more on its way.
-In the end the folder must be that of an undisturbed run, file by file, nothing left over: weights,
-scores, rows and logs alike, times and speeds aside. Each kill follows from (seed, command, number).
+A killed command is repeated until it succeeds; every third is killed a second time. The folder must
+then have the same files as after an uninterrupted run, and no others: weights, scores, rows and
+logs, except times and speeds. Each kill is a function of (seed, command, number).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
 
     Args:
         project: The folder of `make_project`.
-        command: The command.
-        inputs: How many times; each operation once, in order, where these are enough.
+        command: Command to test.
+        inputs: Number of kills; each operation once, in order, if there are enough.
         seed: Seed of the choice of operations and times.
     """
     found = Found()
@@ -50,7 +50,7 @@ def _kill(stage: Stage, draws: random.Random, inputs: int, number: int) -> Fault
 
 
 def main() -> int:
-    """Drill all commands, or those named, and print what came out."""
+    """Run the drill on all commands, or the given ones, and print the results."""
     return drilled(__doc__, COMMANDS, make_project, drill, inputs=40)
 
 

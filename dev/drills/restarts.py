@@ -1,10 +1,11 @@
-"""Stop the service under load; no accepted request is lost: ``python -m dev.drills.restarts``.
+"""Stop the service under load without losing requests: ``python -m dev.drills.restarts``.
 
-Clients ask without a break while SIGTERM comes at a random time. The service ends with 143 and says
-how many requests it accepted and answered: both are what the clients got, and every reply is whole.
-What was refused meanwhile (no connection, or one that was closed before a reply began) was not
-accepted, and is asked again. Then the service starts anew at the same port. A stop counts as one
-under load where clients were still refused after it, so that requests were under way.
+Clients send requests continuously, and SIGTERM is sent at a random time. The service must exit with
+143 and report the numbers of accepted and answered requests. Both must equal the number of replies
+of the clients, and every reply must be complete. A refused request (no connection, or one that was
+closed before a reply) was not accepted, and is sent again. Then the service starts again at the
+same port. A stop counts as under load if clients were refused after it, because then requests were
+pending.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from dev.drills.serving import HOST, counted, free_port, wait_until_it_listens
 
 CLIENTS = 16
 LONGEST = 1.0
-"""Seconds after the first reply in which SIGTERM comes."""
+"""Range of seconds between the first reply and SIGTERM."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """How the service is started.
+    """Configuration of the service.
 
     Args:
-        name: What it is called.
-        options: Its options.
+        name: Name of the target.
+        options: Options of ``temper serve``.
     """
 
     name: str
@@ -57,11 +58,11 @@ TARGETS = (
 
 @dataclass
 class Clients:
-    """Threads that ask a service until they are stopped.
+    """Threads that send requests until they are stopped.
 
     Args:
-        port: Where it listens.
-        seed: Seed of what they ask.
+        port: Port of the service.
+        seed: Seed of the texts.
     """
 
     port: int
@@ -81,7 +82,7 @@ class Clients:
             thread.start()
 
     def stop(self) -> None:
-        """Let each finish its request."""
+        """Let each thread finish its request."""
         self.stopped.set()
         for thread in self._threads:
             thread.join(SECONDS)
@@ -101,7 +102,7 @@ class Clients:
             except (OSError, http.client.HTTPException) as error:
                 ending = "refused"
                 if isinstance(error, TimeoutError | http.client.IncompleteRead):
-                    self.faults.append(f"a reply did not come whole: {error!r}")
+                    self.faults.append(f"a reply was not complete: {error!r}")
                 if connection is not None:
                     connection.close()
                 connection = None
@@ -126,12 +127,12 @@ class Clients:
 
 
 def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
-    """Restart the service under load.
+    """Restart the service under load, many times.
 
     Args:
         project: The folder of `make_project`.
-        target: How it is started.
-        inputs: How many times.
+        target: Configuration of the service.
+        inputs: Number of restarts.
         seed: Seed of the times and the texts.
     """
     found, port = Found(), free_port()
@@ -149,7 +150,7 @@ def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
         clients.stop()
         for fault in _faults(ended.code, ended.said, clients):
             found.fault(number, target.name, fault)
-        # Only after SIGTERM: before it the service listens.
+        # Requests are refused only after SIGTERM; before it the service listens.
         found.count("stopped under load" if clients.counts["refused"] else "stopped after the load")
     return found
 
@@ -165,7 +166,7 @@ def _faults(code: int, said: str, clients: Clients) -> list[str]:
 
 
 def main() -> int:
-    """Drill all targets, or those named, and print what came out."""
+    """Run the drill on all targets, or the given ones, and print the results."""
     return drilled(__doc__, TARGETS, make_project, drill, inputs=50)
 
 

@@ -1,4 +1,4 @@
-"""`temper serve` in a process of its own: start it, wait until it listens, hear how it ended."""
+"""Run `temper serve` in a separate process: start it, wait until it listens, read its output."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import IO
 
 SECONDS = 120.0
-"""In which a service must listen, and end, on a machine that others use too."""
+"""Seconds in which a service must start or stop on a busy machine."""
 HOST = "127.0.0.1"
 ENDED = re.compile(r"Requests: (\d+) accepted, (\d+) answered\.")
 
 
 def free_port() -> int:
-    """Return a port that nothing listens at."""
+    """Return an unused port."""
     with socket.create_server((HOST, 0)) as server:
         return int(server.getsockname()[1])
 
@@ -29,11 +29,11 @@ def wait_until_it_listens(port: int, is_running: Callable[[], bool]) -> None:
     """Wait until a service takes connections.
 
     Args:
-        port: Where.
-        is_running: Whether its process has not ended.
+        port: Port of the service.
+        is_running: Whether its process is still running.
 
     Raises:
-        RuntimeError: It ended, or did not listen in time.
+        RuntimeError: The process ended, or did not listen in time.
     """
     ends = time.monotonic() + SECONDS
     while is_running() and time.monotonic() < ends:
@@ -47,18 +47,18 @@ def wait_until_it_listens(port: int, is_running: Callable[[], bool]) -> None:
 
 
 def counted(said: str) -> tuple[int, int] | None:
-    """Return how many requests a service that has ended says it accepted and answered."""
+    """Return the numbers of accepted and answered requests from the output of a service."""
     found = ENDED.search(said)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 @dataclass
 class Served:
-    """A service that runs.
+    """A running service.
 
     Args:
-        port: Where it listens.
-        said: What it wrote, once it has ended.
+        port: Port of the service.
+        said: Output, after the service has ended.
     """
 
     port: int
@@ -70,10 +70,10 @@ def serving(*arguments: str) -> Iterator[Served]:
     """Run ``temper serve`` until the context ends, and stop it by SIGTERM.
 
     Args:
-        arguments: What stands behind ``temper serve``; the port is added.
+        arguments: The arguments of ``temper serve``; the port is added.
 
     Raises:
-        RuntimeError: It did not begin to listen; with what it wrote.
+        RuntimeError: It did not listen in time; the error has its output.
     """
     served = Served(free_port())
     command = [sys.executable, "-m", "temper", "serve", *arguments, "--port", str(served.port)]
@@ -90,7 +90,7 @@ def serving(*arguments: str) -> Iterator[Served]:
 
 
 def _ended(process: subprocess.Popen[bytes], log: IO[str]) -> str:
-    """Stop a process, and return what it wrote."""
+    """Stop a process and return its output."""
     process.terminate()
     try:
         process.wait(SECONDS)

@@ -1,8 +1,8 @@
-"""Plant code wherever a file is read, and see that none runs: ``python -m dev.drills.trust``.
+"""Plant code in files and check that no command runs it: ``python -m dev.drills.trust``.
 
-Pickles (by name and inside of formats that may hold them), modules that a configuration names, YAML
-with constructors and datasets with a script are put into models, data and runs. A command may read
-on or refuse in one message; the planted code leaves a mark where it is run.
+Models, data and runs get pickles (as files and inside other formats), modules that a configuration
+names, YAML with constructors, and datasets with a script. A command may continue or refuse with one
+message. The planted code creates a marker file if it runs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ MARK = "executed"
 
 
 class Payload:
-    """Leaves a mark where it is unpickled."""
+    """Creates a marker file when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = str(mark)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what unpickling calls."""
+        """Return the call that unpickling makes."""
         return (os.mkdir, (self.mark,))
 
 
@@ -50,7 +50,7 @@ def _code(folder: Path) -> str:
 
 
 def _torch_file(folder: Path) -> bytes:
-    """Return what ``torch.save`` writes, with the payload as its pickle."""
+    """Return a file of ``torch.save`` with the payload as its pickle."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("archive/data.pkl", _pickled(folder))
@@ -67,7 +67,7 @@ def _object_array(folder: Path) -> bytes:
 
 
 def _arrow_type(folder: Path) -> pa.Table:
-    """Return a table whose schema names an extension type that is a pickle."""
+    """Return a table whose schema has an extension type with a pickle."""
     kind = {
         b"ARROW:extension:name": b"arrow.py_extension_type",
         b"ARROW:extension:metadata": _pickled(folder),
@@ -85,12 +85,12 @@ YAML = "---\nlabels: !!python/object/apply:builtins.open ['{}', 'w']\n---\n"
 
 @dataclass(frozen=True)
 class Plant:
-    """Where code is planted, and which commands read it.
+    """Planted code and the commands that read it.
 
     Args:
-        name: What it is.
+        name: Name of the place.
         put: Plants it in a project.
-        commands: Commands that read it; ``{}`` stands for the project.
+        commands: Commands that read it; ``{}`` is replaced by the project.
     """
 
     name: str
@@ -113,7 +113,7 @@ TRAIN = "train --model {}/tiny --max-length 8 --epochs 1 --out {}/out --data "
 
 
 def _file(place: str, content: Callable[[Path], bytes], *, alone: bool) -> Callable[[Path], None]:
-    """Return what writes a file, alone in place of the weights or beside them."""
+    """Return a function that writes a file, instead of the weights or in addition to them."""
 
     def put(folder: Path) -> None:
         path = folder / place
@@ -127,7 +127,7 @@ def _file(place: str, content: Callable[[Path], bytes], *, alone: bool) -> Calla
 
 
 def _config(fields: Mapping[str, Any], name: str) -> Callable[[Path], None]:
-    """Return what adds fields to a configuration, beside a module that they name."""
+    """Return a function that adds fields to a configuration, and the module that they name."""
 
     def put(folder: Path) -> None:
         path = folder / "run" / name
@@ -169,7 +169,7 @@ def _table(folder: Path) -> None:
 
 
 def _rows(folder: Path) -> None:
-    """Make the rows of an evaluation a table with such a type."""
+    """Replace the rows of an evaluation by a table with such a type."""
     rows = folder / "run/evaluation/rows.parquet"
     table = pq.read_table(rows)
     field = _arrow_type(folder).schema.field("text")
@@ -183,7 +183,7 @@ def _script(folder: Path) -> None:
 
 
 def _skops(folder: Path) -> None:
-    """Write what skops saves of an object array: a pickle among its members."""
+    """Write an object array as skops does: one member is a pickle."""
     schema = {
         "__class__": "ndarray",
         "__module__": "numpy",
@@ -200,7 +200,7 @@ def _skops(folder: Path) -> None:
 
 
 def _function_schema(folder: Path) -> None:
-    """Write a skops file whose object is made by calling a function of ours."""
+    """Write a skops file whose object is made by calling a given function."""
     mark = str(folder.parent / MARK)
     schema = {
         "__class__": "open",
@@ -287,13 +287,13 @@ PLANTS = _plants()
 
 
 def drill(project: Path, plant: Plant, *, inputs: int, seed: int) -> Found:
-    """Give each command that reads a planted file.
+    """Run each command that reads a planted file.
 
     Args:
         project: The folder of `make_project`.
-        plant: What is planted where.
-        inputs: Commands at most.
-        seed: Not used: nothing is drawn.
+        plant: The planted code.
+        inputs: Maximum number of commands.
+        seed: Not used.
     """
     found = Found()
     for number, command in enumerate(plant.commands[:inputs]):
@@ -309,7 +309,7 @@ def drill(project: Path, plant: Plant, *, inputs: int, seed: int) -> Found:
 
 
 def _wrong(ended: Ended, mark: Path) -> str:
-    """Say what is wrong about how a command ended; empty if nothing."""
+    """Return what is wrong with the end of a command; empty if nothing."""
     if mark.exists():
         return f"planted code was run:\n{ended.said}"
     if ended.code not in (0, 1, 2) or "Traceback" in ended.said:
@@ -318,7 +318,7 @@ def _wrong(ended: Ended, mark: Path) -> str:
 
 
 def main() -> int:
-    """Drill all places, or those named, and print what came out."""
+    """Run the drill on all places, or the given ones, and print the results."""
     return drilled(__doc__, PLANTS, make_project, drill, inputs=10)
 
 

@@ -1,9 +1,9 @@
-"""Give every command twice at once: ``python -m dev.drills.two_processes``.
+"""Run every command in two processes at once: ``python -m dev.drills.two_processes``.
 
-Two processes begin together, or one later, or the first is frozen (SIGSTOP) at a random time
-while the second tries. One may be refused, and says who holds the folder; none ends in a
-traceback, and in the end the folder is that of one undisturbed run. Each pair follows from (seed,
-command, number), as far as two processes' times can.
+Two processes start together, or one later, or the first is frozen (SIGSTOP) at a random time while
+the second runs. One may be refused with a message that names the owner of the folder's lock. No
+process may end with a traceback, and the folder must be that of one uninterrupted run. Each pair is
+a function of (seed, command, number), as far as the scheduling of processes allows.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ REFUSED = "is being written by process"
 
 
 def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
-    """Give one command twice, many times.
+    """Run one command in two processes, many times.
 
     Args:
         project: The folder of `make_project`.
-        command: The command.
-        inputs: How many times.
+        command: Command to test.
+        inputs: Number of repetitions.
         seed: Seed of the times.
     """
     found = Found()
@@ -64,7 +64,7 @@ def _well_refused(ended: Ended) -> bool:
 
 
 def main() -> int:
-    """Drill all commands, or those named, and print what came out."""
+    """Run the drill on all commands, or the given ones, and print the results."""
     return drilled(__doc__, COMMANDS, make_project, drill, inputs=12)
 
 

@@ -1,11 +1,11 @@
-"""Kill one of the processes that work side by side: ``python -m dev.drills.workers``.
+"""Kill one of several cooperating processes: ``python -m dev.drills.workers``.
 
-Target ``compare`` is a study under ``--workers 2``, and a worker is killed (SIGKILL, as a machine
-does that runs out of memory) at a random time. The command must end in one message that names the
-run. Target ``ranks`` is a training in two processes that exchange gradients (gloo), and either is
-killed at a random time after a random step. The other must end within `SOON` seconds in one
-message, though no launcher ends it. Given again, both must end as if nobody had been killed. Each
-kill follows from (seed, target, number), as far as processes' times can.
+Target ``compare`` is a study with ``--workers 2``. A worker is killed (SIGKILL, as when memory runs
+out) at a random time, and the command must end with one message that names the run. Target
+``ranks`` is a training in two processes that exchange gradients (gloo). One is killed at a random
+time after a random step, and the other must end with one message within `SOON` seconds, although no
+launcher ends it. Repeated, both must end like an uninterrupted run. Each kill is a function of
+(seed, target, number), as far as the scheduling of processes allows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STUDY = Command(
 )
 RANKS, STEPS, SAVE_STEPS = 2, 10, 2
 SOON = 60.0
-"""Seconds within which a process must end whose partner was killed; a step takes milliseconds."""
+"""Seconds in which a process must end after its partner was killed; a step takes milliseconds."""
 TOLD = {"compare": "was ended by SIGKILL", "ranks": "cannot reach another one"}
 
 
@@ -45,18 +45,18 @@ def kill_worker(project: Path, *, inputs: int, seed: int) -> Found:
 
     Args:
         project: The folder of `make_project`.
-        inputs: How many times.
+        inputs: Number of kills.
         seed: Seed of the choice of worker and time.
     """
     found = Found()
     for number, draws, stage in stages(project, STUDY, inputs=inputs, seed=seed):
         child = Child(stage.command.of(stage.folder), stage.folder)
-        # From when a worker has begun a run on, so that there is a run to lose.
+        # Only after a worker has started a run, so that there is a run to lose.
         while not any(stage.folder.glob("out/runs/*")) and child.is_running():
             time.sleep(0.01)
         time.sleep(draws.uniform(0, stage.whole.seconds / 4))
         if workers := _workers(child.pid):
-            # A worker may end by itself in between.
+            # A worker may end in between.
             with suppress(ProcessLookupError):
                 os.kill(draws.choice(workers), signal.SIGKILL)
         ended = child.wait()
@@ -67,7 +67,7 @@ def kill_worker(project: Path, *, inputs: int, seed: int) -> Found:
 
 
 def _workers(pid: int) -> list[int]:
-    """Return the processes of a study's workers, without the one that tracks shared resources."""
+    """Return the process ids of a study's workers, without the resource tracker."""
     listed = Path(f"/proc/{pid}/task/{pid}/children")
     children = [int(child) for child in listed.read_text(encoding="ascii").split()]
     return sorted(
@@ -76,7 +76,7 @@ def _workers(pid: int) -> list[int]:
 
 
 def _unclear(ended: Ended, target: str) -> str:
-    """Say what is wrong about how a process ended whose partner was killed; empty if nothing."""
+    """Return what is wrong with the end of a process whose partner was killed; empty if nothing."""
     if not ended.code:
         return ""
     if ended.code not in (1, 2) or "Traceback" in ended.said or TOLD[target] not in ended.said:
@@ -107,7 +107,7 @@ class Ranks:
         return [child.wait() for child in self.children]
 
     def kill(self, rank: int, *, step: int, delay: float) -> None:
-        """Kill one of them a while after it began a step."""
+        """Kill one of them some time after it has begun a step."""
         child = self.children[rank]
         while self.steps[rank] < step and child.is_running():
             time.sleep(0.001)
@@ -117,7 +117,7 @@ class Ranks:
 
 
 def _trained(steps: mmap.mmap) -> Callable[[list[str]], None]:
-    """Return what trains as one of the processes, and writes which step it is at."""
+    """Return a function that trains as one of the processes and writes its current step."""
 
     def train(arguments: list[str]) -> None:
         from transformers import TrainerCallback, TrainingArguments
@@ -164,7 +164,7 @@ def _trained(steps: mmap.mmap) -> Callable[[list[str]], None]:
         try:
             trainer.train(None if last is None else str(last))
         except TemperError as error:
-            # As a script of one's own would; the command line prints errors so, too.
+            # Like a script of a user; the command line prints errors in the same way.
             sys.stdout.write(f"Error: {error}\n")
             sys.exit(error.exit_code)
         trainer.save_model(str(out / "model"))
@@ -177,7 +177,7 @@ def kill_rank(project: Path, *, inputs: int, seed: int) -> Found:
 
     Args:
         project: The folder of `make_project`.
-        inputs: How many times.
+        inputs: Number of kills.
         seed: Seed of the choice of process, step and time.
     """
     found = Found()
@@ -200,12 +200,12 @@ def kill_rank(project: Path, *, inputs: int, seed: int) -> Found:
             found.count("killed" if ends[lost].code == -signal.SIGKILL else "ended first")
             said = _unclear(ends[1 - lost], "ranks")
             if waited > SOON:
-                said = f"the other one ended after {waited:.0f} s"
+                said = f"the other process ended after {waited:.0f} s"
             again = [ended for ended in Ranks(folder).wait() if ended.code]
             if again:
-                said = said or f"given again, one ended with {again[0].code}:\n{again[0].said}"
+                said = said or f"repeated, one ended with {again[0].code}:\n{again[0].said}"
             elif outcome(folder / "out") != whole:
-                said = said or "given again, the training left other files"
+                said = said or "repeated, the training left other files"
             if said:
                 found.fault(number, f"process {lost} is killed", said)
     return found
@@ -223,12 +223,12 @@ TARGETS = (Target("compare", kill_worker), Target("ranks", kill_rank))
 
 
 def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
-    """Drill a target."""
+    """Run the drill on a target."""
     return target.drill(project, inputs=inputs, seed=seed)
 
 
 def main() -> int:
-    """Drill both, or those named, and print what came out."""
+    """Run the drill on both targets, or the given ones, and print the results."""
     return drilled(__doc__, TARGETS, make_project, drill, inputs=10)
 
 

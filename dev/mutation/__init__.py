@@ -1,1 +1,1 @@
-"""What the tests reach, and what they notice: coverage and mutants, each a command."""
+"""Mutation testing: ``python -m dev.mutation.mutants``."""

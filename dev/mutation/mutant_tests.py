@@ -1,8 +1,8 @@
-"""A pytest plugin of `dev.mutation.mutants` that makes the tests of a mutant cheap.
+"""A pytest plugin of `dev.mutation.mutants` that limits the time of a mutant's tests.
 
-mutmut runs the fastest tests first and stops at the first that fails. Here a failure is not made
-smaller by hypothesis, and slow tests are left out once the faster ones took `BUDGET`. A mutant that
-only they would notice counts as one that survives.
+mutmut runs the fastest tests first and stops at the first failure. This plugin switches off
+hypothesis' shrinking of failures, and skips the slow tests after the faster ones have used
+`BUDGET`. A mutant that only a skipped test would detect counts as a survivor.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import hypothesis
 import pytest
 
 BUDGET = 30.0
-"""Seconds that the tests of one mutant may take, as they were measured on the unchanged code."""
+"""Seconds for the tests of one mutant, by their times on the unchanged code."""
 
 
 def pytest_configure() -> None:
-    """Let a failing example stand as it is drawn."""
+    """Switch off the shrinking of failing examples."""
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     hypothesis.settings.register_profile("mutants", hypothesis.settings.default, phases=phases)
     hypothesis.settings.load_profile("mutants")
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     stats = json.loads(Path("mutmut-stats.json").read_text(encoding="utf-8"))
     items.sort(key=lambda item: stats["duration_by_test"].get(item.nodeid, 0.0))
     if not mutant:
-        # The unchanged code has passed all tests when they were measured.
+        # The unchanged code passed all tests when their times were measured.
         del items[1:]
     spent = itertools.accumulate(stats["duration_by_test"].get(item.nodeid, 0.0) for item in items)
     items[:] = [item for item, until in zip(items, spent, strict=True) if until <= BUDGET]

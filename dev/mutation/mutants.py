@@ -1,10 +1,10 @@
-"""Change code and see that its tests notice: ``python -m dev.mutation.mutants functional forward``.
+"""Mutation testing with mutmut: ``python -m dev.mutation.mutants functional forward``.
 
-mutmut changes one thing at a time (a sign, a bound, a constant), and runs those of `TESTS` that
-call the changed function, as `dev.mutation.mutant_tests` says. A mutant that none of them notices
-is a gap of the tests, or stands with its reason in ``survivors.toml``. Results are kept in
-``build/mutants``: a command that was stopped goes on, functions that were changed since are mutated
-again, and what survived is tried again, as there may be tests since that notice it.
+mutmut makes one change at a time (a sign, a bound, a constant) and runs those of `TESTS` that call
+the changed function (`dev.mutation.mutant_tests` limits their time). A mutant that no test detects
+is a gap in the tests, or is listed in ``survivors.toml`` with a reason. Results are kept in
+``build/mutants``: a stopped command resumes, functions that have changed are mutated again, and
+survivors are tried again, because there may be new tests.
 
     python -m dev.mutation.mutants functional/norms.py
     python -m dev.mutation.mutants functional forward backward --number 60 --seed 3
@@ -34,7 +34,7 @@ from temper.functional.proportions import wilson
 ROOT = Path(__file__).resolve().parents[2]
 KEPT, REASONS = ROOT / "build" / "mutants", Path(__file__).with_name("survivors.toml")
 LEAST = 0.9
-"""Fraction of the mutants of a target that must be noticed."""
+"""Required fraction of detected mutants of a target."""
 NOTICED = {"killed", "timeout", "segfault", "caught by type check"}
 TESTS = {
     "functional": [
@@ -82,19 +82,19 @@ TESTS = {
         "methods/test_wise_ft.py",
     ],
 }
-"""Tests, below ``tests``, that hold the laws of a package."""
+"""Package -> the folders in ``tests`` with its tests."""
 PLUGIN = "dev.mutation.mutant_tests"
 MARKS = "not slow and not gpu and not network and not browser"
 
 
 def workplace(target: str) -> Path:
-    """Make the folder in which mutmut works on a package or a file.
+    """Make the working folder of mutmut for a package or a file.
 
     Args:
         target: Path below ``src/temper``.
 
     Raises:
-        SystemExit: There is no such package or file, or no tests of it.
+        SystemExit: There is no such package or file, or it has no tests.
     """
     source, package = Path("src/temper", target), Path(target).parts[0]
     for path in (source, Path("tests", package)):
@@ -108,7 +108,7 @@ def workplace(target: str) -> Path:
     settings = {
         "source_paths": [f"src/temper/{package}"],
         "only_mutate": [source.as_posix() if source.suffix else f"{source.as_posix()}/*"],
-        # The rest comes as it is; what is mutated already stays.
+        # Copy everything else unchanged; keep files that are mutated already.
         "also_copy": [
             f"src/temper/{path.name}"
             for path in sorted((ROOT / "src" / "temper").iterdir())
@@ -117,10 +117,10 @@ def workplace(target: str) -> Path:
         "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", PLUGIN, "-m", MARKS],
         "pytest_add_cli_args_test_selection": [f"tests/{each}" for each in TESTS[package]],
         "use_git_change_detection": False,
-        # Seconds; a machine may have other work to do.
+        # Seconds; generous, because the machine may be busy.
         "timeout_constant": 30.0,
     }
-    # Values of TOML are written as those of JSON are, as far as these go.
+    # JSON is valid TOML for these values.
     lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     text = "\n".join([project, "[tool.mutmut]", *lines, ""])
@@ -129,17 +129,17 @@ def workplace(target: str) -> Path:
 
 
 def mutmut(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run mutmut in a folder of `workplace`, and return what it wrote."""
-    # Hypothesis draws the same inputs every time.
+    """Run mutmut in a folder of `workplace`, and return its output."""
+    # With CI=1 hypothesis draws the same inputs every time.
     environment = {**os.environ, "CI": "1", "OMP_NUM_THREADS": "1"}
-    # For `dev.mutation.mutant_tests`; temper is imported from where it is mutated.
+    # For `dev.mutation.mutant_tests`; temper is imported from the mutated copy.
     environment["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-m", "mutmut", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def statuses(folder: Path) -> dict[str, str]:
-    """Return what became of each mutant of a folder of `workplace`, without those `left_out`."""
+    """Return the status of each mutant in a folder of `workplace`, without those `left_out`."""
     from mutmut.stats import status_by_exit_code
 
     found = {}
@@ -153,12 +153,12 @@ def statuses(folder: Path) -> dict[str, str]:
 
 
 def meaning(function: ast.FunctionDef) -> str:
-    """Return a function without what no test is asked to notice.
+    """Return the syntax tree of a function without the parts that tests need not check.
 
-    Those are defaults of arguments, since mutmut takes them from the unchanged function; the words
-    of errors and warnings, of which tests ask for a part; ``strict=`` of a zip over things of one
-    length; ``device=``, since the tests that need a GPU do not run here; and the names of random
-    streams (``rng.local``, ``rng.shared``), of which one is as good as another.
+    These are the defaults of arguments, since mutmut takes them from the unchanged function; the
+    texts of errors and warnings, since tests match only a part; ``strict=`` of a zip over equal
+    lengths; ``device=``, since tests that need a GPU do not run; and the names of random streams
+    (``rng.local``, ``rng.shared``), which are arbitrary.
     """
     function.name, function.args.defaults, function.args.kw_defaults = "", [], []
     for node in ast.walk(function):
@@ -173,11 +173,11 @@ def meaning(function: ast.FunctionDef) -> str:
 
 UNASKED = {"strict", "device"}
 WORDS = {"local", "shared", "warning", "tell"}
-"""Calls of whose words no more is asked than of an error's."""
+"""Calls whose strings are ignored like those of errors."""
 
 
 def left_out(source: str) -> set[str]:
-    r"""Return the mutants, of a file that mutmut wrote, of the same `meaning` as the original.
+    r"""Return the mutants in a file of mutmut that have the same `meaning` as the original.
 
     Example:
         >>> file = "def x_f__mutmut_orig(a=1): return a"
@@ -199,25 +199,25 @@ def left_out(source: str) -> set[str]:
 
 
 def drawn(names: Sequence[str], number: int | None, seed: str) -> list[str]:
-    """Return some of the mutants, as a function of the seed; all where ``number`` is None."""
+    """Return some of the mutants, chosen by the seed; all if ``number`` is None."""
     if number is None or number >= len(names):
         return sorted(names)
     return sorted(random.Random(seed).sample(sorted(names), number))
 
 
 def check(target: str, *, number: int | None, seed: int, jobs: int) -> dict[str, str]:
-    """Run the mutants of a target, or go on with them, and return what became of each.
+    """Run or resume the mutants of a target, and return the status of each.
 
     Args:
         target: Path below ``src/temper``.
-        number: How many are drawn; None takes all.
+        number: Number of drawn mutants; None takes all.
         seed: Seed of the draw.
-        jobs: Processes.
+        jobs: Number of processes.
 
     Raises:
         SystemExit: mutmut failed.
     """
-    # Imported here, since mutmut decides for the whole process how others are started.
+    # Imported here, because mutmut sets the start method of processes globally.
     from mutmut.__main__ import create_mutants
     from mutmut.configuration import reset_config
     from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir
@@ -239,7 +239,7 @@ def check(target: str, *, number: int | None, seed: int, jobs: int) -> dict[str,
 
 
 def change(shown: str) -> str:
-    r"""Return what a mutant changes, of the diff that mutmut shows.
+    r"""Return the change of a mutant from mutmut's diff.
 
     Example:
         >>> change("--- a.py\n+++ a.py\n@@ -1 +1 @@\n def f(x):\n-    return x\n+    return -x")
@@ -254,7 +254,7 @@ HEADS = ("---", "+++")
 
 
 def function(mutant: str) -> str:
-    """Return the dotted name of the function that a mutant is of.
+    """Return the dotted name of a mutant's function.
 
     Example:
         >>> function("temper.functional.norms.x_length__mutmut_3")
@@ -267,7 +267,7 @@ def function(mutant: str) -> str:
 
 
 def survivors(target: str, found: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield function, change and status of each mutant that no test has noticed."""
+    """Yield function, change and status of each mutant that no test has detected."""
     from mutmut.mutation.diff_apply import get_diff_for_mutant
 
     folder = workplace(target)
@@ -280,12 +280,12 @@ def survivors(target: str, found: Mapping[str, str]) -> Iterator[tuple[str, str,
 
 
 def main() -> int:
-    """Mutate what is named, and print what survived without a reason."""
+    """Mutate the given targets, and print the survivors without a reason."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("targets", nargs="+", help="packages or files below src/temper")
-    parser.add_argument("--number", type=int, help="mutants of each target, drawn; else all")
+    parser.add_argument("--number", type=int, help="random mutants of each target (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     options = parser.parse_args()
@@ -299,7 +299,7 @@ def main() -> int:
             console.print(f"{name} ({status}): {changed}", markup=False)
         fraction = 1 - len(left) / len(found)
         low, high = wilson(len(found) - len(left), len(found))
-        said = f"{target}: {len(found)} mutants, {fraction:.1%} noticed ({low:.1%} to {high:.1%}), "
+        said = f"{target}: {len(found)} mutants, {fraction:.1%} detected ({low:.1%}-{high:.1%}), "
         said += f"{len(left)} survived, {len(unexplained)} of them without a reason"
         console.print(said, markup=False)
         failed |= bool(unexplained) or fraction < LEAST

@@ -98,7 +98,7 @@ def test_refused_writes_see_tracebacks_and_what_cannot_go_on(
     assert "Traceback" in faults(disk.drill(project, command, inputs=3, seed=0))
     text = "(root / 'lock').mkdir()\ntry: (root / 'new').touch()\nexcept OSError: pass"
     found = disk.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
-    assert "given again" in faults(found)
+    assert "repeated" in faults(found)
 
 
 def test_two_processes_see_each_other_s_files(
