@@ -102,7 +102,7 @@ def test_keywords_that_are_not_given_leave_the_settings_to_a_file(
         ({"train": 5}, {"train": 5}),
     ],
 )
-def test_a_keyword_stands_where_its_setting_does(
+def test_a_keyword_has_the_position_of_its_setting(
     given: dict[str, Any], tree: dict[str, Any]
 ) -> None:
     assert nested(TRAIN, None, given) == tree
@@ -117,7 +117,7 @@ def test_names_of_training_arguments_override_a_file_and_are_given_once() -> Non
         nested(TRAIN, None, {"epochs": 2.0, "num_train_epochs": 3.0})
 
 
-def test_an_adapter_of_a_file_is_left_out_where_that_is_said() -> None:
+def test_an_adapter_of_a_file_is_skipped_on_request() -> None:
     config = {"train": {"lora": {"rank": 4}, "epochs": 2.0}}
     assert nested(TRAIN, config, {"lora": False}) == {"train": {"epochs": 2.0}}
     assert nested(TRAIN, config, {}) == config
@@ -233,7 +233,7 @@ def test_a_run_shows_its_scores_and_loads_its_model(run: Any) -> None:
     assert run.load(device="cpu").label_names == ("negative", "positive")
 
 
-def test_an_evaluation_of_a_run_lies_beside_it(run: Any, tiny_data: Path) -> None:
+def test_the_default_folder_of_an_evaluation_is_in_the_run(run: Any, tiny_data: Path) -> None:
     found = temper.evaluate(
         run,
         shift={"far": str(tiny_data / "shift.csv")},
@@ -247,7 +247,7 @@ def test_an_evaluation_of_a_run_lies_beside_it(run: Any, tiny_data: Path) -> Non
     assert found.report().is_file()
 
 
-def test_rows_that_were_trained_on_are_left_out_and_that_is_said_first(
+def test_training_rows_are_excluded_and_that_is_reported_first(
     run: Any, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = write_csv(tmp_path / "mixed.csv", [*sentences(9), *sentences(21, thing="phone")])

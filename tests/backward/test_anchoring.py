@@ -69,7 +69,7 @@ def test_the_average_of_half_precision_weights_is_in_single_and_is_no_alias() ->
         ((0.5, 0.5), 0, 0, False),
     ],
 )
-def test_an_end_that_is_not_known_is_said_once_where_it_matters(
+def test_an_unknown_number_of_steps_is_reported_once_if_it_matters(
     decays: tuple[float, float],
     total: int,
     number: int,

@@ -188,7 +188,7 @@ def test_half_precision_gradients_stay_in_half_precision(normalize: str) -> None
     assert (found[kept].float() / grads["block"][kept].float()).min() > 0.99
 
 
-def test_gradients_that_do_not_lie_in_one_piece_are_masked_alike() -> None:
+def test_non_contiguous_gradients_have_the_same_mask() -> None:
     params = Parameters({"block": nn.Parameter(torch.zeros(30, 20))}, frozenset({"block"}))
     gradient = torch.randn(20, 30).T
     plain = SelectiveUpdate().transform({"block": gradient.contiguous()}, params, {}, Streams(1))

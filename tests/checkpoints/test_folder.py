@@ -109,7 +109,7 @@ def test_a_record_of_another_release_is_refused(tmp_path: Path) -> None:
         read_json(path)
 
 
-def test_made_folders_are_removed_as_far_as_they_are_empty(tmp_path: Path) -> None:
+def test_created_folders_are_removed_if_they_are_empty(tmp_path: Path) -> None:
     made = make_folder(tmp_path / "a" / "b" / "c")
     assert made == [tmp_path / "a" / "b" / "c", tmp_path / "a" / "b", tmp_path / "a"]
     (tmp_path / "a" / "kept").write_text("x", encoding="utf-8")

@@ -106,7 +106,7 @@ def labeled(held_out: Path) -> list[tuple[str, str]]:
     return [(text, label) for text, _, label in (line.rpartition(",") for line in lines)]
 
 
-def test_the_runs_own_dev_rows_are_left_out_unless_they_are_asked_for(
+def test_dev_rows_of_the_run_are_excluded_by_default(
     run: Path, held_out: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     data = tiny_data / "reviews"
@@ -125,7 +125,7 @@ def test_the_runs_own_dev_rows_are_left_out_unless_they_are_asked_for(
     assert "3 of 23 rows are dev rows" in taken.stderr
 
 
-def test_a_temperature_to_be_doubted_is_told_and_so_is_that_one_was_replaced(
+def test_a_doubtful_temperature_and_a_replaced_one_are_reported(
     run: Path, held_out: Path, tmp_path: Path
 ) -> None:
     def calibrated(data: Path) -> tuple[dict[str, Any], str]:
@@ -213,7 +213,7 @@ def test_a_calibration_is_exported_whole(run: Path, held_out: Path, tmp_path: Pa
         assert (found.alike, found.largest_difference < 1e-5) == (len(texts), True)
 
 
-def test_another_length_than_that_of_the_fit_is_said(run: Path, held_out: Path) -> None:
+def test_another_maximum_length_than_in_the_fit_is_reported(run: Path, held_out: Path) -> None:
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
     result = call("predict", run, "--data", held_out, "--max-length", 16, "--device", "cpu")
     assert "fitted on texts cut at 32 tokens, and these are cut at 16" in result.stderr

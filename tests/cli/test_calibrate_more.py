@@ -315,7 +315,7 @@ def test_a_model_that_shows_no_states_is_calibrated_by_its_answers(
     assert (found.shift.shifted, others.shift.shifted) == (False, True)
 
 
-def test_what_cannot_be_said_is_refused_before_any_work(
+def test_unsupported_requests_are_refused_before_any_work(
     trained: Path, rows: Path, calibrated: Path, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))

@@ -138,7 +138,7 @@ def test_an_adapter_is_trained_and_read_back(tiny_model: Path, run: Path, tmp_pa
     assert Classifier.load(out)(["which"], [["good", "bad"]])[0].choice in (0, 1)
 
 
-def test_a_stopped_run_goes_on_to_the_same_weights(
+def test_a_stopped_run_resumes_to_the_same_weights(
     tiny_model: Path, run: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"

@@ -74,7 +74,7 @@ def test_training_writes_a_plain_checkpoint_and_its_record(trained: dict[str, An
     assert {"loss", "loss/task", "grad_norm", "learning_rate", "epoch"} <= set(log)
 
 
-def test_a_finished_run_is_kept_and_said_so(
+def test_a_finished_run_is_kept_and_reported(
     trained: dict[str, Any], tiny_model: Path, tiny_data: Path
 ) -> None:
     out = Path(trained["out"])
@@ -103,7 +103,7 @@ def test_a_settings_file_is_overridden_by_options(
     assert [record["data"][name]["rows"] for name in ("train", "dev")] == [10, 4]
 
 
-def test_the_command_that_training_ends_with_judges_the_rows_it_was_told(
+def test_the_printed_evaluate_command_uses_the_given_rows(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     trained = call(

@@ -142,7 +142,7 @@ def test_an_adapter_leaves_the_output_layer_as_it_is(base: Path, tmp_path: Path)
     assert isinstance(answer.completion, str)
 
 
-def test_a_stopped_run_goes_on_to_the_same_weights(base: Path, run: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_weights(base: Path, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     more = ("--set", "train.save_steps=1")
     succeed("train", "--model", base, "--data", base / "rows.jsonl", *TRAIN, *more, "--out", out)

@@ -210,7 +210,7 @@ def test_a_comparison_is_no_model_and_says_where_its_models_lie(
     refused(call("predict", folder, "--text", "a"), "it is a comparison", "runs/")
 
 
-def test_a_folder_beside_one_that_is_not_there_is_asked_for(
+def test_the_error_of_a_missing_folder_suggests_a_similar_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

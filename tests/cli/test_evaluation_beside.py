@@ -36,7 +36,7 @@ def run(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFact
     return out
 
 
-def test_a_run_is_evaluated_beside_it_where_nothing_else_is_said(
+def test_the_default_evaluation_folder_is_in_the_run(
     tiny_model: Path, run: Path, tmp_path: Path
 ) -> None:
     copied = shutil.copytree(run, tmp_path / "copied")
@@ -54,7 +54,7 @@ def test_an_evaluation_says_which_run_it_measured(run: Path) -> None:
     assert settings["run"] == json.loads((run / "run.json").read_text())["key"]
 
 
-def test_the_page_of_a_run_shows_the_evaluation_beside_it(run: Path) -> None:
+def test_the_page_of_a_run_shows_the_evaluation_in_its_folder(run: Path) -> None:
     succeed("report", run)
     scores = json.loads((run.with_name("run-evaluation") / "scores.json").read_text())["scores"]
     rows = (run / "scores.csv").read_text().splitlines()
@@ -62,7 +62,7 @@ def test_the_page_of_a_run_shows_the_evaluation_beside_it(run: Path) -> None:
     succeed("report", run, "--markdown")
 
 
-def test_the_evaluation_of_another_run_is_not_shown_and_said(
+def test_the_evaluation_of_another_run_is_not_shown_and_is_reported(
     run: Path, tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "run"

@@ -82,7 +82,7 @@ def test_a_file_s_methods_are_listed_and_trained(
     refused(call("list", "methods", "--import", tmp_path / "gone.py"), "There is no file")
 
 
-def test_a_new_method_is_written_where_it_was_asked(tmp_path: Path) -> None:
+def test_a_new_method_is_written_to_the_given_file(tmp_path: Path) -> None:
     found = answer("new-method", "mine", "--into", tmp_path)
     assert found == {
         "method": str(tmp_path / "mine.py"),

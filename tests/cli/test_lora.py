@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def test_an_adapter_is_trained_judged_and_asked(
+def test_an_adapter_is_trained_evaluated_and_used_for_predictions(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "lora"

@@ -44,7 +44,7 @@ def scores(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_training_tells_how_it_read_its_file(project: Path) -> None:
+def test_training_reports_how_it_read_its_file(project: Path) -> None:
     record = json.loads((project / "run" / "run.json").read_text(encoding="utf-8"))
     said = " ".join(record["notices"])
     assert "read with ';' between columns, encoding cp1252" in said
@@ -85,9 +85,7 @@ def test_the_columns_that_are_read_are_shown_and_kept(tmp_path: Path, tiny_model
     assert read in result.stderr
 
 
-def test_rows_with_a_label_that_the_model_does_not_know_are_skipped_where_asked(
-    project: Path, tmp_path: Path
-) -> None:
+def test_rows_with_unknown_labels_are_skipped_on_request(project: Path, tmp_path: Path) -> None:
     rows = [*sentences(12, thing="it"), ("it was fine and bad", "mixed")]
     write_csv(tmp_path / "held.csv", rows)
     write_csv(tmp_path / "shift.csv", [(f"why {text}", label) for text, label in rows])

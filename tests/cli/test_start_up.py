@@ -203,7 +203,7 @@ LISTS = [
 ]
 
 
-def test_mistyped_names_and_paths_are_told_before_anything_heavy_is_imported(folder: Path) -> None:
+def test_errors_in_names_and_paths_are_reported_before_heavy_imports(folder: Path) -> None:
     found = answers([(arguments, {}) for arguments, _ in WRONG], folder)
     for (arguments, words), (code, heavy, out, said) in zip(WRONG, found, strict=True):
         assert heavy == [], arguments
@@ -264,7 +264,7 @@ RESPONSE: Any = SimpleNamespace(headers={}, request=None)
         (OSError("no socket"), "the Hub cannot be asked: no socket"),
     ],
 )
-def test_the_hub_is_asked_for_a_model_and_what_it_has_not_is_refused(
+def test_a_model_missing_on_the_hub_is_refused(
     monkeypatch: pytest.MonkeyPatch, raised: Exception | None, message: str | None
 ) -> None:
     def ask(_: str) -> None:

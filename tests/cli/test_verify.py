@@ -70,7 +70,7 @@ def test_a_flipped_bit_in_any_file_is_named(
     )
 
 
-def test_a_changed_score_is_told_even_where_its_hash_was_mended(
+def test_a_changed_score_is_reported_even_if_its_hash_was_updated(
     measured: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(measured / "run-evaluation", tmp_path / "copy"))
@@ -91,7 +91,7 @@ def test_a_folder_of_before_has_no_checksums(measured: Path, tmp_path: Path) -> 
     assert "No checksums: an older Temper wrote it." in succeed("verify", copy).stdout
 
 
-def test_a_missing_file_and_an_empty_folder_are_told(measured: Path, tmp_path: Path) -> None:
+def test_a_missing_file_and_an_empty_folder_are_reported(measured: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(measured / "run", tmp_path / "copy"))
     (copy / "config.json").unlink()
     refused(call("verify", copy), "config.json is missing")

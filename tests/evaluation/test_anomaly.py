@@ -196,7 +196,7 @@ def test_a_regression_has_the_detectors_of_its_states(
     assert told["mahalanobis"]["value"] is not None
 
 
-def test_without_anomalies_nothing_is_measured_or_said(
+def test_without_anomalies_nothing_is_measured_or_reported(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     found = evaluate(predictor, EvaluationData(data.dev), ONLY)

@@ -291,7 +291,7 @@ def test_special_tokens_can_be_spared(model: Any, tokenizer: Any, examples_of: A
     assert spared["fgm", "l2", 1.0].loss[0] != moved["fgm", "l2", 1.0].loss[0]
 
 
-def test_both_radii_stand_in_every_row(model: Any, tokenizer: Any, examples_of: Any) -> None:
+def test_every_row_has_both_radii(model: Any, tokenizer: Any, examples_of: Any) -> None:
     dev = examples_of(rows=5)
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
     block = attacked(predictor, dev, radii=(0.3,))["fgm", "l2", 0.3]

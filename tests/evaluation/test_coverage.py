@@ -64,7 +64,7 @@ def test_no_row_is_judged_by_a_threshold_that_it_was_part_of() -> None:
         assert own[each.name, "lac", "coverage"] == covered / len(each)
 
 
-def test_on_rows_like_dev_the_coverage_is_what_was_asked_for() -> None:
+def test_exchangeable_rows_have_the_requested_coverage() -> None:
     data = EvaluationData(
         calibrated("dev", 1000, seed=0), {"near": calibrated("near", 1000, seed=1)}
     )

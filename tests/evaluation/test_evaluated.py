@@ -74,7 +74,7 @@ def test_another_split_of_a_runs_own_data_is_read_as_the_run_read_its_rows(run: 
     assert [found.label_names[int(label)] for label in found.labels or ()] == ["bad", "good", "bad"]
 
 
-def test_what_is_said_of_another_split_goes_before_what_the_run_says(run: str) -> None:
+def test_settings_of_another_split_override_those_of_the_run(run: str) -> None:
     found = evaluated(run, {"eval_split": "test", "text_column": "text"})
     assert list(found.text) == ["x"] * 3
     assert list(found.text_pair or ()) == [f"by {text}" for text in ROWS["test"]]
@@ -125,17 +125,17 @@ def test_a_runs_own_rows_are_not_read_by_other_settings(
         evaluated(run, {**data, name: other})
 
 
-def test_all_that_differs_is_told_at_once(run: str) -> None:
+def test_all_differences_are_reported_at_once(run: str) -> None:
     with pytest.raises(SettingError, match=r"data\.text_column: .*; data\.label_column: "):
         evaluated(run, {"text_column": "text", "label_column": "label"})
 
 
 @pytest.mark.parametrize("given", [{}, {**NAMES, "kind": "classification", "dev_fraction": 0.25}])
-def test_what_a_run_says_itself_may_be_said_again(run: str, given: dict[str, Any]) -> None:
+def test_settings_equal_to_those_of_the_run_are_accepted(run: str, given: dict[str, Any]) -> None:
     assert list(evaluated(run, given).text) == ROWS["dev"]
 
 
-def test_a_kind_that_the_model_answers_may_be_said_where_the_run_left_it_open(
+def test_a_task_type_that_fits_the_model_is_accepted_if_the_run_has_none(
     tmp_path: Path,
 ) -> None:
     source = write_reviews(tmp_path / "reviews")

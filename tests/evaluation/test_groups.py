@@ -74,7 +74,7 @@ def test_small_groups_alone_leave_the_worst_undefined_and_say_why() -> None:
     assert (worst["value"], worst["reason"]) == (None, "no group has enough rows")
 
 
-def test_shift_and_adversarial_sets_are_scored_though_nobody_asked_for_their_scores() -> None:
+def test_shift_and_adversarial_sets_are_scored_by_default() -> None:
     data = EvaluationData(
         grouped("dev", **{"": (3, 3)}),
         shift={"far": grouped("far", a=(6, 4))},

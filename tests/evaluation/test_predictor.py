@@ -36,7 +36,7 @@ def test_the_batch_size_changes_no_answer(
     assert (found.prediction == wanted.argmax(1))[sure].all()
 
 
-def test_a_set_that_is_tokenised_piece_by_piece_is_answered_alike(
+def test_tokenizing_a_set_in_pieces_does_not_change_predictions(
     model: Any, tokenizer: Any, examples_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=6, batch_size=4)
@@ -166,7 +166,7 @@ def piped(*, classes: int = 3, labels: Any = None, **settings: Any) -> PipelineP
     return PipelinePredictor(made, **settings)
 
 
-def test_a_function_that_fails_is_told_with_its_rows_and_line() -> None:
+def test_the_error_of_a_failing_function_has_its_rows_and_line() -> None:
     def fail(texts: list[str]) -> Any:
         raise KeyError("gone")
 
@@ -175,7 +175,7 @@ def test_a_function_that_fails_is_told_with_its_rows_and_line() -> None:
         CallablePredictor(fail, gives="logits").predict(TWO)
 
 
-def test_answers_of_different_widths_are_told() -> None:
+def test_outputs_of_different_widths_raise_an_error() -> None:
     widths = iter((2, 3))
     predictor = CallablePredictor(lambda texts: [[0.0] * next(widths)], gives="logits")
     with pytest.raises(ModelError, match=r"different widths for set 'toy': \[2\] and \[3\]"):
@@ -208,7 +208,7 @@ def test_names_must_fit_the_columns() -> None:
 
 
 @pytest.mark.parametrize("answer", [3.0, [[[0.0, 1.0]]] * 3, "text"])
-def test_answers_that_are_not_one_a_text_are_told(answer: Any) -> None:
+def test_a_wrong_number_of_outputs_raises_an_error(answer: Any) -> None:
     predictor = CallablePredictor(lambda texts: answer, gives="values")
     with pytest.raises(ModelError, match=r"returned \d rows for the 2 texts|failed on rows 0 to 1"):
         predictor.predict(TWO)

@@ -174,7 +174,7 @@ def test_a_regressor_gives_values(tmp_path: Path) -> None:
     assert load_predictor(Checkpoint(file)).gives == "values"
 
 
-def test_a_classifier_without_probabilities_is_told_how_to_get_them(tmp_path: Path) -> None:
+def test_the_error_for_a_classifier_without_probabilities_names_the_remedy(tmp_path: Path) -> None:
     file = saved(tmp_path / "m.skops", CountVectorizer(), LinearSVC())
     with pytest.raises(ModelError, match="no predict_proba.*CalibratedClassifierCV"):
         load_predictor(Checkpoint(file))
@@ -233,13 +233,13 @@ def test_a_checkpoint_is_loaded_as_before_and_declares_itself(tmp_path: Path) ->
         load_predictor(Checkpoint(folder), settings=PredictorSettings(gives="logits"))
 
 
-def test_names_are_told_apart() -> None:
+def test_different_names_are_distinguished() -> None:
     names = ("a.py:f", "a.b:f", "minilm", "me/model")
     assert [Checkpoint(name).kind for name in names] == ["code", "code", "weights", "weights"]
     assert Checkpoint("me/model").skops is None
 
 
-def test_the_identity_follows_the_content_and_what_is_said_of_it(code: str) -> None:
+def test_the_identity_depends_on_content_and_settings(code: str) -> None:
     first = predictor_identity(Checkpoint(f"{code}:answer"), PredictorSettings(gives="logits"))
     assert first == predictor_identity(
         Checkpoint(f"{code}:answer"), PredictorSettings(gives="logits")

@@ -66,7 +66,7 @@ def test_a_model_may_be_named_in_place_of_the_records(tiny_model: Path, tmp_path
     assert alignment(run, named) == pytest.approx({1: 1.0, 2: 1.0}, abs=1e-6)
 
 
-def test_a_recorded_model_that_is_gone_is_said_and_a_named_one_refused(
+def test_a_missing_recorded_model_is_reported_and_a_missing_named_one_refused(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     gone = str(tmp_path / "gone")
@@ -124,7 +124,7 @@ def test_what_names_none_or_itself_or_another_machines_folder_has_none(tmp_path:
     assert Checkpoint("a/hub-id").pretrained is None
 
 
-def test_the_key_of_an_evaluation_knows_the_weights_of_the_named_model(
+def test_the_key_of_an_evaluation_depends_on_the_weights_of_the_named_model(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     base = trained(tiny_model, tmp_path / "base")

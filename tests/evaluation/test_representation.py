@@ -199,7 +199,7 @@ def test_a_reference_of_other_depth_is_refused_before_any_work() -> None:
         measured(make_model(), deeper)
 
 
-def test_a_head_that_reads_no_state_is_told() -> None:
+def test_a_head_that_reads_no_hidden_state_is_reported() -> None:
     blind = make_model()
     torch.nn.init.zeros_(blind.classifier.weight)
     with pytest.raises(SettingError, match="cannot read the states of the pre-trained model"):

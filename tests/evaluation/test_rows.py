@@ -121,7 +121,7 @@ def test_a_regression_has_no_probabilities_and_unlabeled_rows_are_null() -> None
     assert back.probabilities.shape == (3, 0)
 
 
-def test_pandas_reads_the_rows_as_they_are() -> None:
+def test_pandas_reads_the_rows_unchanged() -> None:
     frame = to_table([block(), block("fgm", radius=0.5, norm="l2")]).to_pandas()
     assert frame["radius"].isna().tolist() == [True] * 3 + [False] * 3
     assert frame["parameters"].tolist() == ["{}"] * 3 + ['{"norm": "l2", "radius": 0.5}'] * 3
@@ -182,7 +182,7 @@ def test_rows_of_many_stretches_are_those_of_one(
         assert_equal(first, second)
 
 
-def test_a_table_takes_a_rows_hash_beside_its_blocks_and_once_for_a_set() -> None:
+def test_a_table_stores_row_hashes_once_per_set() -> None:
     rows = 100_000
     hashes = RowHashes.of(map(str, range(rows)))
     blocks = [large(rows, name, hashes) for name in ("clean", "temperature")]

@@ -314,13 +314,13 @@ def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> N
         ("token_corruption", "rates", 0.3),
     ],
 )
-def test_one_value_stands_for_a_list_of_one(name: str, setting: str, value: Any) -> None:
+def test_a_single_value_is_a_list_of_one(name: str, setting: str, value: Any) -> None:
     settings = EvaluationSettings(perspectives=name, **{name: {setting: value}})
     assert settings.perspectives == (name,)
     assert settings.model_dump()[name][setting] == (value,)
 
 
-def test_truncation_is_said(model: Any, tokenizer: Any, examples_of: Any) -> None:
+def test_truncation_is_reported(model: Any, tokenizer: Any, examples_of: Any) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=4)
     dev = Examples("d", ["word1 word2 word3", "word4"], labels=[0, 1], kind="classification")
     found = evaluate(predictor, EvaluationData(dev), QUICK)
@@ -329,7 +329,7 @@ def test_truncation_is_said(model: Any, tokenizer: Any, examples_of: Any) -> Non
     assert "--max-length" in said
 
 
-def test_two_words_stand_for_many_perspectives() -> None:
+def test_two_names_select_groups_of_perspectives() -> None:
     assert EvaluationSettings(perspectives=("all",)).perspectives == perspectives.names()
     more = EvaluationSettings(perspectives=("default", "cost")).perspectives
     assert more == (*perspectives.defaults(), "cost")

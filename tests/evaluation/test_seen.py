@@ -69,7 +69,7 @@ def test_of_a_plain_checkpoint_nothing_is_known(tmp_path: Path) -> None:
     assert (seen.trained, seen.judged, seen.notices) == ((), (), ())
 
 
-def test_where_the_data_are_gone_what_is_open_is_said(tmp_path: Path) -> None:
+def test_unchecked_rows_of_missing_data_are_reported(tmp_path: Path) -> None:
     films = source(tmp_path / "films", "film")
     made = run(tmp_path / "run", films)
     splits = load_splits(DataSettings(source=str(films)))
@@ -84,7 +84,7 @@ def test_where_the_data_are_gone_what_is_open_is_said(tmp_path: Path) -> None:
     assert len(seen_among(Checkpoint.of(made), splits.dev).judged) == 8
 
 
-def test_an_evaluation_beside_the_run_tells_its_dev_rows(tmp_path: Path) -> None:
+def test_an_evaluation_in_the_run_folder_identifies_the_dev_rows(tmp_path: Path) -> None:
     films = source(tmp_path / "films", "film")
     made = run(tmp_path / "run", films)
     splits = load_splits(DataSettings(source=str(films)))
@@ -117,7 +117,7 @@ def test_what_a_run_began_from_has_been_trained_on_too(tmp_path: Path) -> None:
     assert [row in trained for row in some.rows] == [False, False, False, True, False]
 
 
-def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:
+def test_unchecked_rows_are_reported(tmp_path: Path) -> None:
     films = source(tmp_path / "films", "film")
     made = str(run(tmp_path / "film", films))
     shutil.rmtree(films)
@@ -135,7 +135,7 @@ def test_data_that_have_changed_since_are_not_taken_for_the_runs(tmp_path: Path)
     assert (seen.trained, seen.judged, len(seen.notices)) == ((), (), 2)
 
 
-def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> None:
+def test_a_run_returns_its_training_rows(tmp_path: Path) -> None:
     made = run(tmp_path / "run", source(tmp_path / "films", "film"))
     found, notices = trained_rows(Checkpoint.of(made))
     assert found is not None

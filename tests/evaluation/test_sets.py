@@ -82,9 +82,7 @@ def test_the_limit_of_the_evaluation_holds_for_the_suite_too(suite: Path, tmp_pa
     ]
 
 
-def test_the_suite_says_how_labels_are_merged_unless_somebody_else_does(
-    suite: Path, tmp_path: Path
-) -> None:
+def test_the_suite_merges_labels_unless_the_user_does(suite: Path, tmp_path: Path) -> None:
     sources = SetSources.of(suite=str(suite), data_root=tmp_path)
     assert sources.completed({"data": {}}) == {"data": {}, "evaluate": {"merge": "argmax"}}
     own = {"evaluate": {"merge": "sum", "seed": 3}}
@@ -203,7 +201,7 @@ def seen(*texts: str) -> Trained:
     return lambda _: (hashes, ())
 
 
-def test_rows_that_were_trained_on_are_left_out_and_said_first(tmp_path: Path) -> None:
+def test_training_rows_are_excluded_and_reported_first(tmp_path: Path) -> None:
     path = write(tmp_path / "far.jsonl", labeled(["seen", "new", "newer"]))
     sources = SetSources.of(shift=[f"far={path}"], held_out=path)
     trained = seen("one", "seen", "else")
@@ -218,7 +216,7 @@ def test_rows_that_were_trained_on_are_left_out_and_said_first(tmp_path: Path) -
     assert "sets.seen_rows=keep" in found.seen[0]
 
 
-def test_rows_that_were_trained_on_are_scored_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_training_rows_are_scored_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "far.jsonl", labeled(["seen", "new", "newer"]))
     sources = SetSources.of(shift=[f"far={path}"], seen_rows="keep")
     found = load(sources, trained=seen("one", "two", "seen"))
@@ -288,7 +286,7 @@ def run_record(folder: Path, source: str, *, train: str) -> str:
     return str(folder)
 
 
-def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> None:
+def test_a_run_returns_its_training_rows(tmp_path: Path) -> None:
     source = tmp_path / "reviews"
     write(source / "train.jsonl", labeled([f"text {n}" for n in range(6)]))
     write(source / "dev.jsonl", labeled(["a", "b"]))
@@ -299,7 +297,7 @@ def test_a_run_gives_back_the_rows_that_it_was_trained_on(tmp_path: Path) -> Non
     assert (rows.rows, notices) == (expected.rows, ())
 
 
-def test_training_rows_that_are_gone_or_have_changed_are_told(tmp_path: Path) -> None:
+def test_missing_or_changed_training_rows_are_reported(tmp_path: Path) -> None:
     source = tmp_path / "reviews"
     write(source / "train.jsonl", labeled([f"text {n}" for n in range(6)]))
     write(source / "dev.jsonl", labeled(["a", "b"]))

@@ -83,7 +83,7 @@ def test_a_row_that_is_only_wrong_clean_is_wrong_in_the_worst_case() -> None:
     assert value(found, "worst_case_drop", "all") == 0.0
 
 
-def test_only_changed_texts_are_asked_again_and_kept() -> None:
+def test_only_changed_texts_are_predicted_again_and_stored() -> None:
     asked: list[str] = []
     found = evaluate(judge(bool, asked), EvaluationData(DEV), settings("lowercase", "contractions"))
     lower = [TEXTS[0].lower(), TEXTS[2].lower()]
@@ -144,7 +144,7 @@ def test_perturbations_that_an_uncased_tokenizer_undoes_get_no_score() -> None:
     assert value(found, "worst_case_accuracy", "all") == 0.5
 
 
-def test_rows_stand_by_the_original_texts() -> None:
+def test_rows_are_keyed_by_the_original_texts() -> None:
     found = evaluate(judge(lambda text: "i" in text), EvaluationData(DEV), settings())
     blocks = worst_blocks(found)
     # No text holds a word that is often misspelled.

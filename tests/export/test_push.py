@@ -95,7 +95,7 @@ def test_the_card_holds_the_scores_in_the_hubs_metadata(run: Path, hub: Hub) -> 
     assert told.task_type == "text-classification"
 
 
-def test_no_text_of_a_row_leaves_unless_it_is_asked_for(run: Path, hub: Hub) -> None:
+def test_no_text_of_a_row_is_uploaded_by_default(run: Path, hub: Hub) -> None:
     pushed = temper.push(run, REPO)
     assert not [name for name, held in hub.files[REPO].items() if MARK.encode() in held]
     assert {"run.json", "metrics.jsonl"} <= set(pushed.kept)
@@ -138,7 +138,7 @@ def unrecorded(run: Path) -> None:
         (spoil_nothing, {"evaluation": "nowhere"}, r"nowhere has no scores\.json"),
     ],
 )
-def test_what_must_not_leave_is_refused_before_anything_is_asked_of_the_hub(
+def test_private_content_is_refused_before_any_request_to_the_hub(
     spoil: Any, settings: dict[str, Any], message: str, run: Path, hub: Hub
 ) -> None:
     spoil(run)
@@ -189,7 +189,7 @@ def test_a_run_of_several_tasks_names_those_that_can_be_pushed(run: Path, hub: H
         temper.push(run, REPO)
 
 
-def test_the_command_says_what_lies_where(run: Path, hub: Hub) -> None:
+def test_the_command_lists_the_uploaded_files(run: Path, hub: Hub) -> None:
     done = CliRunner().invoke(app, ["push", str(run), REPO])
     assert done.exit_code == 0, done.stderr
     last = done.stdout.splitlines()[-1]

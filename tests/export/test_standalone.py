@@ -135,7 +135,7 @@ def alike(setting: Setting, made: Calibration, texts: list[str], **asked: Any) -
 
 @pytest.mark.parametrize("by", ["all", "class"])
 @pytest.mark.parametrize("detector", ["mahalanobis", "energy", "max_softmax"])
-def test_every_kind_of_calibration_is_answered_alike(
+def test_every_kind_of_calibration_has_equal_predictions(
     classifier: Setting, by: str, detector: str
 ) -> None:
     made = classifier.calibration(by, detector)
@@ -148,7 +148,7 @@ def test_every_kind_of_calibration_is_answered_alike(
         alike(classifier, made, texts_of(20 + 50 * number, seed=number + 1), **each)
 
 
-def test_a_regression_is_answered_alike(regression: Setting) -> None:
+def test_a_regression_has_equal_predictions(regression: Setting) -> None:
     made = regression.calibration("all", "mahalanobis")
     alike(regression, made, texts_of(230, seed=2), coverage=0.8, abstain="anomaly")
 

@@ -112,7 +112,7 @@ def test_what_is_no_refused_write_passes(tmp_path: Path) -> None:
         raise ValueError("28")
 
 
-def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
+def test_a_read_only_folder_is_reported(tmp_path: Path) -> None:
     error = OSError(errno.EACCES, "", str(tmp_path / "out" / "x"))
     told = pytest.raises(WriteError, match="Permission denied. See to it that")
     with told, writing(tmp_path / "out"):

@@ -37,7 +37,9 @@ def other_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_the_second_process_hears_who_holds_the_folder_and_since_when(tmp_path: Path) -> None:
+def test_the_error_of_the_second_process_names_the_owner_of_the_lock_and_its_time(
+    tmp_path: Path,
+) -> None:
     out = tmp_path / "run"
     with other_process(out) as process:
         words = rf"run is being written by process {process.pid} on \S+, since 20\d\d-.*Z\. Wait"
@@ -54,7 +56,7 @@ def test_a_process_may_look_at_the_lock_that_it_holds(tmp_path: Path) -> None:
             pass
 
 
-def test_the_lock_of_a_killed_process_locks_nobody_out(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with other_process(out):
         pass
@@ -115,7 +117,7 @@ def test_never_are_two_processes_in_a_folder_that_a_dead_one_left_locked(tmp_pat
     assert not list(out.iterdir())
 
 
-def test_what_a_kill_leaves_of_a_lock_and_a_record_is_not_somebody_elses_work(
+def test_remains_of_a_killed_run_are_not_taken_for_other_content(
     tmp_path: Path,
 ) -> None:
     for name in (".lock", ".lock-owner", ".run.json.4711", ".study.json.1", ".metrics.jsonl.7"):

@@ -121,7 +121,7 @@ def test_few_seeds_and_scores_that_never_vary_say_nothing() -> None:
     assert effect(*equal, rows=rows) == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0, 0.0)
 
 
-def test_columns_that_are_alike_in_every_row_and_seed_differ_by_nothing() -> None:
+def test_columns_with_equal_scores_have_a_difference_of_0() -> None:
     scores = [0.0017, 0.0003, 0.0007]
     found = effect(scores, scores, rows=RowVariance(0.0, (5e-7, 5e-7)))
     assert found == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0, 0.0)

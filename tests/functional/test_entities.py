@@ -50,7 +50,7 @@ def test_other_schemes_are_converted(scheme: str, row: list[str]) -> None:
 
 
 @pytest.mark.parametrize("row", [["DET", "NOUN"], ["B-A", "X"], ["A-B", "O"]])
-def test_tags_of_no_scheme_are_left_as_they_are(row: list[str]) -> None:
+def test_tags_without_a_scheme_are_unchanged(row: list[str]) -> None:
     assert to_iob2([row]) == ([row], None)
 
 

@@ -35,7 +35,7 @@ def test_the_spread_of_resampled_means_is_the_standard_error() -> None:
     assert found.mean() == pytest.approx(0.5, abs=0.002)
 
 
-def test_every_row_is_drawn_alike_and_each_resample_is_as_large_as_the_data() -> None:
+def test_every_row_is_equally_likely_and_resamples_are_as_large_as_the_data() -> None:
     drawn: list[FloatArray] = []
 
     def keep(counts: FloatArray) -> FloatArray:
@@ -69,7 +69,7 @@ def test_resamples_without_a_score_are_left_out_and_too_many_give_no_interval() 
     assert found.undefined == pytest.approx(0.5, abs=0.06)
 
 
-def test_the_share_of_resamples_without_a_score_stands_beside_the_interval() -> None:
+def test_the_interval_has_the_fraction_of_resamples_without_a_score() -> None:
     """One row in forty is of the first class, and of 200 rows drawn (39/40)^200 have none of it."""
     labels = np.r_[np.ones(5, dtype=int), np.zeros(195, dtype=int)]
     values = np.random.default_rng(2).permutation(np.linspace(0, 1, 200))
@@ -242,7 +242,7 @@ def test_the_average_relative_improvement_by_hand() -> None:
     assert found.reasons == ()
 
 
-def test_a_perfect_reference_gives_no_number_and_says_so() -> None:
+def test_a_perfect_reference_has_no_relative_improvement_and_a_reason() -> None:
     found = intervals.average_relative_improvement(BASE, {**BASE, "anomaly": 1.0}, perfect=PERFECT)
     assert found.value is None
     assert found.reasons == ("anomaly: the reference is perfect, so the improvement is undefined.",)
@@ -250,7 +250,7 @@ def test_a_perfect_reference_gives_no_number_and_says_so() -> None:
         intervals.relative_improvement(0.5, 1.0, 1.0)
 
 
-def test_a_missing_part_is_left_out_and_said() -> None:
+def test_a_missing_part_is_skipped_and_reported() -> None:
     found = intervals.average_relative_improvement(
         {**BASE, "shift": 90.0, "adversarial": None}, BASE, perfect=PERFECT
     )
@@ -272,6 +272,6 @@ def test_the_standard_error_is_scipys(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, np.nan], [np.inf, 1.0], [1e308, -1e308]])
-def test_a_standard_error_that_is_no_number_is_none(values: list[float]) -> None:
+def test_a_standard_error_of_nan_is_none(values: list[float]) -> None:
     with np.errstate(over="ignore"):
         assert intervals.standard_error(values) is None

@@ -28,7 +28,7 @@ def test_placeholders_numerals_and_words() -> None:
     assert not are_indices(["1", "2"])
 
 
-def test_an_exact_name_comes_first_and_one_that_fits_several_is_none() -> None:
+def test_an_exact_name_wins_and_an_ambiguous_one_is_not_matched() -> None:
     assert match_names(["a", "A", "x"], ["A", "a"]) == [1, 0, None]
     assert match_names(["POS"], ["pos", "Pos"]) == [None]
     assert match_names(["1", "2.0", "007"], ["2", "1.0", "7"]) == [1, 0, None]

@@ -268,7 +268,7 @@ def test_a_word_is_wellons_hash_behind_a_round_for_the_key(key: int) -> None:
     assert (halves[:, 0] + (halves[:, 1] << 16)).tolist() == wanted
 
 
-def test_a_place_far_away_is_drawn_alike() -> None:
+def test_a_large_offset_has_the_same_distribution() -> None:
     start = (1 << 33) - 6
     assert torch.equal(keyed_levels(6, 3, start=start)[4:], keyed_levels(2, 3, start=start + 4))
 
@@ -439,7 +439,7 @@ def test_an_exact_rank_is_scipys_middle_rank_among_entries_that_are_not_zero(
     assert exact_ranks(torch.tensor(values)).tolist() == pytest.approx(wanted.tolist())
 
 
-def test_one_entry_stands_in_the_middle() -> None:
+def test_the_rank_of_a_single_entry_is_one_half() -> None:
     assert (
         bucket_ranks(bucket_counts([torch.tensor([0.0, 3.0])]))[buckets_of(torch.tensor(3.0))]
         == 0.5

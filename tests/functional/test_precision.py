@@ -96,7 +96,7 @@ EDGES = np.array([0.7, 0.3, 1 - 2.0**-24, 0.1], dtype=np.float32)
         (lambda z: shift.mmd_test(z[:30], z[30:], seed=0).statistic, LOGITS),
     ],
 )
-def test_single_precision_is_scored_as_the_doubles_it_stands_for(
+def test_single_precision_is_scored_like_the_equal_doubles(
     score: Callable[[np.ndarray], object], values: np.ndarray
 ) -> None:
     found, wanted = np.asarray(score(values)), np.asarray(score(values.astype(np.float64)))

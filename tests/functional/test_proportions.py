@@ -101,7 +101,7 @@ def test_the_worst_group_is_held_by_its_interval() -> None:
     assert GroupProportions(right, groups, least=True).fewest == 40
 
 
-def test_resamples_that_all_score_alike_give_no_interval() -> None:
+def test_equal_scores_of_all_resamples_have_no_interval() -> None:
     always = OfKinds(lambda counts: np.ones(len(counts)), np.array([0, 0, 1]))
     same = lambda counts: np.full(len(counts), 0.3)  # noqa: E731
     for found in score_intervals([always, same], 3, resamples=20, seed=0):

@@ -127,7 +127,7 @@ def test_sums_of_groups_are_those_of_a_loop_over_rows() -> None:
     assert found.tolist() == [[2.0, -2.5, 0.0], [0.0, -12.0, 0.0]]
 
 
-def test_what_a_score_needs_beside_its_rows_does_not_grow_with_bins_or_classes() -> None:
+def test_the_memory_of_a_score_does_not_grow_with_bins_or_classes() -> None:
     rows = 200_000
     draws = np.random.default_rng(0)
     right, sure = draws.integers(0, 2, rows).astype(np.float64), draws.random(rows)

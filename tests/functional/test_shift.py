@@ -64,7 +64,7 @@ def test_the_width_is_the_mean_distance_where_most_rows_are_equal() -> None:
     assert found.bandwidth == pytest.approx((10 * 4 / 36) ** 0.5)
 
 
-def test_rows_that_are_all_alike_have_not_shifted() -> None:
+def test_equal_rows_have_no_shift() -> None:
     found = mmd_test(np.ones((5, 2)), np.ones((4, 2)), seed=0)
     assert (found.statistic, found.p) == (pytest.approx(0.0, abs=1e-12), 1.0)
 

@@ -101,7 +101,7 @@ def test_directions_are_signs_on_real_tokens_and_0_at_padding(
     assert not torch.equal(*(directions(mask, 40, drawn(seed + by), like=LIKE) for by in (0, 1)))
 
 
-def test_directions_point_either_way_alike() -> None:
+def test_both_signs_of_a_direction_are_equally_likely() -> None:
     found = directions(torch.ones(DRAWS, 1).bool(), 2, drawn(3), like=LIKE)
     assert found.mean(0).abs().max() < BOUND
 
@@ -130,7 +130,7 @@ def test_weights_of_layers_by_hand(
 
 
 @given(masks, seeds)
-def test_norms_do_not_see_what_stands_at_padding(mask: Tensor, seed: int) -> None:
+def test_norms_do_not_depend_on_values_at_padding(mask: Tensor, seed: int) -> None:
     values = torch.randn((*mask.shape, 3), generator=drawn(seed), dtype=torch.float64)
     worse = torch.where(mask.unsqueeze(-1), values, torch.full_like(values, math.inf))
     for row, length in enumerate(mask.sum(1).tolist()):

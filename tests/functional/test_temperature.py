@@ -84,7 +84,7 @@ def test_each_row_may_have_a_temperature_of_its_own() -> None:
     assert found == pytest.approx(np.array([[0.1, 0.9], [0.25, 0.75]]))
 
 
-def test_the_largest_doubles_are_scaled_and_do_not_hide_the_rows_beside_them() -> None:
+def test_the_largest_doubles_are_scaled_and_do_not_affect_other_rows() -> None:
     found = np.exp(scaled([[1.5e308, 1.5e308], [0.0, np.log(9)]], 1.0))
     assert found == pytest.approx(np.array([[0.5, 0.5], [0.1, 0.9]]))
 

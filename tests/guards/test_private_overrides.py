@@ -16,7 +16,7 @@ NEEDED_BY = {
     "test_a_gradient_that_is_not_finite_stops_though_the_loss_is",
     # Transformers' grouping by length draws from the global generator.
     "_get_train_sampler": "test_trainer_data.py::"
-    "test_rows_of_like_length_share_a_batch_unless_told_otherwise",
+    "test_rows_of_similar_length_share_a_batch_by_default",
     # Transformers pickles the optimizer, and writes into the final folder.
     "_save_checkpoint": "test_resume.py::test_checkpoints_are_safetensors_and_json_alone",
     # Transformers reads pickles, and no callback runs after the rows of earlier steps are skipped.

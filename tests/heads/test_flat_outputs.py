@@ -33,7 +33,7 @@ def gradient(stepper: Stepper, *, labels: bool = True) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", ["plain", "r_drop", "uegr", "vat", "r3f", "distil", "mixup"])
-def test_both_shapes_train_alike(name: str) -> None:
+def test_both_shapes_train_to_the_same_weights(name: str) -> None:
     flat, column = (
         gradient(Stepper(Values(flat=flat).train(), configure(name, {}), seed=3))
         for flat in (True, False)

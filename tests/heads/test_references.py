@@ -199,7 +199,7 @@ def test_a_step_is_that_of_the_definition(name: str, model_name: str) -> None:
 
 @pytest.mark.parametrize("model_name", MODELS)
 @pytest.mark.parametrize("name", ["at", "freelb", "uegr", "roast"])
-def test_an_attacked_pass_lies_where_the_gradient_points(name: str, model_name: str) -> None:
+def test_an_attacked_pass_is_perturbed_along_the_gradient(name: str, model_name: str) -> None:
     head = model_name.partition("-")[0]
     model, inputs = model_of(model_name)
     model.eval()  # the reference's own pass drops nothing

@@ -68,7 +68,7 @@ def switched_off(name: str) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("name", ["uegr", "r_at", "r_at_su", "adv_embed", "roast"])
-def test_both_weights_at_0_have_no_attack_and_one_that_is_asked_for_is_kept(
+def test_weights_of_0_disable_the_attack_unless_it_is_requested(
     name: str, deltas: list[Tensor]
 ) -> None:
     with pytest.raises(SettingError, match="Set divergence_weight=0 too for no attack"):

@@ -194,7 +194,7 @@ def test_importance_is_let_go_of_and_later_passes_change_no_mask() -> None:
     assert other.diagnostics()["mask/kept"] == pytest.approx(0.3, abs=0.02)
 
 
-def test_what_is_missing_before_training_is_said() -> None:
+def test_missing_input_is_reported_before_training() -> None:
     stepper = stepper_of("child_tuning_d")
     with pytest.raises(TemperError, match=r"Call prepare\(batches\) once before the first epoch"):
         stepper.begin_epoch(0)

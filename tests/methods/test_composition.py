@@ -146,7 +146,7 @@ def test_off_of_a_composition_is_plain() -> None:
     assert method.rule.rules == ()
 
 
-def test_names_stand_for_methods_with_their_default_settings() -> None:
+def test_names_are_methods_with_default_settings() -> None:
     assert compose("r_drop", AT()) == RDrop() + AT()
     assert RDrop() + "at" == RDrop() + AT()
     assert compose(objective="uegr", rule="child_tuning_d").name == (
@@ -213,7 +213,7 @@ def test_what_does_not_compose_says_why(methods: str, message: str) -> None:
         ),
     ],
 )
-def test_wrong_settings_of_a_composition_are_told_all_at_once(
+def test_all_wrong_settings_of_a_composition_are_reported_at_once(
     name: str, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingError, match=message):

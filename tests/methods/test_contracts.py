@@ -147,7 +147,7 @@ def test_a_wrong_setting_says_where_what_was_expected_and_what_came(
         configure(name, settings)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     with pytest.raises(SettingError, match=r"(?s)UEGR.mask.alpha.*UEGR.epsilon.*setting 'UEGR.x'"):
         configure("uegr", {"epsilon": -1, "x": 1, "mask": {"alpha": 7}})
 
@@ -211,7 +211,7 @@ def test_settings_are_frozen() -> None:
         UEGR().epsilon = 1.0  # type: ignore[misc]
 
 
-def test_a_preset_gives_way_to_what_is_set_and_its_tables_are_completed() -> None:
+def test_settings_override_a_preset_and_complete_its_tables() -> None:
     found = UEGR.preset("sentiment", mask={"alpha": 0.7})
     assert (found.mask.alpha, found.mask.beta) == (0.7, 10.0)
     assert configure("uegr", {"preset": "paper", "adaptive": {"high": 0.4}}).adaptive.low == 0.3

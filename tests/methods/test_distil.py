@@ -163,7 +163,7 @@ def test_rows_without_labels_are_taught_too(kind: str) -> None:
         assert logs["loss/distillation"] == pytest.approx(expected)
 
 
-def test_models_are_asked_with_their_classes_matched_by_name(project: Path) -> None:
+def test_classes_of_teachers_are_matched_by_name(project: Path) -> None:
     examples = load_splits(RunConfig.of(settings_of_run(project)).data).train
     folders = [str(project / f"teacher{seed}") for seed in (1, 2)]
     found = teacher_logits(folders, examples, labels=["positive", "negative"], device="cpu")
@@ -187,7 +187,7 @@ def test_models_are_asked_with_their_classes_matched_by_name(project: Path) -> N
         teacher_logits(folders, examples, labels=None, device="cpu")
 
 
-def test_a_model_is_asked_once_for_a_row_and_again_once_its_weights_have_changed(
+def test_a_teacher_predicts_a_row_once_and_again_after_its_weights_change(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teacher = shutil.copytree(project / "teacher1", tmp_path / "teacher")

@@ -91,7 +91,7 @@ def test_mixout_says_where_no_head_is_known(caplog: pytest.LogCaptureFixture) ->
     assert rule.names(stepper.params) == ["head.weight"]
 
 
-def test_noise_that_half_precision_loses_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_noise_below_half_precision_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     stepper = Stepper(tiny_bert(), "vat")
     with caplog.at_level(logging.WARNING, logger="temper"):
         stepper.backward(rows(5, 3))

@@ -84,7 +84,7 @@ def test_freelb_is_the_mean_loss_over_its_passes_up_the_ascent(case: str, regres
     compare(total, weights, loss, grads)
 
 
-def test_the_clean_loss_can_stand_beside() -> None:
+def test_the_clean_loss_can_be_added() -> None:
     batch = rows(5, 3, 6)
     settings = {"passes": 2, "step_size": 0.3}
     with recorded_deltas() as deltas:

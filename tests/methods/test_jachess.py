@@ -327,7 +327,7 @@ def test_a_rule_that_replays_a_step_finds_the_factor_of_its_first_pass() -> None
 
 
 @pytest.mark.parametrize("scheme", ["difference", "four_point"])
-def test_a_row_without_a_real_token_spoils_no_gradient(scheme: str) -> None:
+def test_a_row_without_a_real_token_does_not_affect_gradients(scheme: str) -> None:
     batch = {name: value.clone() for name, value in BATCH.items()}
     batch["attention_mask"][1] = 0
     stepper = stepper_of({**FIXED, "scheme": scheme})

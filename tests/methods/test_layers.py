@@ -110,7 +110,7 @@ def test_an_optimizer_that_fails_has_its_groups_back_and_counts_in_them_are_kept
     assert len(optimizer.param_groups[0]["params"]) == len(stepper.params.tensors)
 
 
-def test_the_top_block_and_what_stands_behind_it_start_anew() -> None:
+def test_the_top_block_and_later_modules_are_reinitialized() -> None:
     model = tiny_bert()
     before = copies(model)
     stepper = Stepper(model, Reinit(layers=1, std=0.3), seed=2)
@@ -176,7 +176,7 @@ def test_more_blocks_than_there_are_is_an_error() -> None:
     assert Stepper(tiny_network(), Reinit(layers=2))
 
 
-def test_an_adapter_s_frozen_layers_cannot_start_anew() -> None:
+def test_frozen_layers_of_an_adapter_cannot_be_reinitialized() -> None:
     tree = {"model": "minilm", "data": {"source": "demo"}, "train": {"lora": {}}}
     with pytest.raises(SettingError, match=r"'reinit' re-initializes layers, and .* an adapter"):
         RunConfig.of({**tree, "method": {"name": "reinit"}})

@@ -46,7 +46,7 @@ def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
         (LPFT(probe={"fraction": 1.0}), 2, 2),
     ],
 )
-def test_the_head_alone_moves_first_and_the_optimizer_knows_nothing_of_the_rest(
+def test_only_the_head_is_trained_first_and_only_it_is_in_the_optimizer(
     config: LPFT, total: int, length: int
 ) -> None:
     stepper = stepper_of(config, total=total)

@@ -194,7 +194,7 @@ def parameters(**shapes: tuple[int, ...]) -> dict[str, Any]:
     ("scope", "head", "warned"),
     [("blocks", set(), 1), ("blocks", {"head"}, 0), ("all", set(), 0), ("all", {"head"}, 0)],
 )
-def test_a_classifier_that_cannot_be_told_apart_is_said_where_it_would_be_left_out(
+def test_an_unidentified_head_is_reported_if_it_would_be_excluded(
     scope: Any, head: set[str], warned: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     params = Parameters(parameters(head=(3, 2)), blocks=frozenset(), head=frozenset(head))

@@ -69,7 +69,9 @@ def test_a_module_is_imported_by_its_name(tmp_path: Path, monkeypatch: pytest.Mo
     assert "mine" in names()
 
 
-def test_code_that_fails_is_told_with_its_line_and_leaves_no_method(tmp_path: Path) -> None:
+def test_the_error_of_failing_plugin_code_has_its_line_and_registers_no_method(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path, METHOD.format(name="mine") + "\nraise RuntimeError('halfway')\n")
     for _ in range(2):
         message = r"RuntimeError: halfway \(.*planted_one\.py, line 9\)"

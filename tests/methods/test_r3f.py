@@ -128,7 +128,7 @@ def test_with_r_drop_the_noised_pass_is_held_to_both_clean_ones(deltas: list[Ten
     compare(total, weights, logs["loss"], grads)
 
 
-def test_passes_that_must_drop_alike_leave_no_room_for_r_drop_s() -> None:
+def test_equal_dropout_masks_of_passes_conflict_with_r_drop() -> None:
     settings = {"r3f": {"same_dropout": True, "epsilon": 0.1}}
     with pytest.raises(CompositionError, match="both use the sub-models"):
         configure("r_drop + r3f", settings)

@@ -263,7 +263,7 @@ def test_an_end_before_the_task_s_turn_warns(
     assert ("Set t0 below the number of steps" in caplog.text) == warned
 
 
-def test_a_classifier_that_cannot_be_told_apart_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unidentified_head_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
         Recall().init(Parameters({}, frozenset()))
     assert "parameters of the classifier cannot be identified" in caplog.text

@@ -168,7 +168,7 @@ def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
 # Settings
 
 
-def test_a_network_without_blocks_is_told_to_perturb_the_words() -> None:
+def test_the_error_for_a_network_without_blocks_suggests_word_embeddings() -> None:
     with pytest.raises(ModelError, match="Use site='word'"):
         Stepper(MeanOfWords(), "adv_embed").backward(rows(5, 3))
     logs = Stepper(MeanOfWords(), configure("adv_embed", {"site": "word"})).backward(rows(5, 3))

@@ -65,7 +65,7 @@ def test_default_sizes_are_within_the_embeddings_of_a_network_with_norms_of_orde
     assert warnings_of(caplog) == []
 
 
-def test_both_norms_and_the_size_at_which_they_are_equal_are_told(
+def test_both_norms_and_their_equal_size_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):

@@ -115,7 +115,7 @@ def test_weights_in_half_precision_are_averaged_in_single() -> None:
     assert logs["loss/proximal"] == 0.0
 
 
-def test_an_unknown_number_of_steps_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_number_of_steps_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     model = tiny_network()
     stepper = Stepper(model, SMART())
     optimizer = optimizer_of(model)

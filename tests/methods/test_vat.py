@@ -217,7 +217,7 @@ def test_one_step_follows_the_gradient_and_the_published_loop_stays_at_its_noise
     assert cosines(moved, published, (1, 2)).min() > 0.9
 
 
-def test_the_logs_tell_a_step_from_noise() -> None:
+def test_the_logs_distinguish_a_step_from_noise() -> None:
     sure = Stepper(tiny_network(), VAT(epsilon=0.3)).backward(rows(5, 3))
     assert sure["attack/alignment"] > 0.99
     noisy = Stepper(tiny_network(), VAT(epsilon=0.3, init_noise=50.0)).backward(rows(5, 3))

@@ -91,7 +91,7 @@ def test_worked_examples(
 
 
 @pytest.mark.parametrize("layout", ["tensor", "gradient"])
-def test_transposed_storage_is_pulled_alike(layout: str) -> None:
+def test_transposed_storage_is_pulled_equally(layout: str) -> None:
     draws = torch.Generator().manual_seed(0)
     tensor, start, gradient = (torch.randn(4, 3, generator=draws) for _ in range(3))
     expected = gradient + 2 * (tensor - start)

@@ -221,7 +221,7 @@ def test_two_ascents_do_not_compose_but_one_goes_with_an_attack() -> None:
     assert same(before, copies(stepper.network.model))
 
 
-def test_a_bias_is_told_by_the_last_part_of_its_name() -> None:
+def test_a_bias_is_recognized_by_the_last_part_of_its_name() -> None:
     """Of a module that is called so the weights count by their sizes, as all others do."""
     sizes = {"unbiased.weight": 3.0, "layers.0.bias": 3.0, "bias": 3.0, "query_bias": 3.0}
     tensors = {name: torch.nn.Parameter(torch.full((1,), size)) for name, size in sizes.items()}

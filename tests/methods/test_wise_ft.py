@@ -47,7 +47,7 @@ def test_at_the_end_the_weights_lie_between_start_and_end_and_the_head_stays(
     assert same(found, copies(stepper.network.model))
 
 
-def test_a_model_whose_head_cannot_be_told_is_interpolated_whole_and_warned_of(
+def test_a_model_with_an_unknown_head_is_interpolated_whole_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = Averaged()

@@ -33,7 +33,7 @@ def watched(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[Network, Batch
     return network, batch
 
 
-def test_the_watched_forward_gives_what_the_model_itself_says_it_attends_to() -> None:
+def test_the_observed_attention_equals_the_output_of_the_model() -> None:
     inputs = inputs_of("bert")
     network, batch = watched(tiny("bert"), inputs)
     logits = network.logits(batch)[:, 0]
@@ -67,7 +67,7 @@ def test_cutting_ends_with_its_block_and_with_rest() -> None:
     assert network.cuts(batch).scores == ()
 
 
-def test_release_gives_back_attention_and_removes_hooks() -> None:
+def test_remove_hooks_restores_attention() -> None:
     model = tiny("bert")
     before, own = marks(model), model.config._attn_implementation
     network, batch = watched(model, inputs_of("bert"))

@@ -81,7 +81,7 @@ def refused(match: str, name: object, **how: Any) -> None:
 # Names
 
 
-def test_a_folder_that_is_not_there_is_not_asked_of_the_hub(
+def test_a_missing_folder_is_not_requested_from_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked(*_: object, **__: object) -> None:
@@ -94,7 +94,7 @@ def test_a_folder_that_is_not_there_is_not_asked_of_the_hub(
         refused("No model could be loaded from .*no such folder", name)
 
 
-def test_short_names_resolve_and_all_others_are_taken_as_they_are(minilm: str) -> None:
+def test_short_names_resolve_and_others_are_unchanged(minilm: str) -> None:
     assert resolve("minilm") == minilm
     assert resolve("bert-base-uncased") == "google-bert/bert-base-uncased"
     assert resolve("someone/model") == "someone/model"
@@ -188,7 +188,7 @@ def test_numerals_are_names_and_not_positions(stars: Path) -> None:
     assert torch.equal(head(model), head(tiny("bert"))[[1, 2, 0]])
 
 
-def test_a_head_of_other_classes_is_refused_unless_it_is_drawn_anew(stars: Path) -> None:
+def test_a_head_with_other_classes_is_refused_unless_it_is_reinitialized(stars: Path) -> None:
     refused(
         "the classes 3, 1, 2, .* the labels bad, good, so so",
         stars,
@@ -203,7 +203,7 @@ def test_a_head_of_other_classes_is_refused_unless_it_is_drawn_anew(stars: Path)
     assert all(torch.equal(value, old[name]) for name, value in new.bert.state_dict().items())
 
 
-def test_placeholders_are_no_names_but_stand_for_their_index(bert: Path) -> None:
+def test_placeholder_names_are_replaced_by_their_index(bert: Path) -> None:
     refused("LABEL_0, LABEL_1, LABEL_2", bert, labels=["bad", "good", "so so"])
     model, _ = load_classifier(str(bert), labels=["0", "1", "2"])
     assert torch.equal(head(model), head(tiny("bert")))
@@ -291,7 +291,7 @@ def test_the_model_looks_for_the_padding_that_its_tokenizer_writes(tmp_path: Pat
     assert model.config.pad_token_id == tokenizer.pad_token_id == 0
 
 
-def test_a_padding_token_that_nobody_has_or_the_model_does_not_know_is_refused(
+def test_an_unknown_padding_token_is_refused(
     tmp_path: Path,
 ) -> None:
     tiny("gpt2").save_pretrained(tmp_path / "gpt2")

@@ -142,7 +142,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_networks_of_many_kinds_answer_nearly_alike(name: str, tmp_path: Path) -> None:
+def test_int8_copies_of_many_networks_have_close_predictions(name: str, tmp_path: Path) -> None:
     for package in ("onnx", "onnxruntime", "onnxscript"):
         pytest.importorskip(package, reason="needs the extra onnx")
     layers = {} if name in ("bart", "gpt2") else {"num_hidden_layers": 2, "num_attention_heads": 2}

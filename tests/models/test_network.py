@@ -88,7 +88,7 @@ def test_releasing_leaves_no_hook_and_the_network_can_be_used_again() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "xlnet"])
-def test_ids_that_look_like_positions_and_token_types_are_told_apart(name: str) -> None:
+def test_ids_equal_to_positions_and_token_types_are_distinguished(name: str) -> None:
     network = Network(MODELS[name]())
     ids = torch.arange(5)[None]
     network.probe(Batch({"input_ids": ids, "attention_mask": torch.ones_like(ids)}))
@@ -99,7 +99,7 @@ def test_ids_that_look_like_positions_and_token_types_are_told_apart(name: str) 
     assert network.vocabulary == 23
 
 
-def test_one_token_tells_rows_from_time_too() -> None:
+def test_one_token_suffices_to_distinguish_rows_from_time() -> None:
     network = Network(tiny_xlnet().eval())
     one = torch.tensor([[7]])
     network.probe(Batch({"input_ids": one, "attention_mask": torch.ones_like(one)}))
@@ -209,7 +209,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
-def test_the_head_is_what_stands_outside_the_pre_trained_model(name: str) -> None:
+def test_the_head_is_outside_the_pre_trained_model(name: str) -> None:
     params = Network(tiny(name)).parameters()
     assert {key.partition(".")[0] for key in params.head} == HEADS[name]
     assert not params.head & params.blocks

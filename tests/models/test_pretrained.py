@@ -55,7 +55,7 @@ def test_wordpiece_words_are_the_same_inside_and_leading_and_hold_no_parts() -> 
     assert not words.cased
 
 
-def test_byte_level_words_differ_by_what_stands_before_them() -> None:
+def test_byte_level_words_differ_by_the_preceding_space() -> None:
     tokenizer = byte_level()
     words = whole_words(tokenizer)
     space = {word for word in words.inside.values() if word in WORDS}
@@ -67,7 +67,7 @@ def test_byte_level_words_differ_by_what_stands_before_them() -> None:
 
 
 @pytest.mark.parametrize("make", [wordpiece, byte_level])
-def test_every_word_is_read_as_the_id_that_stands_for_it(make: Callable[[], Any]) -> None:
+def test_every_word_is_read_as_its_id(make: Callable[[], Any]) -> None:
     tokenizer = make()
     words = whole_words(tokenizer)
     for number, word in words.inside.items():

@@ -64,7 +64,7 @@ def test_a_run_without_an_evaluation_says_so(run: Path) -> None:
     assert ModelCard(text).data.eval_results is None
 
 
-def test_a_foreign_checkpoint_has_a_card_from_its_evaluation(
+def test_an_external_checkpoint_has_a_card_from_its_evaluation(
     evaluation: Path, tmp_path: Path
 ) -> None:
     model = tmp_path / "foreign"
@@ -120,7 +120,7 @@ def test_a_folder_that_another_process_writes_gets_its_card_later(run: Path) -> 
     assert not list(run.glob(".lock*"))
 
 
-def test_a_card_is_written_anew_and_a_strangers_is_kept(run: Path) -> None:
+def test_a_card_is_rewritten_and_a_user_written_one_is_kept(run: Path) -> None:
     target = write_card(CardSources(run))
     assert target == run / "README.md"
     assert write_card(CardSources(run)) == target

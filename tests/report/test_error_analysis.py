@@ -68,7 +68,7 @@ def test_only_the_worst_errors_keep_their_texts(tmp_path: Path) -> None:
     assert all(each.text for each in analyzed(folder).confident)
 
 
-def test_a_text_that_several_perturbations_turn_wrong_stands_once(run: Path) -> None:
+def test_a_text_with_several_harmful_perturbations_is_listed_once(run: Path) -> None:
     add_attacks(run / "evaluation")
     found = analyzed(run)
     assert found.fragile
@@ -79,7 +79,7 @@ def test_a_text_that_several_perturbations_turn_wrong_stands_once(run: Path) -> 
     assert counts == sorted(counts, reverse=True)
 
 
-def test_a_model_that_is_overconfident_is_told_how_to_calibrate_it(tmp_path: Path) -> None:
+def test_the_analysis_of_an_overconfident_model_recommends_calibration(tmp_path: Path) -> None:
     def calibration(value: float) -> list[dict[str, Any]]:
         return [score("calibration", "dev", "ece_10", value, condition="temperature")]
 

@@ -123,7 +123,7 @@ def test_attacks_take_turns_and_give_those_that_broke_first(made: Path, most: in
         assert f"example {int(one.row, 16)} of dev" in "".join(words for _, words in one.text)
 
 
-def test_the_radius_that_was_asked_for_is_named(evaluation: Path) -> None:
+def test_the_requested_radius_is_named(evaluation: Path) -> None:
     add_attacks(evaluation, recipes=())
     shown = gallery(read(evaluation))
     assert shown is not None

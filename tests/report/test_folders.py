@@ -25,7 +25,7 @@ def test_a_folder_without_records_is_named_with_what_was_expected(tmp_path: Path
         build(tmp_path)
 
 
-def test_a_folder_that_does_not_exist_is_said(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is not a folder"):
         build(tmp_path / "nowhere")
 
@@ -56,7 +56,7 @@ STUDY, RUN = "study.json", "runs/uegr-s0-abc/run.json"
         (RUN, {"seed": 7}, "has seed 7, but study.json lists it as 0"),
     ],
 )
-def test_what_does_not_fit_is_said(
+def test_incompatible_folders_are_reported(
     study: Path, file: str, values: dict[str, Any], said: str
 ) -> None:
     change(study / file, lambda document: document.update(values))

@@ -65,7 +65,7 @@ def test_equal_shares_of_the_error_are_equal_lengths_whichever_way_a_score_point
     assert gains[0].at(100.0) == pytest.approx(gains[1].at(100.0), abs=0.02)
 
 
-def test_an_interval_stands_the_right_way_round_where_less_is_better() -> None:
+def test_an_interval_is_ordered_if_lower_is_better() -> None:
     (gain,) = first(row("calibration", 0.10, new=(0.06, "better"))).gains
     assert (gain.fraction, gain.low, gain.high) == pytest.approx((40.0, 30.0, 50.0))
 
@@ -288,7 +288,9 @@ def test_training_is_priced_by_passes_memory_and_size(make_study: MakeStudy) -> 
 
 
 @given(st.floats(0.0, 1.0), st.integers(2, 20))
-def test_one_model_stands_between_guessing_and_perfect(value: float, classes: int) -> None:
+def test_the_score_of_one_model_is_placed_between_guessing_and_perfect(
+    value: float, classes: int
+) -> None:
     alone = row("task", value)
     compared = Comparison("run", "m", "accuracy", None, ("plain",), (0,), (alone,), classes=classes)
     (level,) = levels(compared, "plain")
@@ -329,7 +331,7 @@ def test_nothing_is_recommended_where_nothing_was_learned() -> None:
     assert headline(told).recommended == "new"
 
 
-def test_where_nobody_can_guess_there_is_no_mark() -> None:
+def test_a_score_without_a_chance_level_has_no_mark() -> None:
     compared = Comparison(
         "run", "m", "accuracy", None, ("plain",), (0,), (row("calibration", 0.05),), classes=2
     )
@@ -337,7 +339,7 @@ def test_where_nobody_can_guess_there_is_no_mark() -> None:
     assert (level.fraction, level.standing) == (None, "")
 
 
-def test_one_model_hears_where_it_is_weakest(run: Path) -> None:
+def test_the_headline_of_one_model_names_its_weakest_perspective(run: Path) -> None:
     found = headline(compare(read(run)))
     placed = [level for level in found.levels if level.fraction is not None]
     weakest = min(placed[1:], key=lambda level: level.fraction or 0.0)
@@ -349,7 +351,7 @@ def test_what_is_usual_is_what_the_kept_study_says() -> None:
     assert json.loads(FILE.read_text(encoding="utf-8")) == usual()
 
 
-def test_the_page_begins_with_the_sentence_and_escapes_what_stands_in_it(
+def test_the_page_begins_with_the_escaped_headline(
     make_study: MakeStudy,
 ) -> None:
     folder = make_study(Plan(seeds=[0]))

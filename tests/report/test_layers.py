@@ -53,7 +53,7 @@ def drawn(folder: Path) -> dict[str, Figure]:
     return {figure.title: figure for figure in inside.figures}
 
 
-def test_every_layer_stands_on_a_log_axis_the_logits_last(study: Path) -> None:
+def test_the_log_axis_has_every_layer_and_then_the_logits(study: Path) -> None:
     found = drawn(study)
     assert list(found) == [
         "Smoothness by layer: Jacobian, dev",
@@ -193,7 +193,7 @@ def entry_of(folder: Path, label: str) -> TableCell:
     return cells[2]
 
 
-def test_the_direction_may_stand_with_the_score_or_follow_from_its_name(alike: Path) -> None:
+def test_the_direction_is_given_with_the_score_or_follows_from_its_name(alike: Path) -> None:
     assert SCORES["cka"].higher_is_better is None
     assert SCORES["cka"].perfect is None
     assert at_layer(alike).higher_is_better is None

@@ -61,7 +61,7 @@ def several(column: str, seed: int) -> list[dict[str, Any]]:
     return made
 
 
-def test_what_would_tell_another_story_stands_by_itself(make_study: MakeStudy) -> None:
+def test_differing_results_are_listed_separately(make_study: MakeStudy) -> None:
     found = overview(comparison(make_study(Plan(corrupted=True, extra=several))))
     means = {heading: found.lines[1][1:][place] for place, heading in enumerate(found.header[1:])}
     for wanted, text in {

@@ -141,7 +141,7 @@ def test_a_page_is_small(plain_page: Path) -> None:
     assert plain_page.stat().st_size < 500_000
 
 
-def test_every_number_of_the_table_can_be_focused_and_tells_its_n(elements: Elements) -> None:
+def test_every_number_of_the_table_can_be_focused_and_shows_its_n(elements: Elements) -> None:
     entries = [attributes for tag, attributes in elements.elements
                if tag == "span" and attributes.get("class") == "entry"]  # fmt: skip
     assert len(entries) > 60

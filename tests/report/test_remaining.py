@@ -78,7 +78,7 @@ def test_a_gain_that_longer_plain_fine_tuning_has_is_not_recommended() -> None:
     assert "not compared" not in headline(replace(whole, costs=costs)).sure
 
 
-def test_a_loss_that_vanishes_with_temperature_scaling_does_not_stand_against_a_gain() -> None:
+def test_a_loss_that_vanishes_with_temperature_scaling_does_not_outweigh_a_gain() -> None:
     accurate = row("accuracy", "clean", 0.95, "better")
     worse = row("ece_10", "clean", 0.2, "worse")
     found = headline(compared(accurate, worse, TIED_AFTER))

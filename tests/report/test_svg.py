@@ -47,7 +47,9 @@ def positions(root: ElementTree.Element) -> list[tuple[float, float]]:
 
 
 @given(st.lists(st.tuples(SIZES, SIZES), min_size=2, max_size=8))
-def test_points_stand_in_proportion_to_their_numbers(points: list[tuple[float, float]]) -> None:
+def test_positions_of_points_are_proportional_to_their_values(
+    points: list[tuple[float, float]],
+) -> None:
     lines = Lines(Axis("x"), Axis("y"), (curve(list(points)),))
     places = positions(drawn(lines))
     assert len(places) == len(points)
@@ -126,7 +128,7 @@ def test_the_end_of_a_diverging_scale_is_full_and_its_middle_bare() -> None:
     assert found == [("loss", 1.0), ("gain", 0.0), ("gain", 0.5), ("gain", 1.0)]
 
 
-def test_a_file_has_its_colors_and_names_and_asks_for_nothing() -> None:
+def test_a_file_has_its_colors_and_names_and_loads_nothing() -> None:
     curves = tuple(
         Curve(f"column {place}", (Point(0.0, place), Point(1.0, place)), Look(place), f"c{place}")
         for place in range(COLORS)

@@ -153,7 +153,7 @@ def test_holm_multiplies_by_the_number_of_columns_left(make_study: MakeStudy) ->
         assert difference.verdict == "better"
 
 
-def test_a_missing_run_is_said_and_left_out(study: Path) -> None:
+def test_a_missing_run_is_reported_and_excluded(study: Path) -> None:
     document = json.loads((study / "study.json").read_text())
     del document["runs"]["uegr"]["2"]
     (study / "study.json").write_text(json.dumps(document))
@@ -198,7 +198,9 @@ def test_the_shift_mean_is_the_unweighted_mean_over_sets(study: Path) -> None:
     assert cell.examples == (1000,)
 
 
-def test_a_set_that_one_run_lacks_is_left_out_of_all_means_and_said(make_study: MakeStudy) -> None:
+def test_a_set_that_one_run_lacks_is_excluded_from_all_means_and_reported(
+    make_study: MakeStudy,
+) -> None:
     def lost(entry: dict, column: str, seed: int) -> bool:
         return (entry["set"], column, seed) == ("yelp", "uegr", 0)
 
@@ -312,7 +314,7 @@ def test_a_single_evaluation_has_scores_without_differences(evaluation: Path) ->
     assert row_of(found, "task", "accuracy").cells["model"].mean == 0.83
 
 
-def test_a_score_that_stands_twice_is_an_error(make_study: MakeStudy) -> None:
+def test_a_repeated_score_is_an_error(make_study: MakeStudy) -> None:
     plan = Plan(extra=lambda column, seed: [score("task", "dev", "accuracy", 0.1)])
     with pytest.raises(CheckpointError, match="'Accuracy, dev' twice"):
         comparison(make_study(plan))

@@ -348,7 +348,7 @@ def test_a_planted_fault_of_a_model_is_found(planted: type[ClassifierPredictor])
         check_predictor(predictor, make_examples(rows=9))
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     class Several(ThreeNames):
         def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
             random.random()

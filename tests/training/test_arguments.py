@@ -36,7 +36,7 @@ def test_a_cpu_trains_in_both_of_its_precisions(
 
 
 @pytest.mark.usefixtures("only_a_cpu")
-def test_a_cpu_that_is_asked_for_fp16_says_so_before_any_work(tmp_path: Path) -> None:
+def test_fp16_on_a_cpu_is_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="'bf16' or 'fp32'"):
         training_arguments(TrainSettings(precision="fp16"), tmp_path, seed=0)
 

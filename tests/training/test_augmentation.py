@@ -52,7 +52,7 @@ def test_the_record_says_how_rows_were_perturbed(whole: Path) -> None:
 
 # In the first epoch, at its end, and in the second.
 @pytest.mark.parametrize("stop", [3, 4, 7])
-def test_a_stopped_run_goes_on_to_the_same_weights(project: Path, whole: Path, stop: int) -> None:
+def test_a_stopped_run_resumes_to_the_same_weights(project: Path, whole: Path, stop: int) -> None:
     out = project / f"stopped-{stop}"
     settings = config(project, augment=["typos", "spaces"])
     with pytest.raises(KeyboardInterrupt):
@@ -63,7 +63,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(project: Path, whole: Path, s
     assert (out / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
 
 
-def test_a_run_with_a_pass_before_its_steps_goes_on_to_the_same_weights(project: Path) -> None:
+def test_a_run_with_a_pre_pass_resumes_to_the_same_weights(project: Path) -> None:
     settings = config(project, "child_tuning_d", augment=["typos"])
     first = train(settings, project / "measured")
     with pytest.raises(KeyboardInterrupt):
@@ -118,7 +118,7 @@ def test_an_evaluation_refuses_to_perturb_training_rows(name: str) -> None:
         EvaluationRequest.of({"data": {"source": "demo", name: "typos"}}, model=Checkpoint("m"))
 
 
-def test_a_trainers_own_rows_hear_of_every_epoch(tmp_path: Path) -> None:
+def test_a_user_dataset_receives_every_epoch(tmp_path: Path) -> None:
     class Counting(Rows):
         def __init__(self, count: int) -> None:
             super().__init__(count)
@@ -140,7 +140,7 @@ def test_a_trainers_own_rows_hear_of_every_epoch(tmp_path: Path) -> None:
         assert sorted(place for heard, place in rows.given if heard == epoch) == list(range(12))
 
 
-def test_unlabeled_rows_are_trained_on_as_they_are(project: Path) -> None:
+def test_unlabeled_rows_are_not_augmented(project: Path) -> None:
     data = {"unlabeled": str(project / "data" / "anomaly.csv"), "augment": "typos"}
     settings = config(project, "jachess_unlabeled", **data)
     prepared = prepare(settings, load_splits(settings.data))

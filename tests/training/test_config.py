@@ -88,7 +88,7 @@ def test_one_tracker_is_a_tuple_of_one() -> None:
     assert RunConfig.of(tree(train={"report_to": "none"})).train.report_to == ("none",)
 
 
-def test_a_wrong_setting_of_a_method_can_be_told_to_another_process() -> None:
+def test_the_error_of_a_wrong_method_setting_can_be_pickled() -> None:
     with pytest.raises(SettingError, match=r"`method\.mask\.alpha`") as found:
         RunConfig.of(tree(method={"name": "uegr", "mask": {"alpha": 2}}))
     with pytest.raises(SettingError, match=r"`UEGR\.mask\.alpha`") as own:
@@ -111,7 +111,7 @@ def test_a_composition_reads_its_own_record_and_has_one_key_however_it_is_spaced
     assert RunConfig.of(tree(method={"name": "r_drop"})).key(**HASHES) != config.key(**HASHES)
 
 
-def test_a_clash_is_told_with_the_other_faults() -> None:
+def test_a_conflict_is_reported_with_the_other_errors() -> None:
     wrong = tree(method={"name": "at + uegr"}, train={"epochs": 0})
     with pytest.raises(SettingError, match=r"(?s)both use the perturbation.*`train\.epochs`"):
         RunConfig.of(wrong)

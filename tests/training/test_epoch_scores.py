@@ -79,7 +79,7 @@ def test_the_last_score_is_what_an_evaluation_of_the_folder_says(whole: Path) ->
 
 
 @pytest.mark.parametrize("step", [5, 6])
-def test_a_stopped_run_goes_on_to_the_same_scores(project: Path, whole: Path, step: int) -> None:
+def test_a_stopped_run_resumes_to_the_same_scores(project: Path, whole: Path, step: int) -> None:
     out = project / f"stopped-{step}"
     with pytest.raises(KeyboardInterrupt):
         train(config(project), out, progress=StopAt(step))
@@ -162,7 +162,7 @@ def test_a_missing_best_epoch_is_an_error_and_not_another_model(project: Path) -
         train(settings, out)
 
 
-def test_the_progress_hears_losses_and_scores(project: Path) -> None:
+def test_the_progress_receives_losses_and_scores(project: Path) -> None:
     heard = Heard()
     out = train(config(project, evaluate="epoch"), project / "heard", progress=heard)
     assert heard.entries == logs(out)

@@ -140,7 +140,7 @@ def test_two_ways_to_smooth_are_refused_before_training(tmp_path: Path) -> None:
         ({}, {"label_smoothing_factor": 0.1}, "label smoothing"),
     ],
 )
-def test_a_loss_function_beside_what_it_would_ignore_is_refused(
+def test_a_loss_function_with_settings_that_it_ignores_is_refused(
     tmp_path: Path, more: Any, changes: Any, ignored: str
 ) -> None:
     with pytest.raises(SettingError, match=f"would ignore {ignored}. Leave it out"):
@@ -217,7 +217,7 @@ def test_labels_of_another_shape_are_refused_in_the_first_step(labels: Tensor, m
     assert not unequal(before, weights(model))
 
 
-def test_one_label_a_row_may_stand_in_a_column() -> None:
+def test_labels_of_shape_n_1_are_accepted() -> None:
     batch = collate([Rows(4)[place] for place in range(4)])
     column = {**batch, "labels": batch["labels"].unsqueeze(-1)}
     first, second = (Stepper(quiet_model()).backward(each) for each in (batch, column))

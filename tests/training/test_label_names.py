@@ -100,7 +100,7 @@ def test_a_head_of_numerals_is_matched_by_the_numbers(base: Path, tmp_path: Path
     assert not any("by index" in notice for notice in notices)
 
 
-def test_classes_that_the_data_lacks_are_kept_and_told(base: Path, tmp_path: Path) -> None:
+def test_classes_without_rows_are_kept_and_reported(base: Path, tmp_path: Path) -> None:
     model = checkpoint(base, tmp_path / "model", "c", "b", "a")
     run, notices = trained(model, rows_of(tmp_path / "rows.csv", "a", "c"), tmp_path / "run")
     check_same(by_name(run), by_name(model))

@@ -72,7 +72,7 @@ def test_a_run_holds_adapter_head_labels_and_record(project: Path, whole: Path) 
 
 
 @pytest.mark.parametrize("settings", [{}, {"keep": "best", "keep_fraction": 0.2, "batch_size": 8}])
-def test_a_stopped_run_goes_on_to_the_same_adapter(project: Path, settings: dict[str, Any]) -> None:
+def test_a_stopped_run_resumes_to_the_same_adapter(project: Path, settings: dict[str, Any]) -> None:
     one = run(project, f"one-{len(settings)}", **settings)
     out = project / f"stopped-{len(settings)}"
     config = RunConfig.of(tree(project, **settings))
@@ -95,7 +95,7 @@ def test_a_merged_run_is_a_plain_checkpoint_with_the_same_answers(
     torch.testing.assert_close(logits(out, project), logits(whole, project), atol=1e-5, rtol=1e-4)
 
 
-def test_a_run_on_an_adapter_goes_on_with_it(project: Path, whole: Path) -> None:
+def test_training_an_adapter_folder_continues_its_adapter(project: Path, whole: Path) -> None:
     settings = tree(project, lora=None)
     out = train(RunConfig.of({**settings, "model": str(whole)}), project / "further")
     base = json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"]
@@ -162,7 +162,7 @@ def test_a_pooler_that_no_checkpoint_holds_is_trained_and_saved(project: Path) -
     assert record(out)["epochs"]["kept"]["dev"] == pytest.approx(right / len(dev))
 
 
-def test_what_is_trained_and_a_low_rate_are_told(project: Path) -> None:
+def test_trained_parameters_and_a_low_learning_rate_are_reported(project: Path) -> None:
     heard = Heard()
     config = RunConfig.of(tree(project, learning_rate=2e-5, max_steps=1))
     train(config, project / "told", progress=heard)

@@ -37,7 +37,7 @@ def test_a_step_that_memory_is_not_enough_for_names_what_to_reduce(
         trainer.train()
 
 
-def test_for_a_single_row_no_smaller_batch_is_asked_for(
+def test_the_error_for_a_single_row_does_not_suggest_a_smaller_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_memory(monkeypatch, most=0)

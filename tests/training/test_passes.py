@@ -107,7 +107,7 @@ def test_the_sentence_names_passes_and_mask_and_is_silent_for_plain_fine_tuning(
     assert cost_in_words("plain", build("plain"), 3.0) == []
 
 
-def test_a_run_tells_its_cost_before_the_first_step(project: Path) -> None:
+def test_a_run_reports_its_cost_before_the_first_step(project: Path) -> None:
     heard = Heard()
     config = RunConfig.of(
         {

@@ -12,7 +12,7 @@ from temper.training.processes import Processes, check_run, joined
 TREE = {"model": "tiny", "method": {"name": "plain"}, "data": {"source": "rows.csv"}}
 
 
-def test_one_process_is_alone_and_speaks_for_itself() -> None:
+def test_a_single_process_is_the_main_process() -> None:
     alone = Processes()
     assert alone.is_first
     assert alone.gather({"seed": 1}) == [{"seed": 1}]

@@ -198,7 +198,7 @@ def test_saving_checkpoints_changes_no_weight(tmp_path: Path) -> None:
     bucket=st.booleans(),
     method=st.sampled_from(["uegr", "uegr-epoch"]),
 )
-def test_any_stop_with_any_accumulation_resumes_alike(
+def test_any_stop_with_any_accumulation_resumes_to_the_same_weights(
     stop: int, accumulation: int, bucket: bool, method: str
 ) -> None:
     # 14 rows in batches of 2: 7 micro-batches, 4 or 3 steps an epoch, the last one short.
@@ -235,7 +235,9 @@ def test_any_stop_with_any_accumulation_resumes_alike(
     ],
     ids=lambda changes: "-".join(map(str, changes.values()))[:40],
 )
-def test_other_ways_to_train_resume_alike(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_other_training_options_resume_to_the_same_weights(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     saving(whole, "uegr", **changes)
     saving(resumed, "uegr", checkpoint=whole / "checkpoint-6", **changes)
@@ -255,7 +257,7 @@ def test_a_loss_scaler_resumes_with_its_scale(tmp_path: Path) -> None:
     assert dict(scaler["dict"])["scale"] == 4 * 2.0**16
 
 
-def test_a_stream_that_has_begun_anew_cannot_be_resumed(tmp_path: Path) -> None:
+def test_a_restarted_stream_cannot_be_resumed(tmp_path: Path) -> None:
     saving(tmp_path, "plain", rows=Stream(8), max_steps=5)
     with pytest.raises(SettingError, match=r"a stream \(Stream\) .* from pass 2"):
         saving(

@@ -47,7 +47,7 @@ def whole(project: Path) -> Path:
     return train(config(project), project / "whole")
 
 
-def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_weights_and_logs(project: Path, whole: Path) -> None:
     out = project / "stopped"
     with pytest.raises(KeyboardInterrupt):
         train(config(project), out, progress=StopAt(3))
@@ -73,7 +73,9 @@ def test_another_interval_of_checkpoints_or_another_place_is_the_same_run(
     assert (whole / "run.json").stat().st_mtime_ns == before
 
 
-def test_cut_rows_and_unknown_tokens_are_told_before_training_and_recorded(project: Path) -> None:
+def test_truncated_rows_and_unknown_tokens_are_reported_before_training_and_recorded(
+    project: Path,
+) -> None:
     write_csv(project / "strange" / "train.csv", [(f"zzz {text}", y) for text, y in sentences(20)])
     write_csv(project / "strange" / "dev.csv", sentences(6))
     settings = settings_of_run(project, method="plain", max_steps=1)
@@ -93,7 +95,7 @@ def test_a_stop_before_the_first_step_leaves_nothing(project: Path) -> None:
     assert not (project / "a").exists()
 
 
-def test_a_run_killed_while_its_trainer_is_made_goes_on(
+def test_a_run_killed_during_the_setup_of_its_trainer_resumes(
     project: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
@@ -240,7 +242,7 @@ def test_a_run_in_a_linked_folder_keeps_the_link(project: Path, whole: Path) -> 
     assert names(project / "linked") == names(whole)
 
 
-def test_a_disk_without_room_for_the_model_is_told_before_the_first_step(
+def test_a_full_disk_is_reported_before_the_first_step(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("temper.files.free_bytes", lambda _: 1000)
@@ -251,7 +253,7 @@ def test_a_disk_without_room_for_the_model_is_told_before_the_first_step(
     assert not (project / "no-room").exists()
 
 
-def test_a_stopped_run_can_start_anew(project: Path, whole: Path) -> None:
+def test_a_stopped_run_can_be_restarted(project: Path, whole: Path) -> None:
     out = project / "anew"
     with pytest.raises(KeyboardInterrupt):
         train(config(project), out, progress=StopAt(4))
@@ -325,7 +327,7 @@ def test_class_weights_must_fit_the_labels() -> None:
         class_weights("balanced", scores)
 
 
-def test_a_models_identity_follows_its_files_and_not_a_report_beside_them(tmp_path: Path) -> None:
+def test_the_identity_of_a_model_depends_on_its_files_and_not_on_its_report(tmp_path: Path) -> None:
     make_model(tmp_path / "model")
     before = model_identity(str(tmp_path / "model"))
     (tmp_path / "model" / "report.html").write_text("x", encoding="utf-8")

@@ -46,7 +46,7 @@ def whole(project: Path) -> Path:
     return train(config(project), project / "whole")
 
 
-def test_the_record_says_what_the_run_learnt_from_besides(project: Path, whole: Path) -> None:
+def test_the_metadata_names_the_unlabeled_rows(project: Path, whole: Path) -> None:
     told = record(whole)
     assert told["times"]["steps"] == 6
     rows = load_examples(str(project / "pool.csv"), labeled=False)

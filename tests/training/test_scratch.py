@@ -55,7 +55,7 @@ def config(
 # Settings
 
 
-def test_the_training_loop_has_the_network_s_defaults_where_nothing_is_said() -> None:
+def test_the_training_loop_uses_the_defaults_of_the_network() -> None:
     settings = config(train={"batch_size": 7})
     assert settings.train.learning_rate == 2e-3
     assert settings.train.weight_decay == 0
@@ -165,7 +165,7 @@ def test_a_run_leaves_a_whole_checkpoint(model: str, data: Path, tmp_path: Path)
     assert answers.logits.shape == (12, 2)
 
 
-def test_a_stopped_run_goes_on_to_the_same_weights(data: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_weights(data: Path, tmp_path: Path) -> None:
     settings = config(data, "uegr", "bilstm", architecture=SMALL)
     whole = train(settings, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -178,7 +178,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(data: Path, tmp_path: Path) -
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
-def test_the_key_knows_the_architecture_and_the_content_of_the_vectors(
+def test_the_key_depends_on_the_architecture_and_the_content_of_the_vectors(
     data: Path, tmp_path: Path
 ) -> None:
     splits = load_splits(config(data).data)
@@ -214,7 +214,7 @@ def test_a_run_says_what_the_network_is_made_of(data: Path, tmp_path: Path) -> N
     assert re.match(known, heard.notices[-1])
 
 
-def test_the_card_of_a_run_imports_what_knows_the_network(data: Path, tmp_path: Path) -> None:
+def test_the_card_of_a_run_imports_the_module_of_the_network(data: Path, tmp_path: Path) -> None:
     text = card(CardSources(train(config(data, architecture=SMALL), tmp_path / "run")))
     assert "trained from scratch with plain" in text
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -224,7 +224,7 @@ def test_the_card_of_a_run_imports_what_knows_the_network(data: Path, tmp_path: 
 # Comparisons
 
 
-def test_one_comparison_gives_every_column_its_rates(data: Path, tmp_path: Path) -> None:
+def test_one_comparison_chooses_the_rates_of_every_column(data: Path, tmp_path: Path) -> None:
     settings = StudyConfig.of(
         {**study_tree("text_cnn", data), "architecture": SMALL},
         columns=columns_of(["plain", "dropout", "uegr"], ["wet=plain,architecture.dropout=0.2"]),

@@ -197,7 +197,7 @@ def test_a_discarded_step_leaves_nothing_behind(method: str) -> None:
     assert not unequal(*found)
 
 
-def test_a_loop_with_a_gradient_scaler_calls_what_stands_around_the_optimizer() -> None:
+def test_a_loop_with_a_gradient_scaler_calls_the_hooks_around_the_optimizer() -> None:
     model = tiny_model().train()
     stepper = Stepper(model, "uegr")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

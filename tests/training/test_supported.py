@@ -45,7 +45,7 @@ GIVEN = set(inspect.signature(Trainer.__init__).parameters) - {"self"}
 @pytest.mark.parametrize(
     ("there", "listed"), [(FIELDS, ARGUMENTS), (GIVEN, PARAMETERS), (METHODS, HOOKS)]
 )
-def test_every_name_of_transformers_stands_in_a_list(there: set[str], listed: Any) -> None:
+def test_every_name_of_transformers_is_listed(there: set[str], listed: Any) -> None:
     assert sorted(there - set(listed)) == []
 
 

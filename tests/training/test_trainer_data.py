@@ -86,7 +86,7 @@ def test_every_epoch_sees_every_row_once(tmp_path: Path, strategy: str, rows: An
         assert Counter(row for batch, _ in epoch for row in batch) == dict.fromkeys(range(22), 1)
 
 
-def test_rows_of_like_length_share_a_batch_unless_told_otherwise(tmp_path: Path) -> None:
+def test_rows_of_similar_length_share_a_batch_by_default(tmp_path: Path) -> None:
     lengths = [len(Rows(40)[place]["input_ids"]) for place in range(40)]
 
     def padding(**more: Any) -> int:
@@ -106,7 +106,7 @@ def test_rows_of_like_length_share_a_batch_unless_told_otherwise(tmp_path: Path)
 @pytest.mark.parametrize(
     ("changes", "more"), [({}, set()), ({"remove_unused_columns": False}, {"text"})]
 )
-def test_columns_that_the_model_does_not_take_are_dropped_unless_told_otherwise(
+def test_columns_that_the_model_does_not_accept_are_dropped_by_default(
     tmp_path: Path, changes: dict[str, Any], more: set[str]
 ) -> None:
     seen: set[str] = set()
@@ -120,7 +120,7 @@ def test_columns_that_the_model_does_not_take_are_dropped_unless_told_otherwise(
     assert seen == {"input_ids", "attention_mask", "labels"} | more
 
 
-def test_items_may_be_tuples_where_the_collator_knows_them(tmp_path: Path) -> None:
+def test_items_may_be_tuples_if_the_collator_accepts_them(tmp_path: Path) -> None:
     trainer = watched(tmp_path, rows=Pairs(), more={"data_collator": collate_pairs})
     trainer.train()
     assert sorted(row for batch, _ in trainer.batches for row in batch) == list(range(12))
@@ -145,7 +145,7 @@ def test_a_stream_of_rows_trains(tmp_path: Path, kind: str) -> None:
     assert farthest(weights(streamed.model), weights(rows.model)) == 0.0
 
 
-def test_a_stream_that_ends_begins_anew(tmp_path: Path) -> None:
+def test_a_stream_restarts_at_its_end(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, rows=Stream(8), max_steps=5)
     trainer.train()
     assert trainer.state.global_step == 5

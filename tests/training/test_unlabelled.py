@@ -245,7 +245,7 @@ def test_a_pre_pass_sees_labeled_rows_alone_and_leaves_the_order_as_it_is(
     assert trainer.seen == usual.seen
 
 
-def test_a_method_without_the_rows_that_it_wants_is_refused_before_any_step(
+def test_a_method_without_its_unlabeled_rows_is_refused_before_any_step(
     tmp_path: Path,
 ) -> None:
     trainer = trainer_of(tmp_path, unlabeled=None)

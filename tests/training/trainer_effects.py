@@ -375,7 +375,7 @@ EFFECTS: dict[str, Effect] = {
     "dataloader_multiprocessing_context": handed("dataloader_multiprocessing_context", None),
     "dataloader_in_order": loads("in_order", False, dataloader_in_order=False),
     "remove_unused_columns": DATA
-    + "test_columns_that_the_model_does_not_take_are_dropped_unless_told_otherwise",
+    + "test_columns_that_the_model_does_not_accept_are_dropped_by_default",
     "train_sampling_strategy": DATA + "test_every_epoch_sees_every_row_once",
     "length_column_name": length_column,
     "ddp_find_unused_parameters": in_ddp("find_unused_parameters", True),
@@ -389,8 +389,7 @@ EFFECTS: dict[str, Effect] = {
     # Parameters
     "model": TRAINER + "test_plain_training_equals_transformers_own_trainer",
     "args": TRAINER + "test_plain_training_equals_transformers_own_trainer",
-    "data_collator": DATA
-    + "test_columns_that_the_model_does_not_take_are_dropped_unless_told_otherwise",
+    "data_collator": DATA + "test_columns_that_the_model_does_not_accept_are_dropped_by_default",
     "train_dataset": DATA + "test_every_epoch_sees_every_row_once",
     "eval_dataset": TRAINER + "test_evaluation_during_and_after_training_sees_the_plain_model",
     "processing_class": "tests/training/test_hooks.py",

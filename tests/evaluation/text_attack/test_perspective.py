@@ -129,7 +129,7 @@ def test_a_targeted_attack_leaves_out_the_target_and_puts_back_what_fails() -> N
     assert again.rows.equals(found.rows)
 
 
-def test_the_second_text_of_a_pair_is_attacked_where_asked_for() -> None:
+def test_the_second_text_of_a_pair_is_attacked_on_request() -> None:
     pairs = replace(dev_of(), text=["x y z"] * 7, text_pair=TEXTS, rows=[])
     found = evaluate(predictor_of(), EvaluationData(pairs), settings_of(field="text_pair"))
     kept = found.texts.to_pandas()
@@ -157,7 +157,7 @@ def test_scores_without_a_row_to_attack_say_so() -> None:
     assert value(found, "accuracy")["value"] == 0
 
 
-def test_a_regression_is_left_out_visibly_and_refused_where_nothing_else_is_asked_for() -> None:
+def test_a_regression_is_skipped_with_a_reason_and_refused_if_nothing_else_is_requested() -> None:
     regressor = CallablePredictor(lambda texts: [0.0] * len(texts), gives="values")
     targets = [float(label) for label in LABELS]
     dev = Examples("reviews", TEXTS, labels=targets, kind="regression")

@@ -174,7 +174,7 @@ def test_neither_batch_size_nor_the_other_rows_change_a_result() -> None:
     assert found == summary(turned[::-1])
 
 
-def test_the_rows_are_asked_about_together_and_in_pieces_that_memory_holds(
+def test_queries_of_all_rows_are_batched_within_the_memory_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[int] = []

@@ -80,7 +80,7 @@ class Known:
         return [list(self.words[:count]) for _ in blanks]
 
 
-def test_words_are_asked_for_in_their_place_and_offered_in_the_case_of_the_old_one(
+def test_words_are_predicted_in_context_and_keep_the_case_of_the_original(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("temper.evaluation.text_attack.recipes.CANDIDATES", 2)
@@ -175,7 +175,7 @@ def refused(wanted: Any, settings: EvaluationSettings, match: str) -> None:
         evaluate(wanted, data(), settings)
 
 
-def test_a_masked_model_that_is_none_is_refused(encoder_folder: str, tmp_path: Path) -> None:
+def test_a_model_without_a_masked_head_is_refused(encoder_folder: str, tmp_path: Path) -> None:
     refused(
         predictor(),
         asked(recipes="masked", masked_model=encoder_folder),

@@ -113,7 +113,7 @@ def test_each_task_is_a_plain_checkpoint_that_answers_as_the_whole_model(whole: 
         assert tokenizer("good").input_ids == [2, 5, 3]
 
 
-def test_fine_tuning_goes_on_from_a_tasks_own_head(project: Path, whole: Path) -> None:
+def test_fine_tuning_continues_from_the_head_of_a_task(project: Path, whole: Path) -> None:
     folder = whole / "tasks" / "reviews"
     alone = {name: value for name, value in tree(project).items() if name not in ("tasks", "data")}
     source = {"source": str(project / "data" / "reviews"), "max_length": 32}
@@ -136,7 +136,7 @@ def test_each_task_is_scored_by_its_own_score_after_each_epoch(whole: Path) -> N
     assert scores["dev/reviews/accuracy"] == told["reviews"]["scores"][0]["dev"]
 
 
-def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_weights_and_logs(project: Path, whole: Path) -> None:
     out = project / "stopped"
     config = MultiTaskConfig.of(tree(project))
     with pytest.raises(KeyboardInterrupt):
@@ -157,7 +157,7 @@ def test_a_finished_run_is_kept_and_another_seed_is_another_run(project: Path, w
         train_tasks(other, whole)
 
 
-def test_a_network_from_scratch_knows_the_words_of_all_tasks(project: Path) -> None:
+def test_a_network_from_scratch_has_the_vocabulary_of_all_tasks(project: Path) -> None:
     changes = {"model": "text_cnn", "architecture": {"min_frequency": 1, "filters": 4}}
     settings = tree(project, **changes)
     settings["data"] = {"max_length": 32, "augment": ["lowercase"], "augment_fraction": 1.0}
@@ -241,7 +241,7 @@ def test_a_method_that_is_off_or_reads_one_output_too_takes_a_regression(
     assert prepare_tasks(config, splits).model.config.task_names == ("reviews", "stars")
 
 
-def test_a_fault_of_all_tasks_is_told_once(project: Path) -> None:
+def test_an_error_of_all_tasks_is_reported_once(project: Path) -> None:
     with pytest.raises(SettingError) as raised:
         MultiTaskConfig.of(tree(project, train={"epochs": 0}))
     assert str(raised.value).count("train.epochs") == 1

@@ -78,7 +78,7 @@ def test_a_method_trains_every_head_in_batches_of_one_task(tmp_path: Path, name:
     assert all(torch.isfinite(tensor).all() for tensor in after.values())
 
 
-def test_a_batch_gives_the_gradient_that_its_tasks_plain_classifier_has(tmp_path: Path) -> None:
+def test_a_batch_has_the_gradient_of_a_plain_classifier_of_its_task(tmp_path: Path) -> None:
     """One epoch at a rate of 0 logs the losses of the plain classifiers on the same rows."""
     model = shared()
     trainer = make_trainer(
