@@ -27,7 +27,7 @@ settings = {
 run = temper.train("demo", method=temper.UEGR(epsilon=0.025), out=f"{options.out}/uegr", **settings)
 print(run.scores)
 
-# Whatever it is called with, an evaluation holds a line a score: value, 95% interval, n.
+# An evaluation has one row per score: value, 95% interval, n.
 found = temper.evaluate(run, shift={"films": "demo:shift"}, perspectives=["task", "shift"])
 print(found.scores[["set", "name", "value", "low", "high", "n"]])
 

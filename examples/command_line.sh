@@ -14,17 +14,17 @@ OUT=${OUT:-runs/command-line}
 
 temper list methods
 
-# A plain Transformers checkpoint with its record and its metrics, resumed if it was stopped.
+# Train; the output is a Transformers checkpoint with metadata and metrics. A stopped run is resumed.
 temper train --model "$MODEL" --data "$DATA" --rows "$ROWS" --eval-rows "$EVAL_ROWS" \
     --method uegr --set method.epsilon=0.025 --epochs "$EPOCHS" --seed 0 --out "$OUT/uegr"
 
-# Accuracy, calibration, and how both hold under attack and noise.
+# Evaluate accuracy and calibration, also under attack and noise.
 temper evaluate "$OUT/uegr" --data "$DATA" --eval-rows "$EVAL_ROWS" --out "$OUT/uegr-evaluation"
 
-# A label and its probabilities for each line of a file, or of stdin.
+# Predict a label and probabilities for each row of a file.
 printf 'text\nthe soup was anything but dull\nthe battery could not be worse\n' > "$OUT/new.csv"
 temper predict "$OUT/uegr" --data "$OUT/new.csv"
 
-# The same training with and without the method, over two seeds: a table and a page.
+# Compare the method with plain fine-tuning over two seeds: a table and a report page.
 temper compare --methods plain,uegr --seeds 0,1 --model "$MODEL" --data "$DATA" \
     --rows "$ROWS" --eval-rows "$EVAL_ROWS" --epochs "$EPOCHS" --out "$OUT/compare"

@@ -19,7 +19,7 @@ from temper.models.hf import load_classifier
 
 
 def accuracy(prediction: Any) -> dict[str, float]:
-    """Return the fraction of rows whose largest logit is the label's."""
+    """Return the accuracy."""
     right = prediction.predictions.argmax(-1) == prediction.label_ids
     return {"accuracy": float(right.mean())}
 
@@ -53,6 +53,6 @@ trainer = RobustTrainer(
     processing_class=tokenizer,
     compute_metrics=accuracy,
 )
-trainer.train()  # train(resume_from_checkpoint=True) goes on after a stop, to the same weights
+trainer.train()  # train(resume_from_checkpoint=True) resumes a stopped run, to the same weights
 trainer.save_model(options.out)
 print(f"accuracy {trainer.evaluate()['eval_accuracy']:.3f}, saved to {options.out}")

@@ -359,7 +359,7 @@ class Specification(Entry):
             ``reproduction/results/FAMILY``.
         unknown: Settings missing in the available text of the paper; ``full`` has Temper's
             defaults.
-        printed: The paper's numbers, as far as they are available.
+        printed: The available numbers of the paper.
     """
 
     name: str

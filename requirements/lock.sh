@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Write requirements/*.txt: what pyproject.toml asks for, each with one version and the hashes of its
-# wheels, for every supported Python and system. Versions that still fit stay; --upgrade takes newer.
-# uv writes one file for all of them; pip-compile writes one for the machine that it runs on.
+# Write requirements/*.txt: the dependencies of pyproject.toml with pinned versions and hashes of wheels, for every
+# supported Python and system. Versions within the bounds are kept; --upgrade takes newer ones. It uses uv, because
+# pip-compile resolves only for the machine that it runs on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# pip installs these from requirements/torch.txt: torch, and what only its CUDA build needs.
+# torch and the dependencies of its CUDA build are installed from requirements/torch.txt.
 torch=(torch triton cuda-bindings cuda-pathfinder cuda-toolkit)
 torch+=(nvidia-{cublas,cuda-cupti,cuda-nvrtc,cuda-runtime,cudnn-cu13,cufft,cufile,curand,cusolver,cusparse})
 torch+=(nvidia-{cusparselt-cu13,nccl-cu13,nvjitlink,nvshmem-cu13,nvtx})
@@ -15,7 +15,7 @@ options+=(--constraint requirements/torch.txt --custom-compile-command "make req
 options+=("${torch[@]/#/--no-emit-package=}")
 
 "${UV:-uv}" pip compile pyproject.toml --extra minilm --extra dev "${options[@]}" --output-file requirements/dev.txt
-# NAME EXTRA ...: extras alone, at the versions of dev.txt where both need a package.
+# lock NAME EXTRA ...: optional dependencies, with the versions of dev.txt for packages in both.
 lock() {
     local name=$1
     python3 -c 'import sys, tomllib

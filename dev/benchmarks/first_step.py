@@ -103,8 +103,8 @@ def main() -> None:
                 found = json.loads(answer.stdout.splitlines()[-1])
                 source.unlink()
                 figures.append({"format": form, "rows": rows, **found})
-                told = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
-                console.print(f"{form}, {rows:,} rows: {told}")
+                text = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
+                console.print(f"{form}, {rows:,} rows: {text}")
     console.print(f"Written to {write('first_step', {'figures': figures})}")
 
 

@@ -63,14 +63,14 @@ def main() -> None:
         table.add_column(column, justify="left" if column in ("method", "path") else "right")
     over = {}
     for (method, path), seconds in samples.items():
-        beside = statistics.median(samples[method, PLAIN])
+        reference = statistics.median(samples[method, PLAIN])
         median = statistics.median(seconds)
-        over[f"{method}, {path}"] = median / beside
+        over[f"{method}, {path}"] = median / reference
         table.add_row(
             method,
             path,
             f"{median * 1e3:.1f}",
-            f"{median / beside:.2f}",
+            f"{median / reference:.2f}",
             f"{first[method, path]:.1f}",
         )
     console.print(table)

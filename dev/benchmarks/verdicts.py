@@ -154,12 +154,12 @@ def _verdict(pairs: list[tuple[Statistic, Statistic]], rows: int, resamples: int
     return None if seen is None else not seen.inside_noise
 
 
-def false_verdicts(repetitions: int, *, told: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+def false_verdicts(repetitions: int, *, report: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     """Simulate comparisons of equal methods.
 
     Args:
         repetitions: Comparisons of each kind.
-        told: Receives progress.
+        report: Receives progress.
 
     Yields:
         World, seeds, rows and score with the fraction of false positives.
@@ -167,7 +167,7 @@ def false_verdicts(repetitions: int, *, told: Callable[[str], None]) -> Iterator
     for world in WORLDS:
         for seeds in SEEDS:
             for rows in ROWS:
-                told(f"{world.name}, {seeds} seeds, {rows} rows")
+                report(f"{world.name}, {seeds} seeds, {rows} rows")
                 draws = np.random.default_rng([seeds, rows])
                 times = repetitions if seeds > 1 else max(1, repetitions // 4)
                 found = [
@@ -193,7 +193,7 @@ def main() -> None:
     console, errors = Console(), Console(stderr=True)
     fractions = list(coverage_of_shares())
     with errors.status("") as status:
-        verdicts = list(false_verdicts(options.repetitions, told=status.update))
+        verdicts = list(false_verdicts(options.repetitions, report=status.update))
     console.print(
         _table(
             "Coverage of a fraction's 95% interval, %",

@@ -224,7 +224,7 @@ def _plants() -> tuple[Plant, ...]:
     for name in (*BESIDE, *NAMED):
         content = _object_array if name.endswith(("npy", "npz")) else _torch_file
         put = _file(f"run/{name}", content, alone=False)
-        found.append(Plant(f"{name} beside weights", put, OF_MODEL[:5]))
+        found.append(Plant(f"{name} next to weights", put, OF_MODEL[:5]))
     auto = {
         "AutoConfig": "mine.Config",
         "AutoModelForSequenceClassification": "mine.Model",

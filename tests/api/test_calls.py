@@ -102,7 +102,7 @@ def test_keywords_that_are_not_given_leave_the_settings_to_a_file(
         ({"train": 5}, {"train": 5}),
     ],
 )
-def test_a_keyword_has_the_position_of_its_setting(
+def test_keywords_are_nested_like_their_settings(
     given: dict[str, Any], tree: dict[str, Any]
 ) -> None:
     assert nested(TRAIN, None, given) == tree

@@ -233,7 +233,7 @@ def test_a_checkpoint_is_loaded_as_before_and_declares_itself(tmp_path: Path) ->
         load_predictor(Checkpoint(folder), settings=PredictorSettings(gives="logits"))
 
 
-def test_different_names_are_distinguished() -> None:
+def test_names_of_code_and_weights_are_distinguished() -> None:
     names = ("a.py:f", "a.b:f", "minilm", "me/model")
     assert [Checkpoint(name).kind for name in names] == ["code", "code", "weights", "weights"]
     assert Checkpoint("me/model").skops is None

@@ -189,7 +189,7 @@ def test_a_run_of_several_tasks_names_those_that_can_be_pushed(run: Path, hub: H
         temper.push(run, REPO)
 
 
-def test_the_command_lists_the_uploaded_files(run: Path, hub: Hub) -> None:
+def test_the_command_prints_the_url_and_the_skipped_files(run: Path, hub: Hub) -> None:
     done = CliRunner().invoke(app, ["push", str(run), REPO])
     assert done.exit_code == 0, done.stderr
     last = done.stdout.splitlines()[-1]

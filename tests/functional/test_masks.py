@@ -268,7 +268,7 @@ def test_a_word_is_wellons_hash_behind_a_round_for_the_key(key: int) -> None:
     assert (halves[:, 0] + (halves[:, 1] << 16)).tolist() == wanted
 
 
-def test_a_large_offset_has_the_same_distribution() -> None:
+def test_levels_at_a_large_offset_are_a_slice_of_the_stream() -> None:
     start = (1 << 33) - 6
     assert torch.equal(keyed_levels(6, 3, start=start)[4:], keyed_levels(2, 3, start=start + 4))
 

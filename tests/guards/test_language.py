@@ -48,11 +48,18 @@ LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
     "temper/cli": 1,
     "temper/export": 3,
+    "reproduction": 1,
 }
 
 
 def sources() -> list[Path]:
     return sorted((ROOT / "src" / "temper").rglob("*.py"))
+
+
+def tools() -> list[Path]:
+    """Return the code of benchmarks, drills, reproduction and examples; only its prose counts."""
+    folders = ("dev", "reproduction", "examples")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
 def guides() -> list[Path]:
@@ -63,7 +70,7 @@ def guides() -> list[Path]:
 
 
 def area(path: Path) -> str:
-    """Return the package of a source file, or the folder of a page."""
+    """Return the package of a source file, or the folder of another file."""
     folder = path.parent.relative_to(ROOT).parts
     return "/".join(folder[1:3] if folder[:1] == ("src",) else folder) or "."
 
@@ -106,6 +113,8 @@ def counted() -> Counter[str]:
     for path in sources():
         text = path.read_text(encoding="utf-8")
         counts[area(path)] += len(words(prose(text))) + len(list(names(text)))
+    for path in tools():
+        counts[area(path)] += len(words(prose(path.read_text(encoding="utf-8"))))
     for path in guides():
         text = path.read_text(encoding="utf-8")
         counts[area(path)] += len(words(without_code(text).splitlines()))

@@ -68,9 +68,7 @@ def switched_off(name: str) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("name", ["uegr", "r_at", "r_at_su", "adv_embed", "roast"])
-def test_weights_of_0_disable_the_attack_unless_it_is_requested(
-    name: str, deltas: list[Tensor]
-) -> None:
+def test_only_both_weights_at_0_disable_the_attack(name: str, deltas: list[Tensor]) -> None:
     with pytest.raises(SettingError, match="Set divergence_weight=0 too for no attack"):
         configure(name, {"adversarial_weight": 0.0})
     step(configure(name, {"adversarial_weight": 0.0, "divergence_weight": 0.0}))

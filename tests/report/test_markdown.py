@@ -61,7 +61,7 @@ def several(column: str, seed: int) -> list[dict[str, Any]]:
     return made
 
 
-def test_differing_results_are_listed_separately(make_study: MakeStudy) -> None:
+def test_attacks_corruptions_and_groups_have_separate_scores(make_study: MakeStudy) -> None:
     found = overview(comparison(make_study(Plan(corrupted=True, extra=several))))
     means = {heading: found.lines[1][1:][place] for place, heading in enumerate(found.header[1:])}
     for wanted, text in {
