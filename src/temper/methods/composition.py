@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict
 
 from temper.backward.rule import UpdateRule
-from temper.errors import CompositionError, FieldError, SettingError, TemperError, unknown
+from temper.errors import CompositionError, FieldError, SettingError, TemperError
 from temper.forward.plan import Plan, merge
 from temper.heads import Head
 from temper.methods.method import Method
@@ -195,11 +195,9 @@ def smoothed(method: Method, smoothing: float) -> Method:
 
 def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | None) -> Composed:
     """Create a composition from one table of values per method; see `configure`."""
-    labels = labels_of(name)
-    if missing := [fault for fault in name_faults(name) if "is missing" in fault]:
-        raise SettingError("\n".join(missing))
+    labels, wrong_names = labels_of(name), name_faults(name)
     named = [method for method, _ in labels]
-    faults: list[str] = []
+    faults = list(wrong_names)
     for key, table in settings.items():
         if key not in named:
             faults.append(
@@ -209,10 +207,7 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
         elif not isinstance(table, Mapping):
             faults.append(f"`method.{key}` must be a table of settings, got {table!r}.")
     parts: list[Part] = []
-    for method, half in labels:
-        if half is not None and half not in HALVES:
-            faults.append(unknown(f"half of {method}", half, HALVES))
-            continue
+    for method, half in () if wrong_names else labels:
         table = settings.get(method, {})
         try:
             config = configure(
