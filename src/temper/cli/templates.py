@@ -29,7 +29,8 @@ class Scaffold:
     """The files of a new plug-in.
 
     Args:
-        package, tests, cards: Where its file, its test and its card belong in a clone.
+        package, tests, cards: Where its file, its test and its card belong in a clone; without
+            ``cards`` it has a card only outside a clone.
         known: Returns the existing names.
         attribute: Maps its name to the object that its file defines.
         tested: Further names that the test imports.
@@ -46,10 +47,11 @@ class Scaffold:
     def places(self, name: str, *, clone: bool) -> dict[str, str]:
         if not clone:
             return {"file": f"{name}.py", "test": f"test_{name}.py", "card": f"{name}.md"}
+        card = {"card": f"{self.cards}/{name}.md"} if self.cards else {}
         return {
             "file": f"src/{self.package.replace('.', '/')}/{name}.py",
             "test": f"{self.tests}/test_{name}.py",
-            "card": f"{self.cards}/{name}.md",
+            **card,
         }
 
 
@@ -70,7 +72,7 @@ PERSPECTIVE = Scaffold(
     "perspective",
     "temper.evaluation.perspectives",
     "tests/evaluation",
-    "docs/perspectives",
+    "",  # docs/evaluation.md describes all of them
     lambda: perspectives.names(),
     str.upper,
     ("shortened",),
@@ -83,7 +85,7 @@ SPOKEN_FOR |= {"name", "preset"}
 
 
 def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
-    """Write a plug-in's file, its test and its card; return their paths.
+    """Write a plug-in's file, its test and, if it has one there, its card; return their paths.
 
     The files pass their test and the contract tests. Comments mark what to replace.
 
@@ -186,18 +188,21 @@ def new_perspective(
     into: Into = Path("."),
     as_json: options.Json = False,
 ) -> None:
-    """Write a working perspective with its test and its card, to be changed into your own."""
+    """Write a working perspective with its test, to be changed into your own."""
     use = "temper evaluate MODEL --import {file} --perspectives default,{name} ..."
     _start(PERSPECTIVE, name, into, use=use, as_json=as_json)
 
 
 def _start(kind: Scaffold, name: str, into: Path, *, use: str, as_json: bool) -> None:
-    file, test, card = start(kind, name, into)
+    paths = start(kind, name, into)
     if as_json:
-        print_json({kind.noun: str(file), "test": str(test), "card": str(card)})
+        nouns = (kind.noun, "test", "card")
+        print_json({noun: str(path) for noun, path in zip(nouns, paths, strict=False)})
         return
+    file, test, *card = paths
     say(f"{kind.noun.capitalize()}: {file}")
     say(f"Test: {test} (python -m pytest {test})")
-    say(f"Card: {card}")
+    for path in card:
+        say(f"Card: {path}")
     if file.name == str(file.relative_to(into)):
         say(f"Use it: {use.format(file=file, name=name)}")
