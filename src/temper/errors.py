@@ -208,7 +208,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
     """Return the dotted name of a wrong field, and the names that its table knows."""
     field = str(loc[0]) if loc else ""
     fields = settings.model_fields
-    tables = {name: _tables(fields[name].annotation) for name in fields}
+    tables = {name: tables_of(fields[name].annotation) for name in fields}
     # Settings may have further tables under names that are known only while it runs.
     tables |= {name: [table] for name, table in getattr(settings, "sections", dict)().items()}
     if field not in tables or len(loc) < 2:
@@ -227,7 +227,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
     return f"{field}.{loc[1]}", [f"{field}.{key}" for key in _keys(tables_here)]
 
 
-def _tables(annotation: Any) -> list[type[BaseModel]]:
+def tables_of(annotation: Any) -> list[type[BaseModel]]:
     """Return the classes of settings that a field accepts."""
     # An annotated class passes on the attributes of its class.
     parts = [part for part in _within(annotation) if isinstance(part, type)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from temper.cli.bars import ScreenProgress
+from temper.cli.screen import ScreenProgress
 from temper.display.bars import EVERY, Bars, fitting
 
 

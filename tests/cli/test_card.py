@@ -77,7 +77,7 @@ def test_a_strangers_card_stops_an_evaluation_before_it_begins(
 def test_a_model_of_the_hub_needs_a_file_for_its_card(
     tmp_path: Path, judged: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("temper.models.names.check_model", lambda _: None)
+    monkeypatch.setattr("temper.api.nested.check_model", lambda _: None)
     result = call("evaluate", "owner/model", "--data", "demo", "--card", "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "--card-path FILE" in " ".join(result.stderr.split())

@@ -185,7 +185,7 @@ def test_memory_that_is_not_enough_is_one_message(
     def exhausted(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("temper.cli.report.refuse", exhausted)
+    monkeypatch.setattr("temper.cli.report.read", exhausted)
     refused(call("report", tmp_path), "Out of memory", "allocate", "--batch-size")
 
 
@@ -195,7 +195,7 @@ def test_other_errors_are_no_lack_of_memory(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr("temper.cli.report.refuse", broken)
+    monkeypatch.setattr("temper.cli.report.read", broken)
     assert "shapes do not fit" in str(call("report", tmp_path).exception)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from temper.cli.templates import PERSPECTIVE, start
+from temper.cli.templates import start
 from temper.errors import SettingError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +18,7 @@ NAME = "fewer_words_of_a_test"
 
 
 def test_a_new_perspective_passes_its_own_test_and_notices_a_draw_by_place(tmp_path: Path) -> None:
-    file, test, card = start(PERSPECTIVE, NAME, tmp_path)
+    file, test, card = start("perspective", NAME, tmp_path)
     assert card.read_text(encoding="utf-8").startswith(f"# `{NAME}`")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
 
@@ -35,7 +35,7 @@ def test_a_new_perspective_passes_its_own_test_and_notices_a_draw_by_place(tmp_p
 
 
 def test_a_new_perspective_is_measured_where_it_is_imported(tmp_path: Path) -> None:
-    file, _, _ = start(PERSPECTIVE, NAME, tmp_path)
+    file, _, _ = start("perspective", NAME, tmp_path)
     data = tmp_path / "reviews.csv"
     lines = [f"word{n} a word{2 * n},{('bad', 'good')[n % 2]}" for n in range(12)]
     data.write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
@@ -60,7 +60,7 @@ def test_a_new_perspective_is_measured_where_it_is_imported(tmp_path: Path) -> N
 def test_what_is_written_is_formatted_as_all_else(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src" / "temper", tmp_path / "src" / "temper")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    written = [str(path) for path in start(PERSPECTIVE, "fewer_words", tmp_path)]
+    written = [str(path) for path in start("perspective", "fewer_words", tmp_path)]
     for command in (["check"], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", *written]
         found = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -69,4 +69,4 @@ def test_what_is_written_is_formatted_as_all_else(tmp_path: Path) -> None:
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="already a perspective 'calibration'"):
-        start(PERSPECTIVE, "calibration", tmp_path)
+        start("perspective", "calibration", tmp_path)

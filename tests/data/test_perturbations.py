@@ -40,6 +40,7 @@ from temper.data.perturbations import (
     perturbed,
 )
 from temper.data.words import STOP_WORDS, Words
+from temper.errors import SettingError
 
 TEXTS = st.text(max_size=60) | st.text(alphabet="abcDEF n't'ing.,!? \n", max_size=60)
 
@@ -191,6 +192,8 @@ def test_unknown_names_and_names_given_twice_are_refused() -> None:
         known_names(("typo",))
     with pytest.raises(ValueError, match="must not name one twice"):
         known_names(("typos", "typos"))
+    with pytest.raises(SettingError, match="'typo'. Did you mean 'typos'"):
+        perturb("a text", "typo", row="a")
 
 
 WORDS = st.text(min_size=1, max_size=12) | st.text("abcdeXYZ", min_size=1, max_size=8)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from temper.cli.templates import METHOD, start
 from temper.cli.templates import name_fault as fault_of
+from temper.cli.templates import start
 from temper.cluster.plugins import load
 from temper.errors import SettingError
 from temper.methods import configure, entry, registry
@@ -18,11 +18,11 @@ from tests.methods import test_contracts as contracts
 
 
 def new_method(name: str, folder: Path) -> list[Path]:
-    return start(METHOD, name, folder)
+    return start("method", name, folder)
 
 
 def name_fault(name: str, *, alone: bool) -> str | None:
-    return fault_of(METHOD, name, alone=alone)
+    return fault_of("method", name, alone=alone)
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -97,8 +97,9 @@ def test_figures_replace_those_of_an_earlier_report_and_nothing_else(study: Path
     folder.mkdir()
     (folder / "01-old.svg").write_text("old")
     (folder / "mine.txt").write_text("kept")
-    written = export_figures(study)
-    assert len(written) == len(figures(read(study), compare(read(study))))
+    source = read(study)
+    written = export_figures(source, compare(source))
+    assert len(written) == len(figures(source, compare(source)))
     assert {path.name for path in folder.iterdir()} == {*(p.name for p in written), "mine.txt"}
     for path in written:
         assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
@@ -106,8 +107,9 @@ def test_figures_replace_those_of_an_earlier_report_and_nothing_else(study: Path
 
 def test_a_place_that_cannot_be_written_keeps_the_figures_of_before(study: Path) -> None:
     (study / "figures").write_text("a file where the folder should be")
+    source = read(study)
     with pytest.raises(CheckpointError, match=r"figures"):
-        export_figures(study)
+        export_figures(source, compare(source))
 
 
 def test_nothing_is_imported_that_is_not_needed(study: Path) -> None:

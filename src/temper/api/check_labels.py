@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import TRAIN, Source, TrainKeywords
 from temper.api.nested import nested, of_paths, refuse
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.data.examples import Examples, check_one_label
+from temper.data.reading import read_as
+from temper.data.settings import DataSettings
+from temper.data.sources import is_taken_whole, load_examples, load_splits, with_configuration
 from temper.display.bars import Bars
 from temper.errors import SettingError, perhaps
 from temper.methods.recipes import with_recipe
@@ -15,9 +20,6 @@ from temper.progress import Progress
 
 if TYPE_CHECKING:
     import pandas
-
-    from temper.data.examples import Examples
-    from temper.data.settings import DataSettings
 
 MODEL, FOLDS = "minilm", 5
 EPOCHS = 5.0
@@ -71,7 +73,6 @@ def check_labels(
     encoder = {} if embeddings is None else {"model": embeddings}
     run, *_ = refuse([partial(_check, tree, folds), *of_paths(tree), *of_paths(encoder)])
     progress.info(f"Loading {run.model} ...")
-    from temper.data.reading import read_as
 
     rows = _rows(run.data)
     # After the rows, so that an error in a file is reported before torch is imported.
@@ -101,14 +102,6 @@ def _check(tree: Mapping[str, Any], folds: int) -> Any:
 
 
 def _rows(settings: DataSettings) -> Examples:
-    from temper.data.examples import check_one_label
-    from temper.data.sources import (
-        is_taken_whole,
-        load_examples,
-        load_splits,
-        with_configuration,
-    )
-
     if settings.task is not None:
         return load_splits(settings).train
     rows = load_examples(
@@ -124,7 +117,6 @@ def _rows(settings: DataSettings) -> Examples:
 
 def _check_unseen(model: str, rows: Examples) -> None:
     """Refuse a model that was trained on the rows: it has learned their wrong labels."""
-    from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.sets import seen_among
 
     if trained := seen_among(Checkpoint.of(model), rows).trained:

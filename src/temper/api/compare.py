@@ -14,8 +14,10 @@ from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
 from temper.api.nested import default_folder, nested, of_paths, of_sources, refuse, split_list
 from temper.checkpoints.folder import check_study_room
 from temper.cluster.store import is_url
+from temper.data.sources import load_splits
 from temper.display.bars import Bars
 from temper.evaluation.settings import SetSources
+from temper.functional.intervals import LEAST_ROWS
 from temper.functional.units import MARGIN, check_detect, check_margin
 from temper.progress import Progress
 from temper.settings import section
@@ -114,9 +116,6 @@ def compare(
     if out is None:
         heard.notice(f"No --out: the study is written to {target}.")
     heard.info(f"Loading {tree.get('model', 'models')} ...")
-    from temper.data.sources import load_splits
-    from temper.functional.intervals import LEAST_ROWS
-
     splits = load_splits(plan.data)
     if len(splits.dev) < LEAST_ROWS:
         from temper.report.headline import MORE_ROWS

@@ -24,14 +24,21 @@ from temper.api.nested import (
     refuse,
     split_list,
 )
+from temper.checkpoints.checkpoint import Checkpoint
+from temper.checkpoints.folder import held_folder, read_json
+from temper.checkpoints.identity import digest
+from temper.data.examples import LABELS_OF, Examples
+from temper.data.reading import splits_read_as
+from temper.data.sources import load_splits
 from temper.display.bars import Bars
-from temper.errors import CheckpointError, DataError, SettingError
+from temper.errors import CheckpointError, DataError, ModelError, SettingError
+from temper.files import write_json, write_text
+from temper.functional.calibration import EveryRowRightError
 from temper.progress import Progress
 from temper.study.goals import Budget
 
 if TYPE_CHECKING:
     from temper.calibration.classifier import Classifier
-    from temper.data.examples import Examples
 
 RECORD, LABELS = "fit.json", "labels.csv"
 START, MODEL, EVALUATION, EXPORT = PARTS = "start", "model", "evaluation", "export"
@@ -120,12 +127,6 @@ def fit(
         progress.notice(f"No --out: the result is written to {folder}.")
     begun = time.monotonic()
     progress.info(f"Loading {', '.join(names)} ...")
-    from temper.checkpoints.folder import held_folder, read_json
-    from temper.checkpoints.identity import digest
-    from temper.data.examples import LABELS_OF
-    from temper.data.reading import splits_read_as
-    from temper.data.sources import load_splits
-    from temper.files import write_json, write_text
     from temper.training.config import RunConfig
 
     table = {"dev_fraction": SET_ASIDE, "drop_overlap": True, **tree.get("data", {})}
@@ -230,7 +231,6 @@ def _seconds(budget: str) -> float:
 
 
 def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
-    from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.evaluate import evaluate_model
     from temper.evaluation.request import EvaluationRequest
     from temper.report import build
@@ -245,9 +245,7 @@ def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
 def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
     """Calibrate the model on the rows that were set aside; None if they do not suffice."""
     from temper.calibration.calibrate import calibrate
-    from temper.checkpoints.checkpoint import Checkpoint
     from temper.evaluation.request import EvaluationRequest
-    from temper.functional.calibration import EveryRowRightError
 
     request = EvaluationRequest.of({}, model=Checkpoint.of(folder / MODEL))
     try:
@@ -260,8 +258,6 @@ def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
 
 def _export(folder: Path, progress: Progress) -> None:
     """Write the model into a folder that needs no Temper, if it can be exported."""
-    from temper.checkpoints.checkpoint import Checkpoint
-    from temper.errors import ModelError
     from temper.export.export import export
 
     try:

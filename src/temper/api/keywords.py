@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from temper.calibration.settings import CalibrationSettings
 from temper.cluster.settings import ClusterSettings
 from temper.data.settings import DataSettings
-from temper.evaluation.settings import PredictorSettings, SetSources
+from temper.evaluation.settings import EvaluationSettings, PredictorSettings, SetSources
 from temper.service.settings import ServiceSettings
 from temper.training.settings import LoraSettings, TrainSettings
 
@@ -35,7 +35,9 @@ TABLES: dict[str, type[BaseModel]] = {
     "service": ServiceSettings,
     "calibrate": CalibrationSettings,
     "cluster": ClusterSettings,
+    "evaluate": EvaluationSettings,
 }
+"""The settings of each table, by its name."""
 
 
 class DataKeywords(TypedDict, total=False):

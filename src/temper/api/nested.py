@@ -15,9 +15,13 @@ from pydantic import BaseModel
 
 from temper.api.keywords import TABLES, Paths
 from temper.checkpoints.checkpoint import Checkpoint
+from temper.checkpoints.folder import check_room
 from temper.data.settings import source_name
-from temper.errors import CheckpointError, SettingError, brief, unknown
+from temper.data.sources import check_source
+from temper.data.tasks.registry import task_named, task_source
+from temper.errors import SettingError, brief, unknown
 from temper.evaluation.settings import ROOT
+from temper.models.names import check_model
 from temper.settings import (
     Faults,
     Tree,
@@ -189,8 +193,6 @@ def task_settings(
             "out, or give a `task` without data."
         )
     if task is not None and data is None:
-        from temper.data.tasks.registry import task_source
-
         data = task_source(task, root or os.environ.get(ROOT))
     settings = {"task": task, "source": data}
     return {name: value for name, value in settings.items() if value is not None}
@@ -208,8 +210,6 @@ def tasks_settings(
         >>> tasks_settings(["reviews=a.csv", "rte=data/RTE"])
         {'reviews': {'source': 'a.csv'}, 'rte': {'task': 'rte', 'source': 'data/RTE'}}
     """
-    from temper.data.tasks.registry import task_named, task_source
-
     pairs: list[tuple[str, Any]] = []
     for task in named.items() if isinstance(named, Mapping) else named:
         if not isinstance(task, str):
@@ -302,7 +302,6 @@ def _table(name: str, table: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]
 
 Check = Callable[[], object]
 """Raises a `TemperError` if something is wrong."""
-REPORTED = ("study.json", "run.json", "scores.json")
 
 
 def refuse(checks: Iterable[Check]) -> list[Any]:
@@ -324,10 +323,6 @@ def of_tables(tree: Mapping[str, Any]) -> list[Check]:
             continue
         if table in tree:
             checks.append(partial(section, settings, table, tree[table]))
-    if "evaluate" in tree:
-        from temper.evaluation.settings import EvaluationSettings
-
-        checks.append(partial(section, EvaluationSettings, "evaluate", tree["evaluate"]))
     if "method" in tree:
         from temper.training.config import checked_method
 
@@ -337,8 +332,6 @@ def of_tables(tree: Mapping[str, Any]) -> list[Check]:
 
 def of_paths(tree: Mapping[str, Any]) -> list[Check]:
     """Return the checks of the model and the data in nested settings."""
-    from temper.models.names import check_model
-
     model = tree.get("model")
     checks: list[Check] = []
     if isinstance(model, str) and model:
@@ -351,42 +344,18 @@ def of_paths(tree: Mapping[str, Any]) -> list[Check]:
 
 
 def of_sources(sources: Iterable[str]) -> list[Check]:
-    from temper.data.sources import check_source
-
     return [partial(check_source, source) for source in sources]
 
 
 def of_room(out: Path, what: str, record: str) -> Check:
     """Return the check that a folder has room for a result, or holds one already."""
-    from temper.checkpoints.folder import check_room
-
     return partial(check_room, out, what=what, held=partial(os.path.exists, out / record))
 
 
 def check_loadable(model: Checkpoint) -> None:
     """Refuse weights that do not exist; the other kinds of models are checked by loading them."""
     if model.kind == "weights":
-        from temper.models.names import check_model
-
         check_model(model.name)
-
-
-def check_reported(folder: Path) -> None:
-    """Refuse a folder without a study, a run or an evaluation."""
-    if not any((folder / name).exists() for name in REPORTED):
-        from temper.models.names import near_folder
-
-        if (folder / "fit.json").exists():
-            raise CheckpointError(
-                f"{folder} is a folder of `temper fit`, and its report is finished: "
-                f"{folder / 'evaluation' / 'report.html'}. To write it again: "
-                f"temper report {folder / 'evaluation'}"
-            )
-        what = f"holds no {', '.join(REPORTED)}" if folder.is_dir() else "is not a folder"
-        raise CheckpointError(
-            f"{folder} {what}.{near_folder(folder)} Give the --out folder of `temper compare`, "
-            "`temper train` or `temper evaluate`."
-        )
 
 
 def _setting(tree: Mapping[str, Any], table: str, name: str) -> Any:

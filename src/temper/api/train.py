@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import TRAIN, Source, TrainKeywords
 from temper.api.nested import default_folder, nested, of_paths, of_tables, refuse
+from temper.data.reading import splits_read_as
+from temper.data.sources import load_splits
 from temper.display.bars import Bars
 from temper.errors import SettingError
 from temper.methods.recipes import default_recipe, with_recipe
@@ -93,9 +95,6 @@ def train(
         _tell_default(chosen, progress)
         train_tasks(tasks, folder.path, resume=resume, progress=progress)
     else:
-        from temper.data.reading import splits_read_as
-        from temper.data.sources import load_splits
-
         with processes.together():
             check_run(run, processes)
             _tell_default(chosen, progress)

@@ -19,13 +19,14 @@ from temper.api.nested import (
     default_folder,
     nested,
     of_paths,
+    of_room,
     of_sources,
     of_tables,
     refuse,
     split_list,
 )
-from temper.checkpoints.folder import check_room
 from temper.cluster.store import is_url
+from temper.data.sources import load_splits
 from temper.display.bars import Bars
 from temper.errors import SettingError, install_command
 from temper.evaluation.settings import SetSources
@@ -133,14 +134,12 @@ def tune(
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),
-            *([] if is_url(target) else [partial(_check_folder, Path(target))]),
+            *([] if is_url(target) else [of_room(Path(target), RECORD, RECORD)]),
         ]
     )
     if out is None:
         progress.notice(f"No --out: the search is written to {target}.")
     progress.info(f"Loading {tree['model']} ...")
-    from temper.data.sources import load_splits
-
     splits = load_splits(plan.data)
     # After the data, so that an error in a file is reported before torch is imported.
     from temper.cluster.machines import Cluster
@@ -159,13 +158,9 @@ def tune(
         models=candidates,
     )
     with opened(target, Cluster.of(machines_table)) as (folder, machines):
-        _check_folder(folder)
+        of_room(folder, RECORD, RECORD)()
         record = carry_out(replace(request, cluster=machines), splits, folder, progress)
     return Tuned(folder, record)
-
-
-def _check_folder(folder: Path) -> None:
-    check_room(folder, what=RECORD, held=(folder / RECORD).exists)
 
 
 def _models(model: object, models: Many) -> tuple[str, ...]:

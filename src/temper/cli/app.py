@@ -30,6 +30,7 @@ from temper.cli.train import train
 from temper.cli.tune import tune
 from temper.cli.verify import verify
 from temper.errors import OtherProcessError, TemperError, Terminated, one_line
+from temper.memory import is_exhausted
 from temper.stopping import terminating
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -91,9 +92,6 @@ class Commands(TyperGroup):
             # typer.Exit is a RuntimeError too.
             raise
         except (MemoryError, RuntimeError) as error:
-            # torch takes seconds to import, so import it only after an error.
-            from temper.memory import is_exhausted
-
             if not is_exhausted(error):
                 raise
             fail(

@@ -13,7 +13,7 @@ from temper.api.nested import nested, of_paths, of_sources, of_tables, refuse
 from temper.calibration.settings import MEASURES, CalibrationSettings, known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
-from temper.cli.screen import print_json, say
+from temper.cli.screen import print_json, progress, say
 from temper.errors import SettingError
 from temper.evaluation.settings import SetSources
 from temper.models.names import checkpoint_folder
@@ -51,12 +51,7 @@ def calibrate(
     threshold at --false-alarms. States of held-out rows are kept to detect a shift of later
     batches. `temper predict` applies all of it; `temper evaluate` only --threshold.
     """
-    given = {
-        "data": data, "text_column": text_column, "label_column": label_column,
-        "eval_rows": eval_rows, "max_length": max_length, "label_names": label_names,
-        "label_map": label_map, "anomaly": anomaly, "coverage": coverage, "by": by,
-        "false_alarms": false_alarms, "threshold": threshold, "device": device,
-    }  # fmt: skip
+    given = options.given(CALIBRATE, locals())
     if remove:
         others = (*given.values(), with_dev or None, assignments, config)
         if any(value is not None for value in others):
@@ -87,7 +82,6 @@ def calibrate(
     request = EvaluationRequest.of(tree, model=Checkpoint(model))
     request.check_rows()
     from temper.calibration.calibrate import calibrate as fit
-    from temper.cli.bars import progress
 
     with progress() as shown:
         made = fit(

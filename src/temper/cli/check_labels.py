@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from temper.api.check_labels import FOLDS, MODEL
 from temper.api.check_labels import check_labels as check
 from temper.api.keywords import TRAIN
 from temper.api.nested import default_folder, nested
 from temper.cli import options
 from temper.cli.predict import harmless
-from temper.cli.screen import print_json, print_table, say
+from temper.cli.screen import print_json, print_table, progress, say
 from temper.errors import SettingError
 from temper.files import write_text
 
@@ -21,7 +17,7 @@ SHOWN = 100
 
 
 def check_labels(
-    data: Annotated[str, typer.Argument(help="File, folder, Hub id or `demo` with labels.")],
+    data: options.LabeledData,
     *,
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
@@ -50,19 +46,12 @@ def check_labels(
     highest scores first; the suggested label is the most probable one. Takes about as long as
     --folds trainings.
     """
-    given = {
-        "data": data, "text_column": text_column, "text_pair_column": text_pair_column,
-        "label_column": label_column, "rows": rows, "max_length": max_length, "model": model,
-        "method": method, "epochs": epochs, "batch_size": batch_size,
-        "learning_rate": learning_rate, "seed": seed, "device": device,
-    }  # fmt: skip
+    given = options.given(TRAIN, locals())
     tree = {"model": MODEL, **nested(TRAIN, config, given, assignments)}
     if out is None:
         out = default_folder(tree, "check-labels", embeddings, folds).with_suffix(".csv")
     elif out.suffix != ".csv":
         raise SettingError(f"--out must be a .csv file, got {out}.")
-    from temper.cli.bars import progress
-
     with progress() as screen:
         table = check(embeddings=embeddings, folds=folds, config=tree, progress=screen)
     out.parent.mkdir(parents=True, exist_ok=True)

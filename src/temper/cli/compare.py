@@ -6,7 +6,7 @@ from temper.api.compare import compare as compare_methods
 from temper.api.keywords import COMPARE
 from temper.api.nested import nested
 from temper.cli import options
-from temper.cli.screen import print_headline, print_json, say
+from temper.cli.screen import print_headline, print_json, progress, say
 from temper.errors import shown
 
 
@@ -43,17 +43,10 @@ def compare(
     Adversarial sets: `--set sets.adversarial=NAME=PATH`. Another margin, or the number of seeds
     that detect a difference: `temper report OUT --margin POINTS --detect POINTS`.
     """
-    given = {
-        "data": data, "task": task, "text_column": text_column, "label_column": label_column,
-        "rows": rows, "eval_rows": eval_rows, "max_length": max_length, "model": model,
-        "epochs": epochs, "perspectives": perspectives, "shift": shift, "anomaly": anomaly,
-        "suite": suite, "cluster": cluster,
-    }  # fmt: skip
+    given = options.given(COMPARE, locals())
     options.import_methods(imports)
     tree = nested(COMPARE, config, given, assignments)
     numbers = options.split_seeds(seeds)
-    from temper.cli.bars import progress
-
     with progress() as screen:
         study = compare_methods(
             methods=methods,

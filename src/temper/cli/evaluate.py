@@ -6,38 +6,28 @@ import textwrap
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from temper.api.evaluate import evaluate as evaluate_classifier
 from temper.api.keywords import EVALUATE
 from temper.api.nested import check_loadable, nested, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
-from temper.cli.screen import notice, print_headline, print_json, print_table, say
+from temper.cli.screen import notice, print_headline, print_json, print_table, progress, say
+from temper.display.wording import described, unit
 from temper.errors import UnlabeledError
+from temper.files import write_json
 
 if TYPE_CHECKING:
     from temper.report import ErrorAnalysis
 
 WORST, WIDEST = 3, 120
 """Number of printed errors of each kind, and the longest printed text."""
-COLUMNS = (
-    "perspective",
-    "set",
-    "condition",
-    "parameters",
-    "name",
-    "value",
-    "low",
-    "high",
-    "n",
-)
+COLUMNS = ("perspective", "set", "condition", "parameters", "name", "value", "low", "high", "n")
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)],
+    model: options.AnyModel,
     *,
     data: options.EvaluatedData = None,
     task: options.Task = None,
@@ -71,17 +61,9 @@ def evaluate(
     pipeline, are skipped and reported. Without labels in --data, accuracy and macro-F1 are
     estimated by what `temper calibrate` has kept.
     """
-    given = {
-        "data": data, "task": task, "text_column": text_column, "label_column": label_column,
-        "eval_rows": eval_rows, "max_length": max_length, "gives": gives,
-        "label_names": label_names, "label_map": label_map, "trust": trust,
-        "perspectives": perspectives, "shift": shift, "adversarial": adversarial,
-        "anomaly": anomaly, "suite": suite, "device": device, "cluster": cluster,
-    }  # fmt: skip
+    given = options.given(EVALUATE, locals())
     options.import_methods(imports)
     tree = nested(EVALUATE, config, given, assignments)
-    from temper.cli.bars import progress
-
     with progress() as shown:
         if card or card_path is not None:
             refuse([partial(check_loadable, Checkpoint(model))])
@@ -150,7 +132,6 @@ def _print_lines(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bool) -> None:
     from temper.calibration.classifier import Classifier
     from temper.evaluation.request import EvaluationRequest
-    from temper.files import write_json
 
     request = EvaluationRequest.of(tree, model=Checkpoint(model))
     classifier = Classifier.load(
@@ -180,8 +161,6 @@ def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bo
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:
-    from temper.display.wording import described, unit
-
     # Norms of layers may differ by orders of magnitude.
     digits = ".4f" if unit(score["name"], "").significant is None else ".4g"
     row = {

@@ -11,7 +11,7 @@ from temper.api.keywords import EXPORT
 from temper.api.nested import check_loadable, of_paths, of_tables, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
-from temper.cli.screen import print_json, print_table, say
+from temper.cli.screen import print_json, print_table, progress, say
 from temper.errors import SettingError
 from temper.evaluation.settings import PredictorSettings
 from temper.settings import section
@@ -41,11 +41,7 @@ def export(
     pipeline.py needs torch, numpy and Transformers, and answers as `temper predict` does; that is
     compared before the folder takes its place. An adapter is merged into its base.
     """
-    given = {
-        "data": data, "text_column": text_column, "label_column": label_column,
-        "eval_rows": eval_rows, "max_length": max_length, "label_names": label_names,
-        "label_map": label_map,
-    }  # fmt: skip
+    given = options.given(EXPORT, locals())
     tree = options.read_settings(EXPORT, given, assignments)
     reading = dict(tree.get("data", {}))
     max_length = reading.pop("max_length", None)
@@ -59,7 +55,6 @@ def export(
     request = None if data is None else EvaluationRequest.of(tree, model=checkpoint)
     if request is not None:
         request.check_rows()
-    from temper.cli.bars import progress
     from temper.export.export import export as write
 
     with progress() as shown:

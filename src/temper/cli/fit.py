@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from temper.api.fit import BUDGET, MODELS
 from temper.api.fit import fit as fit_data
 from temper.api.keywords import TRAIN
 from temper.api.nested import nested
 from temper.cli import options
-from temper.cli.screen import print_json, print_table, say
+from temper.cli.screen import print_json, print_table, progress, say
 from temper.errors import shown
 
 
 def fit(
-    data: Annotated[str, typer.Argument(help="File, folder, Hub id or `demo` with labels.")],
+    data: options.LabeledData,
     *,
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
@@ -39,14 +36,8 @@ def fit(
     compared on folds of the other rows; the best one is trained on all of them, then measured and
     calibrated on the rows that were set aside.
     """
-    given = {
-        "data": data, "text_column": text_column, "text_pair_column": text_pair_column,
-        "label_column": label_column, "rows": rows, "max_length": max_length, "seed": seed,
-        "device": device,
-    }  # fmt: skip
+    given = options.given(TRAIN, locals())
     tree = nested(TRAIN, config, given, assignments)
-    from temper.cli.bars import progress
-
     with progress() as screen:
         fitted = fit_data(models=models, budget=budget, out=out, config=tree, progress=screen)
     if as_json:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 
+from temper import methods
+from temper.api.keywords import TABLES
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
-from temper.errors import SettingError, unknown
+from temper.data.suites.suite import KINDS as KINDS_OF_SETS
+from temper.data.suites.suite import read_suite, suite_names
+from temper.data.tasks.registry import TASKS
+from temper.errors import SettingError, tables_of, unknown
+from temper.evaluation import perspectives
+from temper.evaluation.settings import EvaluationSettings
+from temper.methods import recipes
+from temper.models import names as models
 
 
 def show(
@@ -42,40 +50,35 @@ def show(
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
     options.import_methods(imports)
-    if kind == "settings":
-        _show_settings(name or "", as_json=as_json)
-        return
-    if name is not None:
-        if kind != "methods":
-            raise SettingError(
-                "Only methods and settings take a further word (temper list methods NAME), got "
-                f"{name!r} after {kind}. Leave it out."
-            )
+    if kind == "methods" and name is not None:
         _show_method(name, as_json=as_json)
         return
-    if kind == "methods" and not as_json:
-        print_table(_methods(), COLUMNS[kind])
-        say("More of each, and its settings: temper list methods NAME")
-        return
     rows = KINDS[kind]()
+    if kind == "settings":
+        rows = [row for row in rows if (name or "") in row["setting"]]
+        if not rows:
+            raise SettingError(f"No setting has {name!r} in its name: temper list settings.")
+    elif name is not None:
+        raise SettingError(
+            "Only methods and settings take a further word (temper list methods NAME), got "
+            f"{name!r} after {kind}. Leave it out."
+        )
     if as_json:
         print_json(rows)
         return
+    for row in rows if kind == "settings" else ():
+        row["meaning"] += f" [{row['takes']}]" if row["takes"] else ""
     print_table(rows, COLUMNS.get(kind) or list(rows[0]))
+    if kind in HINTS:
+        say(HINTS[kind])
 
 
 def _settings() -> list[dict[str, Any]]:
-    from temper.api.keywords import TABLES
-    from temper.evaluation.settings import EvaluationSettings
     from temper.methods.description import bounds
 
     def rows_of(settings: type[BaseModel], prefix: str) -> Iterator[dict[str, Any]]:
         for name, field in settings.model_fields.items():
-            inner = [
-                part
-                for part in _types(field.annotation)
-                if isinstance(part, type) and issubclass(part, BaseModel)
-            ]
+            inner = tables_of(field.annotation)
             default = None if field.is_required() else field.get_default(call_default_factory=True)
             yield {
                 "setting": f"{prefix}.{name}",
@@ -86,29 +89,9 @@ def _settings() -> list[dict[str, Any]]:
             for part in inner:
                 yield from rows_of(part, f"{prefix}.{name}")
 
-    tables: dict[str, type[BaseModel]] = {**TABLES, "evaluate": EvaluationSettings}
     sections = EvaluationSettings.sections()
-    tables |= {f"evaluate.{name}": settings for name, settings in sections.items()}
+    tables = TABLES | {f"evaluate.{name}": settings for name, settings in sections.items()}
     return [row for table, settings in tables.items() for row in rows_of(settings, table)]
-
-
-def _types(annotation: Any) -> list[Any]:
-    return [annotation, *(part for inner in get_args(annotation) for part in _types(inner))]
-
-
-def _show_settings(pattern: str, *, as_json: bool) -> None:
-    rows = [row for row in _settings() if pattern in row["setting"]]
-    if not rows:
-        raise SettingError(f"No setting has {pattern!r} in its name: temper list settings.")
-    if as_json:
-        print_json(rows)
-        return
-    shown = [
-        {**row, "meaning": f"{row['meaning']} [{row['takes']}]" if row["takes"] else row["meaning"]}
-        for row in rows
-    ]
-    print_table(shown, COLUMNS["settings"])
-    say("Set one by --set SETTING=VALUE. Settings of a method: temper list methods NAME")
 
 
 def _show_method(name: str, *, as_json: bool) -> None:
@@ -143,8 +126,6 @@ def _show_method(name: str, *, as_json: bool) -> None:
 
 
 def _methods() -> list[dict[str, Any]]:
-    from temper import methods
-
     entries = {name: methods.entry(name) for name in methods.names()}
     return [
         {
@@ -160,8 +141,6 @@ def _methods() -> list[dict[str, Any]]:
 
 
 def _tasks() -> list[dict[str, Any]]:
-    from temper.data.tasks.registry import TASKS
-
     return [
         {
             "name": task.name,
@@ -179,9 +158,6 @@ def _tasks() -> list[dict[str, Any]]:
 
 
 def _suites() -> list[dict[str, Any]]:
-    from temper.data.suites.suite import KINDS as KINDS_OF_SETS
-    from temper.data.suites.suite import read_suite, suite_names
-
     rows = []
     for name in suite_names():
         suite = read_suite(name)
@@ -198,11 +174,6 @@ def _trainer() -> list[dict[str, Any]]:
         for kind in KINDS_OF_NAMES.values()
         for name, each in kind.items()
     ]
-
-
-def _later(module: str, function: str) -> Callable[..., Any]:
-    """Return a function that is imported when it is called, because torch takes seconds."""
-    return lambda *arguments: getattr(import_module(module), function)(*arguments)
 
 
 COLUMNS = {
@@ -223,14 +194,16 @@ SHOWN = {
     "suites": "Collections of shifted and adversarial sets of --suite",
     "trainer": "Arguments and hooks of Transformers' Trainer that RobustTrainer supports",
 }
+HINTS = {
+    "methods": "More of each, and its settings: temper list methods NAME",
+    "settings": "Set one by --set SETTING=VALUE. Settings of a method: temper list methods NAME",
+}
 KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "methods": _methods,
     "settings": _settings,
-    "recipes": _later("temper.methods.recipes", "listing"),
-    "models": lambda: [
-        {"name": name, **row} for name, row in _later("temper.models.names", "listing")().items()
-    ],
-    "perspectives": _later("temper.evaluation.perspectives", "listing"),
+    "recipes": recipes.listing,
+    "models": models.listing,
+    "perspectives": perspectives.listing,
     "tasks": _tasks,
     "suites": _suites,
     "trainer": _trainer,

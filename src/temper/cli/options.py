@@ -1,4 +1,4 @@
-"""Options used by several commands: name, help and group."""
+"""The options of all commands: name, help and group."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+from temper import methods
 from temper.api.keywords import Paths
 from temper.api.nested import nested, split_list
+from temper.data.suites.suite import suite_names
+from temper.data.tasks.registry import TASKS
 from temper.errors import SettingError, unknown
+from temper.evaluation import perspectives
+from temper.evaluation.perspectives.registry import ALIASES
 from temper.importing import check_file_exists
+from temper.methods.recipes import recipes
+from temper.models.names import SHORT_NAMES
 from temper.settings import Faults, Tree
 
 DATA, MODEL, OPTIMIZATION, EVALUATION, HARDWARE, SERVICE, OUTPUT = GROUPS = (
@@ -38,354 +45,291 @@ def completing(names: Callable[[], Iterable[str]], sign: str = "") -> Callable[[
     return complete
 
 
-def _methods() -> Iterable[str]:
-    from temper import methods
-
-    return methods.names()
+complete_method = completing(lambda: methods.names(), "+")
 
 
-def _models() -> Iterable[str]:
-    from temper.models.names import SHORT_NAMES
-
-    return SHORT_NAMES
-
-
-def _recipes() -> Iterable[str]:
-    from temper.methods.recipes import recipes
-
-    return recipes()
-
-
-def _perspectives() -> Iterable[str]:
-    from temper.evaluation import perspectives
-    from temper.evaluation.perspectives.registry import ALIASES
-
-    return (*perspectives.names(), *ALIASES)
-
-
-def _suites() -> Iterable[str]:
-    from temper.data.suites.suite import suite_names
-
-    return suite_names()
-
-
-def _tasks() -> Iterable[str]:
-    from temper.data.tasks.registry import TASKS
-
-    return TASKS
-
-
-complete_method = completing(_methods, "+")
-complete_methods = completing(_methods, ",")
-complete_recipes = completing(_recipes, ",")
-MODEL_HELP = (
-    "Folder of a checkpoint or PEFT adapter, Hub id of a classifier, scikit-learn pipeline in a "
-    ".skops file, or file.py:NAME or module:NAME of a function (this runs the code of that file)."
-)
-
-
-def option(group: str, name: str, metavar: str, text: str, **more: Any) -> Any:
+def option(group: str, usage: str, text: str, **more: Any) -> Any:
+    """Return an option from its usage as in the help, such as ``--rows N`` or ``--json``."""
+    name, _, metavar = usage.partition(" ")
     return typer.Option(name, metavar=metavar or None, help=text, rich_help_panel=group, **more)
 
 
 # fmt: off
+# Arguments.
+AnyModel = Annotated[str, typer.Argument(metavar="MODEL", help=
+    "Folder of a checkpoint or PEFT adapter, Hub id of a classifier, scikit-learn pipeline in a "
+    ".skops file, or file.py:NAME or module:NAME of a function (this runs the code of that file).",
+)]
+LabeledData = Annotated[str, typer.Argument(help="File, folder, Hub id or `demo` with labels.")]
+
 # Data.
 Data = Annotated[str | None, option(
-    DATA, "--data", "SOURCE",
+    DATA, "--data SOURCE",
     "File, folder, Hub id or `demo`; may be the first argument. Default: the dataset of --task.",
 )]
 Task = Annotated[str | None, option(
-    DATA, "--task", "NAME",
+    DATA, "--task NAME",
     "Known task (see `temper list tasks`); sets labels, splits and metric.",
-    autocompletion=completing(_tasks),
+    autocompletion=completing(lambda: TASKS),
 )]
 Tasks = Annotated[list[str] | None, option(
-    DATA, "--task", "NAME[=PATH]",
+    DATA, "--task NAME[=PATH]",
     "Known task (see `temper list tasks`); sets labels, splits and metric. Given more than "
     "once, or with a path: one encoder with a head per task (MT-DNN).",
-    autocompletion=completing(_tasks),
+    autocompletion=completing(lambda: TASKS),
 )]
 TextColumn = Annotated[str | None, option(
-    DATA, "--text-column", "NAME",
-    "Column of the text. Default: guessed from the column names.",
+    DATA, "--text-column NAME", "Column of the text. Default: guessed from the column names.",
 )]
 TextPairColumn = Annotated[str | None, option(
-    DATA, "--text-pair-column", "NAME",
-    "Column of the second text of a pair. Default: guessed.",
+    DATA, "--text-pair-column NAME", "Column of the second text of a pair. Default: guessed.",
 )]
 LabelColumn = Annotated[str | None, option(
-    DATA, "--label-column", "NAME",
-    "Column of the label. Default: guessed from the column names.",
+    DATA, "--label-column NAME", "Column of the label. Default: guessed from the column names.",
 )]
 Rows = Annotated[int | None, option(
-    DATA, "--rows", "N",
-    "Training rows to draw, with classes in proportion. Default: all.",
+    DATA, "--rows N", "Training rows to draw, with classes in proportion. Default: all.",
 )]
 EvalRows = Annotated[int | None, option(
-    DATA, "--eval-rows", "N",
-    "Maximum rows of each evaluated set. Default: all.",
+    DATA, "--eval-rows N", "Maximum rows of each evaluated set. Default: all.",
 )]
 MaxLength = Annotated[int | None, option(
-    DATA, "--max-length", "TOKENS",
-    "Longest row in tokens; longer rows are truncated. Default: 128.",
+    DATA, "--max-length TOKENS", "Longest row in tokens; longer rows are truncated. Default: 128.",
 )]
 Stride = Annotated[int | None, option(
-    DATA, "--stride", "TOKENS",
+    DATA, "--stride TOKENS",
     "Read longer texts in windows of --max-length that share so many tokens. Default: truncate.",
 )]
 ModelLength = Annotated[int | None, option(
-    DATA, "--max-length", "TOKENS",
+    DATA, "--max-length TOKENS",
     "Longest row in tokens; longer rows are truncated. Default: as in training.",
 )]
 EvaluatedData = Annotated[str | None, option(
-    DATA, "--data", "SOURCE",
+    DATA, "--data SOURCE",
     "File, folder, Hub id or `demo`. Default: the validation set of the run.",
 )]
 HeldOutData = Annotated[str | None, option(
-    DATA, "--data", "SOURCE",
+    DATA, "--data SOURCE",
     "Held-out labeled rows. Rows the model was trained or validated on are skipped.",
 )]
 WithDev = Annotated[bool, option(
-    DATA, "--with-dev", "",
+    DATA, "--with-dev",
     "Use rows of the validation set too; later scores on them are then too good.",
 )]
 NewData = Annotated[str | None, option(
-    DATA, "--data", "SOURCE",
+    DATA, "--data SOURCE",
     "File, folder or Hub id; `-`, or neither --data nor --text, reads one text a line from "
     "stdin.",
 )]
 Text = Annotated[list[str] | None, option(
-    DATA, "--text", "TEXT",
-    "A text; may be given several times.",
+    DATA, "--text TEXT", "A text; may be given several times.",
 )]
 TextPair = Annotated[list[str] | None, option(
-    DATA, "--text-pair", "TEXT",
-    "The second text of each --text.",
+    DATA, "--text-pair TEXT", "The second text of each --text.",
 )]
 Columns = Annotated[str | None, option(
-    DATA, "--columns", "all|none|A,B",
-    "Other columns of --data to keep in the output. Default: all.",
+    DATA, "--columns all|none|A,B", "Other columns of --data to keep in the output. Default: all.",
 )]
 ComparedData = Annotated[str | None, option(
-    DATA, "--data", "SOURCE",
+    DATA, "--data SOURCE",
     "Labeled rows to compare the exported model on. Default: a few built-in texts.",
 )]
 
 # Model and method.
 Model = Annotated[str | None, option(
-    MODEL, "--model", "NAME",
+    MODEL, "--model NAME",
     "Hub id, folder, or short name (see `temper list models`).",
-    autocompletion=completing(_models),
+    autocompletion=completing(lambda: SHORT_NAMES),
 )]
 Models = Annotated[str | None, option(
-    MODEL, "--models", "A,B",
-    "Models to compare with plain fine-tuning first, in place of --model.",
+    MODEL, "--models A,B", "Models to compare with plain fine-tuning first, in place of --model.",
 )]
 FitModels = Annotated[str, option(
-    MODEL, "--models", "A,B",
+    MODEL, "--models A,B",
     "Encoders to choose from: Hub ids, folders, or short names of `temper list models`.",
 )]
 Embeddings = Annotated[str | None, option(
-    MODEL, "--embeddings", "MODEL",
+    MODEL, "--embeddings MODEL",
     "Encoder whose frozen embeddings a linear model reads; a strong sentence encoder finds more. "
     "Default: that of --model.",
 )]
 Folds = Annotated[int, option(
-    OPTIMIZATION, "--folds", "N",
-    "Folds; as many models are trained.",
-    min=2,
+    OPTIMIZATION, "--folds N", "Folds; as many models are trained.", min=2,
 )]
 Method = Annotated[str | None, option(
-    MODEL, "--method", "NAME",
+    MODEL, "--method NAME",
     "Method (see `temper list methods`), or a composition such as `r_drop + at`. Default: "
     "that of the default recipe.",
     autocompletion=complete_method,
 )]
 Methods = Annotated[str | None, option(
-    MODEL, "--methods", "A,B",
+    MODEL, "--methods A,B",
     "Methods separated by commas; the first is the baseline. Default: plain,uegr, or none "
     "with --recipes.",
-    autocompletion=complete_methods,
+    autocompletion=completing(lambda: methods.names(), ","),
 )]
 Recipe = Annotated[str | None, option(
-    MODEL, "--recipe", "NAME",
+    MODEL, "--recipe NAME",
     "Method with settings that go together (see `temper list recipes`).",
-    autocompletion=completing(_recipes),
+    autocompletion=completing(recipes),
 )]
 Recipes = Annotated[str | None, option(
-    MODEL, "--recipes", "A,B",
+    MODEL, "--recipes A,B",
     "Recipes separated by commas (see `temper list recipes`).",
-    autocompletion=complete_recipes,
+    autocompletion=completing(recipes, ","),
 )]
 Lora = Annotated[bool | None, option(
-    MODEL, "--lora/--no-lora", "",
-    "Train a LoRA adapter and the head only.",
+    MODEL, "--lora/--no-lora", "Train a LoRA adapter and the head only.",
 )]
 Peft = Annotated[str | None, option(
-    MODEL, "--peft", "FILE",
-    "Train the PEFT adapter that an adapter_config.json describes.",
+    MODEL, "--peft FILE", "Train the PEFT adapter that an adapter_config.json describes.",
 )]
 Imports = Annotated[list[str] | None, option(
-    MODEL, "--import", "FILE.py|MODULE",
+    MODEL, "--import FILE.py|MODULE",
     "Import your own methods and perspectives first; this runs the code of that file.",
 )]
 Gives = Annotated[str | None, option(
-    MODEL, "--gives", "KIND",
+    MODEL, "--gives KIND",
     "Result of the function: probabilities, logits or values. Default: its attribute `gives`.",
 )]
 LabelNames = Annotated[list[str] | None, option(
-    MODEL, "--label-names", "A,B",
+    MODEL, "--label-names A,B",
     "Class names in the order of the model's outputs. Default: those of the model.",
 )]
 LabelMap = Annotated[list[str] | None, option(
-    MODEL, "--label-map", "MODEL=DATA,...",
+    MODEL, "--label-map MODEL=DATA,...",
     "Map the model's class names to those of the data, for example POSITIVE=pos,NEGATIVE=neg.",
 )]
 Trust = Annotated[list[str] | None, option(
-    MODEL, "--trust", "TYPE",
-    "Load this type from a .skops file, although skops does not know it.",
+    MODEL, "--trust TYPE", "Load this type from a .skops file, although skops does not know it.",
 )]
 Variants = Annotated[list[str] | None, option(
-    MODEL, "--variant", "NAME=METHOD,KEY=VALUE,...",
+    MODEL, "--variant NAME=METHOD,KEY=VALUE,...",
     "Add a method under other settings, for example plain_x3=plain,train.epochs=9.",
 )]
 EqualCompute = Annotated[bool, option(
-    MODEL, "--equal-compute/--no-equal-compute", "",
+    MODEL, "--equal-compute/--no-equal-compute",
     "Add plain fine-tuning with the compute of the most expensive method, as plain_xK.",
 )]
 
 # Optimization.
 Epochs = Annotated[float | None, option(
-    OPTIMIZATION, "--epochs", "N",
-    "Passes over the training rows; fractions are allowed. Default: 3.",
+    OPTIMIZATION, "--epochs N", "Passes over the training rows; fractions are allowed. Default: 3.",
 )]
 BatchSize = Annotated[int | None, option(
-    OPTIMIZATION, "--batch-size", "N",
-    "Rows of a micro-batch. Default: 16.",
+    OPTIMIZATION, "--batch-size N", "Rows of a micro-batch. Default: 16.",
 )]
 LearningRate = Annotated[float | None, option(
-    OPTIMIZATION, "--learning-rate", "RATE",
-    "Peak learning rate. Default: 2e-5.",
+    OPTIMIZATION, "--learning-rate RATE", "Peak learning rate. Default: 2e-5.",
 )]
 Seed = Annotated[int | None, option(
-    OPTIMIZATION, "--seed", "N",
-    "Seed of every random draw. Default: 0.",
+    OPTIMIZATION, "--seed N", "Seed of every random draw. Default: 0.",
 )]
-Seeds = Annotated[str, option(
-    OPTIMIZATION, "--seeds", "A,B",
-    "Seeds separated by commas.",
-)]
+Seeds = Annotated[str, option(OPTIMIZATION, "--seeds A,B", "Seeds separated by commas.")]
 Budget = Annotated[str, option(
-    OPTIMIZATION, "--budget", "TIME|N runs",
+    OPTIMIZATION, "--budget TIME|N runs",
     "Total budget: 30m, 2h, or 12runs (trainings on all rows with plain fine-tuning).",
 )]
 FitBudget = Annotated[str, option(
-    OPTIMIZATION, "--budget", "TIME",
+    OPTIMIZATION, "--budget TIME",
     "Total time, for example 10m or 1h; checked before each training.",
 )]
 Goal = Annotated[str, option(
-    OPTIMIZATION, "--goal", "GOAL",
+    OPTIMIZATION, "--goal GOAL",
     "accuracy, robust, calibrated, balanced, or weights as in accuracy=2,calibration=1.",
 )]
 
 # Evaluation.
 Perspectives = Annotated[list[str] | None, option(
-    EVALUATION, "--perspectives", "A,B",
+    EVALUATION, "--perspectives A,B",
     "What to measure (see `temper list perspectives`), separated by commas; or `default` or "
     "`all`.",
-    autocompletion=completing(_perspectives, ","),
+    autocompletion=completing(lambda: (*perspectives.names(), *ALIASES), ","),
 )]
 Shift = Annotated[list[str] | None, option(
-    EVALUATION, "--shift", "NAME=PATH",
-    "Labeled data under distribution shift.",
+    EVALUATION, "--shift NAME=PATH", "Labeled data under distribution shift.",
 )]
 Adversarial = Annotated[list[str] | None, option(
-    EVALUATION, "--adversarial", "NAME=PATH",
-    "Labeled adversarial data.",
+    EVALUATION, "--adversarial NAME=PATH", "Labeled adversarial data.",
 )]
 Anomaly = Annotated[list[str] | None, option(
-    EVALUATION, "--anomaly", "NAME=PATH",
-    "Out-of-distribution texts.",
+    EVALUATION, "--anomaly NAME=PATH", "Out-of-distribution texts.",
 )]
 Suite = Annotated[str | None, option(
-    EVALUATION, "--suite", "NAME",
+    EVALUATION, "--suite NAME",
     "All sets of a task at once (see `temper list suites`), or your own TOML file; found in "
     "the folder TEMPER_DATA.",
-    autocompletion=completing(_suites),
+    autocompletion=completing(suite_names),
 )]
 Coverage = Annotated[float | None, option(
-    EVALUATION, "--coverage", "P",
+    EVALUATION, "--coverage P",
     "Probability that a prediction set or interval contains the true label. Default: the "
     "first of `temper calibrate`.",
 )]
 Abstain = Annotated[str | None, option(
-    EVALUATION, "--abstain", "anomaly,set>K",
+    EVALUATION, "--abstain anomaly,set>K",
     "Abstain on OOD texts, and on texts whose prediction set is empty or larger than K.",
 )]
 MaxRisk = Annotated[float | None, option(
-    EVALUATION, "--max-risk", "P",
+    EVALUATION, "--max-risk P",
     "Abstain below a confidence, so that with probability 90% at most this fraction of the "
     "other predictions is wrong.",
 )]
 Margin = Annotated[float, option(
-    EVALUATION, "--margin", "POINTS",
+    EVALUATION, "--margin POINTS",
     "Largest negligible difference, for the verdicts `equivalent` and `non-inferior`; 0 turns both "
     "off.",
     min=0.0,
 )]
 Detect = Annotated[float | None, option(
-    EVALUATION, "--detect", "POINTS",
+    EVALUATION, "--detect POINTS",
     "Also print about how many seeds detect a difference of this size.",
 )]
 Coverages = Annotated[list[str] | None, option(
-    EVALUATION, "--coverage", "A,B",
+    EVALUATION, "--coverage A,B",
     "Probabilities that a prediction set or interval contains the true label. Default: "
     "0.9,0.95.",
 )]
 By = Annotated[str | None, option(
-    EVALUATION, "--by", "all|class",
+    EVALUATION, "--by all|class",
     "Scope of the coverage: over all rows (default), or in each true class or label.",
 )]
 Threshold = Annotated[str | None, option(
-    EVALUATION, "--threshold", "RULE",
+    EVALUATION, "--threshold RULE",
     "Choose the probability above which each of several labels, or class 1 of two, is predicted: "
     "f1, recall=R, precision=P or cost=FP:FN. Default: 0.5.",
 )]
 FalseAlarms = Annotated[float | None, option(
-    EVALUATION, "--false-alarms", "P",
+    EVALUATION, "--false-alarms P",
     "Fraction of ordinary rows that may be flagged as OOD. Default: 0.05.",
 )]
 
 # Hardware.
 Precision = Annotated[str | None, option(
-    HARDWARE, "--precision", "TYPE",
-    "fp32, or mixed precision in bf16 or fp16. Default: fp32.",
+    HARDWARE, "--precision TYPE", "fp32, or mixed precision in bf16 or fp16. Default: fp32.",
 )]
 Device = Annotated[str | None, option(
-    HARDWARE, "--device", "NAME",
-    "cpu, cuda, cuda:N or mps. Default: a GPU if there is one.",
+    HARDWARE, "--device NAME", "cpu, cuda, cuda:N or mps. Default: a GPU if there is one.",
 )]
 Workers = Annotated[int, option(
-    HARDWARE, "--workers", "N",
+    HARDWARE, "--workers N",
     "Processes that train and evaluate runs side by side; they share threads and GPUs.",
 )]
 Cluster = Annotated[str | None, option(
-    HARDWARE, "--cluster", "ADDRESS",
+    HARDWARE, "--cluster ADDRESS",
     "Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Its machines read data and model under "
     "the same paths. --set cluster.cpus=N and cluster.gpus=N for each run.",
 )]
 Backend = Annotated[str, option(
-    HARDWARE, "--backend", "torch|int8",
+    HARDWARE, "--backend torch|int8",
     "int8 runs the 8-bit copy of a checkpoint on the CPU, several times as fast. `temper "
     "calibrate` with --backend int8 makes it.",
 )]
 BatchRows = Annotated[int, option(
-    HARDWARE, "--batch-size", "N",
-    "Rows of a forward pass; changes no result.",
-    min=1,
+    HARDWARE, "--batch-size N", "Rows of a forward pass; changes no result.", min=1,
 )]
 ServedRows = Annotated[int, option(
-    HARDWARE, "--batch-size", "N",
+    HARDWARE, "--batch-size N",
     "Rows of a forward pass; changes no result. Small batches waste little on padding, which "
     "is fastest on a CPU; a GPU is faster with larger ones.",
     min=1,
@@ -393,105 +337,120 @@ ServedRows = Annotated[int, option(
 
 # Service.
 Host = Annotated[str | None, option(
-    SERVICE, "--host", "ADDRESS",
+    SERVICE, "--host ADDRESS",
     "Address to listen on. Default: this machine only; any other address needs the "
     "environment variable TEMPER_TOKEN.",
 )]
 Port = Annotated[int | None, option(
-    SERVICE, "--port", "N",
-    "Port to listen on; 0 takes a free one. Default: 8000.",
+    SERVICE, "--port N", "Port to listen on; 0 takes a free one. Default: 8000.",
 )]
 
 # Output.
 Assignments = Annotated[list[str] | None, option(
-    OUTPUT, "--set", "KEY=VALUE",
+    OUTPUT, "--set KEY=VALUE",
     "Set anything of `temper list settings`, for example data.encoding=cp1252.",
 )]
 Config = Annotated[Path | None, option(
-    OUTPUT, "--config", "FILE",
-    "TOML file of settings; options and --set override it.",
+    OUTPUT, "--config FILE", "TOML file of settings; options and --set override it.",
 )]
 Out = Annotated[Path | None, option(
-    OUTPUT, "--out", "FOLDER",
+    OUTPUT, "--out FOLDER",
     "Folder to write. Default: a folder of runs/ named after data, method and settings.",
 )]
 StudyOut = Annotated[str | None, option(
-    OUTPUT, "--out", "FOLDER|URL",
+    OUTPUT, "--out FOLDER|URL",
     "Folder to write; with --cluster also an object store, s3://BUCKET/STUDY. Default: a "
     "folder of runs/ named after the data and settings.",
 )]
-Full = Annotated[bool, option(
-    OUTPUT, "--full", "",
-    "Print the whole table of scores too.",
-)]
+Full = Annotated[bool, option(OUTPUT, "--full", "Print the whole table of scores too.")]
 Json = Annotated[bool, option(
-    OUTPUT, "--json", "",
-    "Print the result as JSON on stdout; progress stays on stderr.",
+    OUTPUT, "--json", "Print the result as JSON on stdout; progress stays on stderr.",
 )]
 Card = Annotated[bool, option(
-    OUTPUT, "--card", "",
-    "Write a model card for the Hub, the README.md of the model's folder.",
+    OUTPUT, "--card", "Write a model card for the Hub, the README.md of the model's folder.",
 )]
 CardPath = Annotated[Path | None, option(
-    OUTPUT, "--card-path", "FILE",
-    "Write the model card to this file instead.",
+    OUTPUT, "--card-path FILE", "Write the model card to this file instead.",
 )]
 Restart = Annotated[bool, option(
-    OUTPUT, "--restart", "",
-    "Start over instead of resuming a stopped run.",
+    OUTPUT, "--restart", "Start over instead of resuming a stopped run.",
 )]
 EvaluationOut = Annotated[Path | None, option(
-    OUTPUT, "--out", "FOLDER",
-    "Folder to write. Default: RUN-evaluation next to the run.",
+    OUTPUT, "--out FOLDER", "Folder to write. Default: RUN-evaluation next to the run.",
 )]
 Remove = Annotated[bool, option(
-    OUTPUT, "--remove", "",
-    "Remove the calibration of the folder; with --backend int8 the 8-bit copy.",
+    OUTPUT, "--remove", "Remove the calibration of the folder; with --backend int8 the 8-bit copy.",
 )]
 AnswersOut = Annotated[Path | None, option(
-    OUTPUT, "--out", "FILE",
-    "File to write: .jsonl, .json or .csv. Default: stdout.",
+    OUTPUT, "--out FILE", "File to write: .jsonl, .json or .csv. Default: stdout.",
 )]
 CheckedOut = Annotated[Path | None, option(
-    OUTPUT, "--out", "FILE",
+    OUTPUT, "--out FILE",
     "CSV file to write: row, text, label, suggested label and score of every row, the highest "
     "score first. Default: a file of runs/ named after the data and settings.",
 )]
-Worst = Annotated[int, option(
-    OUTPUT, "--worst", "N",
-    "Rows to print.",
-    min=1,
-)]
+Worst = Annotated[int, option(OUTPUT, "--worst N", "Rows to print.", min=1)]
 Raw = Annotated[bool, option(
-    OUTPUT, "--raw", "",
+    OUTPUT, "--raw",
     "With --out FILE.csv: do not escape texts that a spreadsheet would run as formulas.",
 )]
 Summary = Annotated[Path | None, option(
-    OUTPUT, "--summary", "FILE",
+    OUTPUT, "--summary FILE",
     "JSON file for the summary: how many texts were abstained from or flagged, and whether "
     "they have shifted.",
 )]
-ExportOut = Annotated[Path, option(
-    OUTPUT, "--out", "FOLDER",
-    "Folder to write.",
-)]
-Onnx = Annotated[bool, option(
-    OUTPUT, "--onnx", "",
-    "Also write model.onnx.",
-)]
+ExportOut = Annotated[Path, option(OUTPUT, "--out FOLDER", "Folder to write.")]
+Onnx = Annotated[bool, option(OUTPUT, "--onnx", "Also write model.onnx.")]
 Int8 = Annotated[bool, option(
-    OUTPUT, "--int8", "",
+    OUTPUT, "--int8",
     "Also write model-int8.onnx with 8-bit weights: smaller, faster on a CPU, and slightly "
     "different; the difference is reported.",
+)]
+Markdown = Annotated[bool, option(
+    OUTPUT, "--markdown",
+    "Print the overview as Markdown, and write no page: a line a score, or, with more than six "
+    "columns, a line a column.",
+)]
+PrintedPerspectives = Annotated[str | None, option(
+    OUTPUT, "--perspectives <str>",
+    "With --markdown: print all scores of these instead, a line a score; `all` for every "
+    "perspective.",
+)]
+Examples = Annotated[int, option(
+    OUTPUT, "--examples", "Examples under attack that the page shows at most.", min=0,
+)]
+Figures = Annotated[bool, option(
+    OUTPUT, "--figures", "Write every figure to FOLDER/figures/ as SVG too.",
+)]
+Private = Annotated[bool, option(OUTPUT, "--private", "Only you may see it.")]
+PushedEvaluation = Annotated[Path | None, option(
+    OUTPUT, "--evaluation DIR",
+    "The evaluation whose scores card and page hold; RUN-evaluation if left out and there.",
+)]
+PushedTexts = Annotated[bool, option(
+    OUTPUT, "--texts",
+    "Upload the evaluated rows with their texts too, and show examples on the page.",
+)]
+Into = Annotated[Path, option(
+    OUTPUT, "--into",
+    "Folder to write into; the root of a clone of Temper gets the files in their places.",
 )]
 # fmt: on
 
 
+def given(paths: Paths, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return those arguments of a command that are settings, by keyword.
+
+    ``arguments`` are the `locals()` of the command at its start, so an option is declared once.
+    """
+    return {name: value for name, value in arguments.items() if name in paths}
+
+
 def read_settings(
-    paths: Paths, given: Mapping[str, object], assignments: Iterable[str] | None
+    paths: Paths, keywords: Mapping[str, object], assignments: Iterable[str] | None
 ) -> Tree:
     """Return the nested settings of a command that accepts only the settings of its keywords."""
-    tree = nested(paths, None, given, assignments)
+    tree = nested(paths, None, keywords, assignments)
     read = [".".join(path) for path in paths.values()]
     names = [
         ".".join((table, name))
@@ -508,6 +467,7 @@ def import_methods(named: list[str] | None) -> None:
     for source in named or []:
         check_file_exists(source, purpose="methods and perspectives")
     if named:
+        # The registry of methods imports all of them.
         from temper.cluster.plugins import load
 
         for source in named:

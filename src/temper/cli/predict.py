@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from temper.api.keywords import PREDICT
 from temper.api.nested import check_loadable, of_sources, refuse, split_list
@@ -18,8 +16,15 @@ from temper.calibration.settings import known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, print_json, print_table, say
+from temper.data.choices import choices_of
+from temper.data.columns import Columns
+from temper.data.content import check_encoding
+from temper.data.examples import Examples
+from temper.data.sources import load_examples
+from temper.data.table import TableOptions
 from temper.errors import DataError, SettingError, unknown
 from temper.evaluation.settings import PredictorSettings
+from temper.files import write_json, write_text
 from temper.settings import section
 
 if TYPE_CHECKING:
@@ -38,7 +43,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 
 
 def predict(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)],
+    model: options.AnyModel,
     *,
     data: options.NewData = None,
     text: options.Text = None,
@@ -81,11 +86,7 @@ def predict(
             f"--text-pair gives the second text of each --text: got {len(text_pair)} for "
             f"{len(text or [])}."
         )
-    given = {
-        "text_column": text_column, "text_pair_column": text_pair_column,
-        "max_length": max_length, "gives": gives, "label_names": label_names,
-        "label_map": label_map, "trust": trust, "device": device,
-    }  # fmt: skip
+    given = options.given(PREDICT, locals())
     tree = options.read_settings(PREDICT, given, assignments)
     reading = dict(tree.get("data", {}))
     max_length = reading.pop("max_length", None)
@@ -102,8 +103,6 @@ def predict(
     from temper.evaluation.request import check_pairs
 
     if text:
-        from temper.data.examples import Examples
-
         examples = Examples("texts", text, text_pair or None)
     elif source is None:
         examples = read_lines(sys.stdin.buffer.read())
@@ -113,7 +112,6 @@ def predict(
     check_pairs(model, checkpoint.paired, examples.text_pair is not None, rows=source_name)
     # After the rows, so that an error in a file is reported before torch is imported.
     from temper.calibration.classifier import Classifier
-    from temper.files import write_json
 
     classifier = Classifier.load(
         checkpoint,
@@ -161,11 +159,6 @@ def _read_table(
     model: Checkpoint, data: str, reading: Mapping[str, Any], *, columns: str
 ) -> Examples:
     """Read texts from a file, a folder or the Hub, with the run's columns and encoding."""
-    from temper.data.columns import Columns
-    from temper.data.content import check_encoding
-    from temper.data.sources import load_examples
-    from temper.data.table import TableOptions
-
     examples = load_examples(
         data,
         columns=Columns(reading.get("text_column"), reading.get("text_pair_column")),
@@ -189,8 +182,6 @@ def _read_table(
 
 
 def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: bool) -> None:
-    from temper.files import write_text
-
     made = {".jsonl": lines, ".json": array}.get(out.suffix)
     write_text(out, table(predictions, raw=raw) if made is None else made(predictions))
     if as_json:
@@ -235,8 +226,6 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
 
 def read_lines(content: bytes) -> Examples:
     """Read one text per line of stdin; `DataError` if it is empty or a line is not UTF-8."""
-    from temper.data.examples import Examples
-
     texts = []
     for number, line in enumerate(content.splitlines(), start=1):
         try:
@@ -259,8 +248,6 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
     ``choices`` if given, and the file's other columns. A column with the name of one of these
     fields gets the prefix ``input:``.
     """
-    from temper.data.choices import choices_of
-
     predictions = []
     others = {}
     for name, values in examples.others.items():

@@ -17,26 +17,9 @@ def push(
         str, typer.Argument(help="OWNER/NAME, or NAME in your account; created if missing.")
     ],
     *,
-    private: Annotated[
-        bool, typer.Option("--private", help="Only you may see it.", show_default=False)
-    ] = False,
-    evaluation: Annotated[
-        Path | None,
-        typer.Option(
-            "--evaluation",
-            metavar="DIR",
-            help="The evaluation whose scores card and page hold; RUN-evaluation if left out and "
-            "there.",
-        ),
-    ] = None,
-    texts: Annotated[
-        bool,
-        typer.Option(
-            "--texts",
-            help="Upload the evaluated rows with their texts too, and show examples on the page.",
-            show_default=False,
-        ),
-    ] = False,
+    private: options.Private = False,
+    evaluation: options.PushedEvaluation = None,
+    texts: options.PushedTexts = False,
     as_json: options.Json = False,
 ) -> None:
     """Upload a checkpoint with its card, scores and report to the Hub, in one commit.

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from temper.api.nested import check_reported, refuse, split_list
+from temper.api.nested import split_list
 from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, say
+from temper.display.folders import read
 from temper.errors import SettingError
 from temper.functional.units import MARGIN
 
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or an evaluation.")],
-    markdown: Annotated[
-        bool,
-        typer.Option(
-            "--markdown",
-            help="Print the overview as Markdown, and write no page: a line a score, or, with more "
-            "than six columns, a line a column.",
-        ),
-    ] = False,
-    perspectives: Annotated[
-        str | None,
-        typer.Option(
-            "--perspectives",
-            metavar="<str>",
-            help="With --markdown: print all scores of these instead, a line a score; `all` for "
-            "every perspective.",
-        ),
-    ] = None,
-    examples: Annotated[
-        int,
-        typer.Option(
-            "--examples", min=0, help="Examples under attack that the page shows at most."
-        ),
-    ] = 300,
-    figures: Annotated[
-        bool, typer.Option("--figures", help="Write every figure to FOLDER/figures/ as SVG too.")
-    ] = False,
+    markdown: options.Markdown = False,
+    perspectives: options.PrintedPerspectives = None,
+    examples: options.Examples = 300,
+    figures: options.Figures = False,
     margin: options.Margin = MARGIN,
     detect: options.Detect = None,
     imports: options.Imports = None,
@@ -57,13 +35,13 @@ def report(
     if figures and markdown:
         raise SettingError("--markdown prints text and no figures. Leave one of the two out.")
     options.import_methods(imports)
-    refuse([partial(check_reported, folder)])
-    from temper.report import build, comparison, overview
+    # Before imports that take seconds.
+    source = read(folder)
+    from temper.report import compare, export_figures, headline, overview, write_report
     from temper.report.markdown import markdown as table
-    from temper.report.page import export_figures
 
+    compared = compare(source, margin=margin, detect=detect)
     if markdown:
-        compared = comparison(folder, margin=margin, detect=detect)
         if compared.unfinished:
             notice(compared.unfinished)
         if perspectives is not None:
@@ -77,16 +55,14 @@ def report(
                 f"{folder} --data SOURCE --out DIR, then name that folder."
             )
         typer.echo(result.markdown())
-    else:
-        page = build(folder, examples=examples, margin=margin, detect=detect)
-        if not as_json and (detect is not None or margin != MARGIN):
-            from temper.report import headline
-
-            print_headline(headline(comparison(folder, margin=margin, detect=detect)))
-        files = export_figures(folder) if figures else []
-        if as_json:
-            print_json({"report": str(page), "figures": [str(file) for file in files]})
-        else:
-            say(f"Report: {page}")
-            if files:
-                say(f"{len(files)} figures: {files[0].parent}")
+        return
+    page = write_report(source, compared, examples=examples)
+    files = export_figures(source, compared) if figures else []
+    if as_json:
+        print_json({"report": str(page), "figures": [str(file) for file in files]})
+        return
+    if detect is not None or margin != MARGIN:
+        print_headline(headline(compared))
+    say(f"Report: {page}")
+    if files:
+        say(f"{len(files)} figures: {files[0].parent}")

@@ -7,9 +7,10 @@ import logging
 import os
 import sys
 import textwrap
+import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from temper.display.bars import Bars
 
 if TYPE_CHECKING:
     from temper.report import Headline
@@ -123,6 +126,28 @@ def notice(message: str, *, console: Console | None = None) -> None:
     (console or errors()).print(f"[yellow]Note:[/] {escape(message)}")
 
 
+class ScreenProgress(Bars):
+    """Bars whose messages are printed to stderr; ``clock`` returns seconds."""
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(interactive=console.is_terminal, clock=clock)
+        self._console = console
+
+    def report(self, text: str, *, warning: bool) -> None:
+        from tqdm.auto import tqdm
+
+        with tqdm.external_write_mode(file=self._console.file):
+            if warning:
+                notice(text, console=self._console)
+            else:
+                self._console.print(text, markup=False)
+
+
+def progress() -> closing[ScreenProgress]:
+    """Show progress on stderr: bars on a terminal, else a line now and then."""
+    return closing(ScreenProgress(errors()))
+
+
 def say(message: str, *, as_json: bool = False) -> None:
     """Print a line to stdout, or to stderr if stdout is reserved for JSON."""
     console = errors() if as_json else Screen(highlight=False, soft_wrap=True)
@@ -154,13 +179,9 @@ def print_headline(shown: Headline) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for line in shown.lines:
         table.add_row(*map(Text, line))
-    _print_with_notes(table, shown.summary)
-
-
-def _print_with_notes(table: Table, notes: Sequence[str]) -> None:
     console = _wide()
     console.print(table)
-    for note in notes:
+    for note in shown.summary:
         console.print(Text(note), soft_wrap=True)
 
 

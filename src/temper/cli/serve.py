@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from temper.api.keywords import SERVE
 from temper.api.nested import check_loadable, refuse
@@ -26,7 +24,7 @@ PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
 
 def serve(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)],
+    model: options.AnyModel,
     *,
     max_length: options.ModelLength = None,
     gives: options.Gives = None,
@@ -50,10 +48,7 @@ def serve(
     an address that others can reach, the environment variable TEMPER_TOKEN must contain the token
     that requests have to send.
     """
-    given = {
-        "max_length": max_length, "gives": gives, "label_names": label_names,
-        "label_map": label_map, "trust": trust, "device": device, "host": host, "port": port,
-    }  # fmt: skip
+    given = options.given(SERVE, locals())
     tree = options.read_settings(SERVE, given, assignments)
     service = section(ServiceSettings, "service", tree.get("service", {}))
     _check_installed()

@@ -6,11 +6,10 @@ import importlib.util
 import keyword
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,37 +21,15 @@ from temper.evaluation import perspectives
 from temper.files import asset
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+Noun = Literal["method", "perspective"]
+FOLDERS: Mapping[Noun, tuple[str, str, str | None]] = {
+    "method": ("src/temper/methods", "tests/methods", "docs/methods"),
+    "perspective": ("src/temper/evaluation/perspectives", "tests/evaluation", None),
+}
+"""Where the file of a plug-in, its test and its card belong in a clone.
 
-
-@dataclass(frozen=True)
-class Scaffold:
-    """The files of a new plug-in.
-
-    Args:
-        package, tests, cards: Where its file, its test and its card belong in a clone; without
-            ``cards`` it has a card only outside a clone.
-        known: Returns the existing names.
-        attribute: Maps its name to the object that its file defines.
-        tested: Further names that the test imports.
-    """
-
-    noun: str
-    package: str
-    tests: str
-    cards: str
-    known: Callable[[], Iterable[str]]
-    attribute: Callable[[str], str]
-    tested: tuple[str, ...] = ()
-
-    def places(self, name: str, *, clone: bool) -> dict[str, str]:
-        if not clone:
-            return {"file": f"{name}.py", "test": f"test_{name}.py", "card": f"{name}.md"}
-        card = {"card": f"{self.cards}/{name}.md"} if self.cards else {}
-        return {
-            "file": f"src/{self.package.replace('.', '/')}/{name}.py",
-            "test": f"{self.tests}/test_{name}.py",
-            **card,
-        }
+Perspectives have no cards there; docs/evaluation.md describes all of them.
+"""
 
 
 def class_name(name: str) -> str:
@@ -65,18 +42,6 @@ def class_name(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-METHOD = Scaffold(
-    "method", "temper.methods", "tests/methods", "docs/methods", lambda: methods.names(), class_name
-)
-PERSPECTIVE = Scaffold(
-    "perspective",
-    "temper.evaluation.perspectives",
-    "tests/evaluation",
-    "",  # docs/evaluation.md describes all of them
-    lambda: perspectives.names(),
-    str.upper,
-    ("shortened",),
-)
 # Such a class would shadow an import of the file, or a module of the package.
 SPOKEN_FOR = {"clean", "field", "iterator", "joint", "method", "method_config", "part", "self"}
 SPOKEN_FOR |= {"loss_terms", "stage", "stepper", "setting_error", "reader", "tensor", "term"}
@@ -84,13 +49,13 @@ SPOKEN_FOR |= {"loss_terms", "stage", "stepper", "setting_error", "reader", "ten
 SPOKEN_FOR |= {"name", "preset"}
 
 
-def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
+def start(noun: Noun, name: str, folder: Path | str = ".") -> list[Path]:
     """Write a plug-in's file, its test and, if it has one there, its card; return their paths.
 
     The files pass their test and the contract tests. Comments mark what to replace.
 
     Args:
-        kind: `METHOD` or `PERSPECTIVE`.
+        noun: ``method`` or ``perspective``.
         name: Name on the command line: lower case, words joined by ``_``.
         folder: Root of a clone of Temper, where each file goes into its folder; in any other folder
             they are written side by side.
@@ -103,19 +68,26 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
     if not root.is_dir():
         raise SettingError(f"The folder {root} does not exist. Create it first.")
     clone = (root / "src" / "temper" / "methods" / "registry.py").is_file()
-    fault = name_fault(kind, name, alone=not clone)
+    fault = name_fault(noun, name, alone=not clone)
     if fault:
         raise SettingError(fault)
-    indices = {what: root / relative for what, relative in kind.places(name, clone=clone).items()}
-    taken = [str(path) for path in indices.values() if path.exists()]
+    package, tests, cards = FOLDERS[noun] if clone else ("", "", "")
+    files = {
+        "file": root / package / f"{name}.py",
+        "test": root / tests / f"test_{name}.py",
+    }
+    if cards is not None:
+        files["card"] = root / cards / f"{name}.md"
+    taken = [str(path) for path in files.values() if path.exists()]
     if taken:
         raise SettingError(
             f"{', '.join(taken)} already exists and was not changed. Give another name or folder."
         )
-    module = f"{kind.package}.{name}" if clone else name
-    defined = kind.attribute(name)
-    imports = [f"from {module} import {', '.join((defined, *kind.tested))}"]
-    testing = f"from temper.testing import check_{kind.noun}"
+    module = ".".join([*Path(package).parts[1:], name])
+    defined = class_name(name) if noun == "method" else name.upper()
+    tested = defined if noun == "method" else f"{defined}, shortened"
+    imports = [f"from {module} import {tested}"]
+    testing = f"from temper.testing import check_{noun}"
     # Third-party imports come first.
     imports = sorted([*imports, testing]) if clone else [testing, "", *imports]
     words = {
@@ -125,84 +97,75 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
         "constant": defined,
         "imports": "\n".join(imports),
     }
-    for what, path in indices.items():
-        template = Template(asset("temper.cli", f"{kind.noun}/{what}.txt"))
+    for what, path in files.items():
+        template = Template(asset("temper.cli", f"{noun}/{what}.txt"))
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(template.substitute(words))
-    return list(indices.values())
+    return list(files.values())
 
 
-def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
+def name_fault(noun: Noun, name: str, *, alone: bool) -> str | None:
     """Return why a plug-in's name is invalid, None if it is valid.
 
     Example:
-        >>> name_fault(METHOD, "MyMethod", alone=True)
+        >>> name_fault("method", "MyMethod", alone=True)
         "A method's name is lower case with '_' between words, got 'MyMethod'. Try 'my_method'."
-        >>> name_fault(METHOD, "my_method", alone=True)
+        >>> name_fault("method", "my_method", alone=True)
     """
     if not NAME.fullmatch(name):
         spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name)
         near = re.sub(r"_+", "_", spaced).strip("_").lower()
         guess = f" Try {near!r}." if NAME.fullmatch(near) else ""
-        return f"A {kind.noun}'s name is lower case with '_' between words, got {name!r}.{guess}"
-    similar = [known for known in kind.known() if known.replace("_", "") == name.replace("_", "")]
+        return f"A {noun}'s name is lower case with '_' between words, got {name!r}.{guess}"
+    names = methods.names() if noun == "method" else perspectives.names()
+    similar = [known for known in names if known.replace("_", "") == name.replace("_", "")]
     if similar:
-        return f"There is already a {kind.noun} {similar[0]!r}. Choose a name that is less similar."
+        return f"There is already a {noun} {similar[0]!r}. Choose a name that is less similar."
     hides = keyword.iskeyword(name) or name in SPOKEN_FOR
     if alone and not hides:
         spec = importlib.util.find_spec(name)
         hides = name in sys.stdlib_module_names or (spec is not None and spec.origin is not None)
     if hides:
         return (
-            f"The name {name!r} is already used by Python or Temper. Give the {kind.noun} another "
+            f"The name {name!r} is already used by Python or Temper. Give the {noun} another "
             "name that describes it."
         )
     return None
 
 
-Into = Annotated[
-    Path,
-    typer.Option(
-        "--into",
-        help="Folder to write into; the root of a clone of Temper gets the files in their places.",
-    ),
-]
-
-
 def new_method(
     name: Annotated[str, typer.Argument(help="The method's name, for example my_method.")],
     *,
-    into: Into = Path("."),
+    into: options.Into = Path("."),
     as_json: options.Json = False,
 ) -> None:
     """Write a working method with its test and its card, to be changed into your own."""
-    _start(
-        METHOD, name, into, use="temper train --import {file} --method {name} ...", as_json=as_json
-    )
+    use = "temper train --import {file} --method {name} ..."
+    _start("method", name, into, use=use, as_json=as_json)
 
 
 def new_perspective(
     name: Annotated[str, typer.Argument(help="The perspective's name, for example my_noise.")],
     *,
-    into: Into = Path("."),
+    into: options.Into = Path("."),
     as_json: options.Json = False,
 ) -> None:
     """Write a working perspective with its test, to be changed into your own."""
     use = "temper evaluate MODEL --import {file} --perspectives default,{name} ..."
-    _start(PERSPECTIVE, name, into, use=use, as_json=as_json)
+    _start("perspective", name, into, use=use, as_json=as_json)
 
 
-def _start(kind: Scaffold, name: str, into: Path, *, use: str, as_json: bool) -> None:
-    paths = start(kind, name, into)
+def _start(noun: Noun, name: str, into: Path, *, use: str, as_json: bool) -> None:
+    paths = start(noun, name, into)
     if as_json:
-        nouns = (kind.noun, "test", "card")
-        print_json({noun: str(path) for noun, path in zip(nouns, paths, strict=False)})
+        nouns = (noun, "test", "card")
+        print_json({each: str(path) for each, path in zip(nouns, paths, strict=False)})
         return
-    file, test, *card = paths
-    say(f"{kind.noun.capitalize()}: {file}")
+    file, test, *cards = paths
+    say(f"{noun.capitalize()}: {file}")
     say(f"Test: {test} (python -m pytest {test})")
-    for path in card:
-        say(f"Card: {path}")
+    for card in cards:
+        say(f"Card: {card}")
     if file.name == str(file.relative_to(into)):
         say(f"Use it: {use.format(file=file, name=name)}")

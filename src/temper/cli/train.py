@@ -11,7 +11,7 @@ from temper.api.nested import nested
 from temper.api.train import train as train_run
 from temper.checkpoints.folder import RunFolder
 from temper.cli import options
-from temper.cli.screen import print_headline, print_json, say
+from temper.cli.screen import print_headline, print_json, progress, say
 from temper.display.bars import losses
 from temper.display.wording import plural
 from temper.training.processes import joined
@@ -46,19 +46,11 @@ def train(
     as_json: options.Json = False,
 ) -> None:
     """Fine-tune a model and write a plain Transformers checkpoint with its record."""
-    given = {
-        "data": data, "task": task, "text_column": text_column,
-        "label_column": label_column, "rows": rows, "eval_rows": eval_rows,
-        "max_length": max_length, "stride": stride, "model": model, "method": method,
-        "recipe": recipe, "lora": lora, "peft": peft, "epochs": epochs, "batch_size": batch_size,
-        "learning_rate": learning_rate, "seed": seed, "precision": precision, "device": device,
-    }  # fmt: skip
+    given = options.given(TRAIN, locals())
     options.import_methods(imports)
     processes = joined()
     with processes.together():
         tree = nested(TRAIN, config, given, assignments)
-    from temper.cli.bars import progress
-
     with progress() if processes.is_first else nullcontext() as shown:
         result = train_run(out=out, config=tree, resume=not restart, progress=shown)
     if not processes.is_first:

@@ -10,7 +10,7 @@ from temper.api.nested import nested
 from temper.api.tune import BUDGET
 from temper.api.tune import tune as tune_recipes
 from temper.cli import options
-from temper.cli.screen import print_json, print_table, say
+from temper.cli.screen import print_json, print_table, progress, say
 from temper.cluster.store import is_url
 from temper.errors import shown
 from temper.study.goals import ACCURACY, CALIBRATION
@@ -54,17 +54,9 @@ def tune(
     included. The search uses validation folds of the training rows. The test rows are used once, at
     the end, over --seeds. Run the same command again to resume a stopped search.
     """
-    given = {
-        "data": data, "task": task, "text_column": text_column,
-        "text_pair_column": text_pair_column, "label_column": label_column, "rows": rows,
-        "eval_rows": eval_rows, "max_length": max_length, "model": model,
-        "perspectives": perspectives, "shift": shift, "adversarial": adversarial,
-        "anomaly": anomaly, "suite": suite, "device": device, "cluster": cluster,
-    }  # fmt: skip
+    given = options.given(COMPARE, locals())
     tree = nested(COMPARE, config, given, assignments)
     numbers = options.split_seeds(seeds)
-    from temper.cli.bars import progress
-
     with progress() as screen:
         tuned = tune_recipes(
             out=out,

@@ -28,7 +28,7 @@ from typing import Literal, get_args
 
 from temper.data.examples import Examples
 from temper.data.words import Words
-from temper.errors import unknown
+from temper.errors import SettingError, unknown
 from temper.files import asset
 from temper.seeding import derive_seed
 
@@ -223,10 +223,15 @@ def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) ->
     Draws are keyed by ``row``, the hash of the row, and by ``index``: 0, or 1 for the second text
     of a pair.
 
+    Raises:
+        SettingError: If the name is unknown.
+
     Example:
         >>> perturb("It is not good, you will see.", "contractions", row="a")
         "It isn't good, you'll see."
     """
+    if name not in PERTURBATIONS:
+        raise SettingError(unknown("perturbation", name, PERTURBATIONS))
     changed = PERTURBATIONS[name].change(text, derive_seed(seed, "perturbation", name, row, index))
     # A text of only punctuation would become empty, which no model can read.
     return changed if changed.strip() else text

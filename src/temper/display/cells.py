@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from temper.display.records import NamedRecord, Parameters
 from temper.display.wording import plural
 from temper.functional.effects import LEAST_SEEDS, LEVEL, effect
 from temper.functional.units import MARGIN, Unit
 
+Kind = TypeVar("Kind", bound=Hashable)
+
 NAMED = 6
 """Maximum number of columns that a title lists by name."""
 
 Verdict = Literal[
-    "better",
-    "worse",
-    "higher",
-    "lower",
-    "equivalent",
-    "non-inferior",
-    "non-superior",
-    "not significant",
-    "undecidable",
-    "too few rows",
-    "seeds missing",
-    "no common seed",
-]
+    "better", "worse", "higher", "lower", "equivalent", "non-inferior", "non-superior",
+    "not significant", "undecidable", "too few rows", "seeds missing", "no common seed",
+]  # fmt: skip
 
 NOISE: Verdict = "not significant"
 WITHIN: tuple[Verdict, ...] = ("equivalent", "non-inferior", "non-superior")
@@ -197,6 +189,14 @@ class Row:
         if difference is None or difference.least is None or not difference.inside_noise:
             return ""
         return f"minimum detectable difference {self.unit.text(difference.least)}"
+
+
+def grouped(rows: Iterable[Row], kind: Callable[[Row], Kind]) -> dict[Kind, list[Row]]:
+    """Return the rows of each kind, in the order of the first."""
+    groups: dict[Kind, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(kind(row), []).append(row)
+    return groups
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from temper.display.cells import Cell, Comparison, Row, ScoreKey
+from temper.display.cells import Cell, Comparison, Row, ScoreKey, grouped
 from temper.display.records import Parameters
 from temper.display.wording import plural, title, unit
 from temper.functional.units import ABSENT, Unit
@@ -257,11 +257,8 @@ def labeled_bars(
     return [Figure(heading, f"{caption} {message}", chart)]
 
 
-def _by_set(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
-    sets: dict[str, list[Row]] = {}
-    for row in rows:
-        sets.setdefault(row.key.set, []).append(row)
-    return list(sets.items())
+def _by_set(rows: Iterable[Row]) -> Iterable[tuple[str, list[Row]]]:
+    return grouped(rows, lambda row: row.key.set).items()
 
 
 def strength_curves(

@@ -28,6 +28,7 @@ from temper.files import check_table
 from temper.lazy import pandas as pd
 from temper.lazy import parquet as pq
 from temper.lazy import pyarrow as pa
+from temper.models.names import near_folder
 
 FILE = "scores.parquet"
 
@@ -338,8 +339,14 @@ def read(folder: Path | str) -> Source:
         return Source(
             "evaluation", folder, run.scores.model, None, (Column("model", "", {}, {0: run}),), (0,)
         )
+    if (folder / "fit.json").exists():
+        raise CheckpointError(
+            f"{folder} is a folder of `temper fit`, and its report is finished: "
+            f"{folder / 'evaluation' / 'report.html'}. To write it again: "
+            f"temper report {folder / 'evaluation'}"
+        )
+    what = "holds no study.json, run.json or scores.json" if folder.is_dir() else "is not a folder"
     raise CheckpointError(
-        f"Expected a folder with study.json, run.json or scores.json, but {folder} "
-        f"{'has none of them' if folder.is_dir() else 'is not a folder'}. "
-        "Give the --out folder of `temper compare`, `temper train` or `temper evaluate`."
+        f"{folder} {what}.{near_folder(folder)} Give the --out folder of `temper compare`, "
+        "`temper train` or `temper evaluate`."
     )

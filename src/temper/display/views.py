@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from temper.display.cells import Comparison, Row, ScoreKey
+from temper.display.cells import Comparison, Row, ScoreKey, grouped
 from temper.display.charts import Figure
 from temper.display.folders import Source
 from temper.display.wording import described, title
@@ -31,20 +31,14 @@ METRIC = "metric"
 
 def each_condition(rows: Sequence[Row]) -> list[Row]:
     """Choose one row per condition and set: that of the middle size."""
-    sizes: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        sizes.setdefault((row.key.condition, row.key.set), []).append(row)
-    return [alike[len(alike) // 2] for alike in sizes.values()]
+    groups = grouped(rows, lambda row: (row.key.condition, row.key.set))
+    return [alike[len(alike) // 2] for alike in groups.values()]
 
 
 def mean_or_first(rows: Sequence[Row]) -> list[Row]:
     """Choose one row per condition: the mean over its sets, else the first set."""
-    conditions: dict[str, list[Row]] = {}
-    for row in rows:
-        conditions.setdefault(row.key.condition, []).append(row)
-    return [
-        next((row for row in alike if row.key.over_sets), alike[0]) for alike in conditions.values()
-    ]
+    groups = grouped(rows, lambda row: row.key.condition).values()
+    return [next((row for row in alike if row.key.over_sets), alike[0]) for alike in groups]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,10 +116,7 @@ class View:
 
     def attack(self, key: ScoreKey) -> str:
         """Return the display name of the perturbation with its parameters."""
-        parts = (
-            self.condition(key.condition),
-            described(key.parameters, of=self.relative_to),
-        )
+        parts = (self.condition(key.condition), described(key.parameters, of=self.relative_to))
         return " ".join(part for part in parts if part)
 
     def label(self, key: ScoreKey) -> str:

@@ -65,10 +65,11 @@ def _is_path(name: str) -> bool:
     )
 
 
-def listing() -> dict[str, Mapping[str, str]]:
-    """Return the rows of ``temper list models``, by name."""
+def listing() -> list[dict[str, str]]:
+    """Return the rows of ``temper list models``."""
     scratch = {name: each.listing() for name, each in ARCHITECTURES.items()}
-    return {**MODELS, **scratch, MULTI_TASK: _LISTED[MULTI_TASK]}
+    listed = {**MODELS, **scratch, MULTI_TASK: _LISTED[MULTI_TASK]}
+    return [{"name": name, **row} for name, row in listed.items()]
 
 
 def checkpoint_folder(model: str, *, what: str) -> Path:

@@ -3,8 +3,8 @@
 from temper.display.cells import Comparison
 from temper.report.error_analysis import ErrorAnalysis, error_analysis
 from temper.report.headline import Headline, headline
-from temper.report.page import build, first_screen
-from temper.report.table import comparison, write
+from temper.report.page import build, export_figures, first_screen, write_report
+from temper.report.table import compare, comparison, write
 from temper.report.trained import verdict
 from temper.report.view import Overview, overview
 
@@ -14,11 +14,14 @@ __all__ = [
     "Headline",
     "Overview",
     "build",
+    "compare",
     "comparison",
     "error_analysis",
+    "export_figures",
     "first_screen",
     "headline",
     "overview",
     "verdict",
     "write",
+    "write_report",
 ]

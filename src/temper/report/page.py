@@ -64,8 +64,19 @@ def build(
         CheckpointError: If the folder is none of these or damaged, or ``out`` cannot be written.
     """
     source = read(folder)
-    comparison = compare(source, margin=margin, detect=detect)
-    out = Path(folder) / "report.html" if out is None else Path(out)
+    compared = compare(source, margin=margin, detect=detect)
+    return write_report(source, compared, out, examples=examples)
+
+
+def write_report(
+    source: Source,
+    comparison: Comparison,
+    out: Path | str | None = None,
+    *,
+    examples: int = MOST,
+) -> Path:
+    """Write the report of a folder that was already read and compared; see `build`."""
+    out = source.folder / "report.html" if out is None else Path(out)
     if out.is_dir():
         raise CheckpointError(f"Expected a file to write the report to, but {out} is a folder.")
     if out.suffix == ".md":
@@ -170,19 +181,18 @@ def templates() -> Environment:
     return environment
 
 
-def export_figures(folder: Path | str) -> list[Path]:
+def export_figures(source: Source, comparison: Comparison) -> list[Path]:
     """Write every figure of a report to ``FOLDER/figures/`` as SVG.
 
     Return the files, ``NN-TITLE.svg`` in page order; earlier figures are replaced.
 
     Raises:
-        CheckpointError: If the folder cannot be read or the figures cannot be written.
+        CheckpointError: If the figures cannot be written.
     """
-    source = read(folder)
-    target = Path(folder) / "figures"
+    target = source.folder / "figures"
     drawn = {
         target / f"{index:02d}-{slug(figure.title)[:60].strip('-')}.svg": svg(figure, alone=True)
-        for index, figure in enumerate(figures(source, compare(source)), start=1)
+        for index, figure in enumerate(figures(source, comparison), start=1)
     }
     make_folder(target)
     # Remove figures of an earlier report.

@@ -139,12 +139,12 @@ def comparison(
         CheckpointError: If it is not such a folder, is damaged, or its runs had different tasks.
         SettingError: If the margin or the difference to detect is invalid.
     """
-    check_margin(margin)
     return compare(read(folder), margin=margin, detect=detect)
 
 
 def compare(source: Source, *, margin: float = MARGIN, detect: float | None = None) -> Comparison:
     """Compare the columns of a folder that was already read; see `comparison`."""
+    check_margin(margin)
     check_detect(detect)
     result = _compared(source, margin=margin, detect=detect)
     names = equal_compute(source, result.costs)

@@ -16,7 +16,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from temper import report
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import RunFolder, difference_in_words, held_folder, read_json
 from temper.checkpoints.identity import digest, model_identity
@@ -31,7 +30,7 @@ from temper.study.alternatives import Alternative, fit_alternative
 from temper.study.goals import ACCURACY
 from temper.study.models import compare_models
 from temper.study.plan import Column, StudyConfig
-from temper.study.schedule import Study, checked_sets, run_study
+from temper.study.schedule import Study, checked_sets, reported, run_study
 from temper.study.search import Candidate, Request, Search, dev_folds, run_search
 from temper.study.work import evaluation_sets
 
@@ -215,7 +214,7 @@ def _with_alternatives(
     if not names:
         return study, names
     write_json(path / "study.json", content)
-    return Study(path, report.build(path), report.comparison(path)), names
+    return reported(path), names
 
 
 def _evaluate(

@@ -203,9 +203,14 @@ def checked_sets(config: StudyConfig, splits: Splits, progress: Progress) -> Eva
 def finish_study(work: Work, *, margin: float = MARGIN, detect: float | None = None) -> Study:
     """Compare the columns of a study whose runs are done, and write its report."""
     _pair_columns(work)
-    path = work.folder.path
-    page = report.build(path, margin=margin, detect=detect)
-    return Study(path, page, report.comparison(path, margin=margin, detect=detect))
+    return reported(work.folder.path, margin=margin, detect=detect)
+
+
+def reported(path: Path, *, margin: float = MARGIN, detect: float | None = None) -> Study:
+    """Compare the columns in a study's folder, and write the report."""
+    source = folders.read(path)
+    comparison = report.compare(source, margin=margin, detect=detect)
+    return Study(path, report.write_report(source, comparison), comparison)
 
 
 def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -17,6 +16,7 @@ from temper.data.reading import choose_split, split_files
 from temper.data.sources import load_examples
 from temper.data.table import TableOptions
 from temper.errors import DataError, SettingError, unknown
+from temper.settings import read_toml
 
 KINDS = ("shift", "adversarial", "anomaly")
 """Purposes of the sets of a suite."""
@@ -144,12 +144,7 @@ def read_suite(name: str) -> Suite:
                 f"{unknown('suite', name, suite_names())} Give your own suite as FILE.toml."
             )
         path = _FOLDER / f"{name}.toml"
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError(f"The suite {path} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"The suite {path} is not valid TOML in UTF-8: {error}.") from error
+    content = read_toml(path)
     if "name" in content:
         raise SettingError(f"The suite {path}: `name` is that of the file. Leave it out.")
     try:
