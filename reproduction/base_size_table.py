@@ -283,8 +283,9 @@ def _tuned(lines: Sequence[Line]) -> str:
 
 def _explained() -> str:
     return fill(
-        "Scores: mean (standard deviation over seeds), times 100. Gains: positive is better, in "
-        "points, with 95% intervals. *Printed*: the paper's gain for BERT-base / RoBERTa-base. "
+        "Scores: mean (standard deviation over seeds), times 100; columns without runs are left "
+        "out. Gains: positive is better, in points, with 95% intervals. *Printed*: the paper's "
+        "gain for BERT-base / RoBERTa-base. "
         "*p*: the larger one of both baselines, with Holm's correction over "
         f"{len(METHODS)} methods. *Undecided*: with the minimum detectable effect.",
         width=WIDTH,
@@ -304,7 +305,12 @@ def _section(lines: Sequence[Line], metric: Metric, decisions: Sequence[Decision
             return NOT_STORED if (task, column) in run else NOT_RUN
         return f"{fmean(seeds):.1f} ({f'{stdev(seeds):.1f}' if len(seeds) > 1 else '1 seed'})"
 
-    rows = [[column, *(cell(task, column) for task in tasks)] for column in PROTOCOL["column"]]
+    begun = {line["column"] for line in lines}
+    rows = [
+        [column, *(cell(task, column) for task in tasks)]
+        for column in PROTOCOL["column"]
+        if column in begun
+    ]
     parts = [f"**{metric.title}**", pipe_table(["column", *tasks], rows)]
     head = ["task", "method", "printed", "over tuned plain", "over equal compute", "p", "verdict"]
     rows = [
@@ -315,17 +321,25 @@ def _section(lines: Sequence[Line], metric: Metric, decisions: Sequence[Decision
             one.verdict,
         ]
         for one in decisions
-        if one.seeds
+        if one.gains != (None, None)
     ]
-    missing: dict[str, list[str]] = {}
-    for one in decisions:
-        if not one.seeds:
-            missing.setdefault(one.task, []).append(one.column)
     parts += [pipe_table(head, rows)] * bool(rows)
-    if missing:
-        listed = [f"- {task}: {', '.join(columns)}" for task, columns in missing.items()]
-        parts.append("\n".join(["No gain, because cells are missing:\n", *listed]))
+    # The cells of a run are scored by every metric, so one list is enough.
+    if metric is METRICS[0]:
+        parts += _without_gain(decisions)
     return "\n\n".join(parts)
+
+
+def _without_gain(decisions: Sequence[Decision]) -> list[str]:
+    missing: dict[str, list[str]] = defaultdict(list)
+    for one in decisions:
+        if one.gains == (None, None):
+            seeds = f" ({one.seeds} of {LEAST_SEEDS} seeds)" if one.seeds else ""
+            missing[one.task].append(f"{one.column}{seeds}")
+    listed = [f"- {task}: {', '.join(columns)}" for task, columns in missing.items()]
+    return ["\n".join(["No gain by any score, because runs are missing:\n", *listed])] * bool(
+        listed
+    )
 
 
 def _interval(effect: Effect | None) -> str:

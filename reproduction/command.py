@@ -118,7 +118,7 @@ def _table(given: Namespace) -> None:
     from reproduction.plan import Request
     from reproduction.run import Record, check_keep, keep, run_reproduction
     from reproduction.table import reproduction_table
-    from temper.cli.bars import progress
+    from temper.cli.screen import progress
     from temper.evaluation.settings import ROOT as DATA_ROOT
     from temper.files import make_folder, remove_empty, write_text
     from temper.report.svg import svg

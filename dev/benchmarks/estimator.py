@@ -24,7 +24,7 @@ from rich.table import Table
 from torch import Tensor
 from transformers import AutoTokenizer
 
-import temper.forward.smoothness as penalty
+import temper.methods.smoothness as penalty
 from dev.benchmarks.record import write
 from dev.benchmarks.workload import BATCH, TOKENS, Workload, minilm_folder
 from temper.data.corpus import review_corpus

@@ -3,7 +3,7 @@
 Run ``python -m dev.benchmarks.power``. Studies of some columns and seeds are drawn many times, once
 with two equal columns, where every verdict is a false one, and once with a true difference of 3.5
 of its standard errors (of accuracies: of one logit). Each is judged by the rules that come to mind,
-one of which `temper.functional.effects` is; docs/evaluation.md quotes the table.
+one of which `temper.functional.effects` is; docs/evidence.md quotes the table.
 """
 
 from __future__ import annotations

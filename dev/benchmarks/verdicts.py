@@ -5,7 +5,7 @@ seeds and scored on the same rows, many times over; each verdict is then a false
 how hard they are, runs differ from each other, and in one world the two methods also find different
 rows hard, so that each has luck with some draws of rows; several seeds are judged by the seeds
 alone (`dev.benchmarks.power` adds the rows). `temper.functional.intervals.LEAST_ROWS` is read off
-this table; docs/evaluation.md quotes it.
+this table; docs/evidence.md quotes it.
 """
 
 from __future__ import annotations

@@ -74,8 +74,11 @@ def test_on_a_terminal_the_scores_of_an_epoch_name_the_run(
     shown = Bars(clock=lambda: 0.0, interactive=True)
     shown.runs(1, 4, "uegr, seed 0")
     shown.logged({"step": 1, "epoch": 1.0, "dev/accuracy": 0.75})
+    # The training of `temper fit` that only writes a linear classifier ends within an epoch.
+    shown.logged({"step": 1, "epoch": 0.0667, "dev/accuracy": 0.5})
     shown.close()
     assert "uegr, seed 0, epoch 1: dev accuracy 75.0%\n" in terminal.getvalue()
+    assert "uegr, seed 0, step 1: dev accuracy 50.0%\n" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("columns", [80, 100])

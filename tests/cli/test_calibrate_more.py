@@ -260,7 +260,9 @@ def test_a_risk_is_kept_by_a_confidence_or_refused(calibrated: Path) -> None:
         sure = max(row.probabilities.values())
         assert bool(row.abstain) == (sure < selection.threshold)
     assert 0 < sum(bool(row.abstain) for row in found) < len(found)
-    assert any("at most 25.00% of such answers are wrong" in said for said in found.notices)
+    assert any(
+        "at most 25.00% of the predictions above it are wrong" in said for said in found.notices
+    )
     with pytest.raises(SettingError, match="the risk at 0.001, .* the least that is shown") as told:
         classifier(texts, max_risk=0.001)
     (least,) = map(float, re.findall(r"least that is shown is (\d\.\d+)\.", str(told.value)))

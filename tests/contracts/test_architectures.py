@@ -9,10 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from temper.errors import ModelError
-from temper.forward.perturbations import Perturbation
+from temper.forward import StepContext
+from temper.forward.perturbations import zeros
+from temper.methods.at import AT
 from temper.models.network import Network
 from temper.models.passes import DropoutPlan
-from temper.types import Batch
+from temper.seeding import Streams
+from temper.types import Batch, Step
 from tests.contracts.architectures import (
     CASES,
     CLASSICAL,
@@ -54,7 +57,7 @@ def test_a_zero_delta_gives_the_models_own_logits_to_the_bit(
     own = plain_logits(model, inputs_of(name, side=side))
     network = Network(model)
     batch = batch_of(name, side=side)
-    zero = Perturbation(epsilon=0.1, site=site).zeros(network, batch)
+    zero = zeros(network, batch, site=site)
     assert torch.equal(network.logits(batch, delta=zero, site=site)[:, 0], own)
 
 
@@ -65,7 +68,7 @@ def test_a_delta_on_one_example_moves_that_examples_logits_and_no_others(
 ) -> None:
     network = Network(tiny(name))
     batch = batch_of(name, side=side)
-    zero = Perturbation(epsilon=0.1, site=site).zeros(network, batch).detach()
+    zero = zeros(network, batch, site=site).detach()
     still = network.logits(batch, delta=zero, site=site)[:, 0].detach()
     for row in range(batch.size):
         delta = zero.clone()
@@ -85,7 +88,7 @@ def test_a_delta_counts_once_however_often_its_place_is_called(
     """Against the same movement written into the module's own output, once in a forward."""
     model, batch = tiny(name), batch_of(name, side=side)
     network = Network(model)
-    zero = Perturbation(epsilon=0.1, site=site).zeros(network, batch)
+    zero = zeros(network, batch, site=site)
     delta = torch.randn(zero.shape, generator=torch.Generator().manual_seed(3)) * 0.3
     ours = network.logits(batch, delta=delta, site=site)[:, 0].detach()
     time_first = network._found.time_first
@@ -122,13 +125,14 @@ def test_the_gradient_reaches_every_real_token_and_the_attack_spares_padding(
 ) -> None:
     network = Network(tiny(name))
     batch = batch_of(name, side=side)
-    attack = Perturbation(epsilon=0.5)
-    zero = attack.zeros(network, batch)
+    zero = zeros(network, batch)
     logits = network.logits(batch, delta=zero)[:, 0]
     nn.functional.cross_entropy(logits, batch.labels, reduction="sum").backward()
     assert zero.grad is not None
     size = zero.grad.norm(dim=-1)
-    delta = attack.first(zero.grad, network.embeddings(batch), network, batch)
+    attack, words = AT(epsilon=0.5, relative=False), network.embeddings(batch)
+    step = StepContext(network, batch, {}, Step(), Streams(0))
+    delta = attack.attack_step(step, zero.grad, words)
     assert (size[batch.mask] > 0).all()
     assert (delta[~batch.mask] == 0).all()
     torch.testing.assert_close(delta.flatten(1).norm(dim=1), torch.full((batch.size,), 0.5))

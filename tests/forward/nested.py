@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from temper.forward import smoothness
 from temper.functional.smoothness import squared_norm
+from temper.methods import smoothness
 
 
 class NestedEstimate(smoothness.Estimate):
@@ -25,7 +25,7 @@ class NestedEstimate(smoothness.Estimate):
         """Yield the rows of both terms."""
         gradient = self.gradient(self.trace, self.states, self.probes())
         yield squared_norm(gradient, self.mask)
-        if self.penalty.hessian:
+        if self.penalty.hessian_weight:
             scalar = (gradient * self.direction()).sum()
             (product,) = torch.autograd.grad(scalar, self.trace.root, create_graph=True)
             yield squared_norm(product, self.mask) / self.width()

@@ -1,18 +1,27 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 
-from temper.forward import Noise, Perturbation
+from temper.forward import Noise, StepContext
 from temper.forward.perturbations import (
     NoiseLaw,
     NoiseSize,
-    PerturbationScope,
     relative_size,
+    zeros,
 )
+from temper.methods.at import AT
+from temper.methods.r_at import RAT
 from temper.models.network import Network
-from temper.types import Batch
+from temper.seeding import Streams
+from temper.types import Batch, Step
 from tests.methods.tiny import rows, tiny_network
+
+
+def step_of(network: Network, batch: Batch) -> StepContext:
+    return StepContext(network, batch, {}, Step(), Streams(0))
 
 
 def probed(*lengths: int) -> tuple[Network, Batch]:
@@ -23,35 +32,31 @@ def probed(*lengths: int) -> tuple[Network, Batch]:
 
 def test_a_further_step_carries_no_graph() -> None:
     network, batch = probed(5, 3)
-    attack = Perturbation(0.1, steps=3)
-    zero = attack.zeros(network, batch)
+    attack, zero = AT(epsilon=0.1, relative=False), zeros(network, batch)
     assert zero.requires_grad
     assert not zero.any()
     embeddings = network.embeddings(batch)
-    delta = attack.first(torch.ones_like(zero), embeddings, network, batch).requires_grad_()
-    assert not attack.further(
-        delta, torch.ones_like(zero), embeddings, network, batch
-    ).requires_grad
+    gradient, step = torch.ones_like(zero), step_of(network, batch)
+    delta = attack.attack_step(step, gradient, embeddings).requires_grad_()
+    assert not attack.projected_step(step, delta, gradient, embeddings, fraction=0.5).requires_grad
 
 
 def test_a_perturbation_has_the_model_s_precision_and_at_least_single() -> None:
     network, batch = probed(5, 3)
-    assert Perturbation(0.1).zeros(network, batch).dtype == torch.float64
+    assert zeros(network, batch).dtype == torch.float64
     network = Network(tiny_network().to(torch.bfloat16))
-    assert Perturbation(0.1).zeros(network, batch).dtype == torch.float32
+    assert zeros(network, batch).dtype == torch.float32
 
 
-@pytest.mark.parametrize(("steps", "fraction"), [(1, 1.0), (3, 0.4)])
-def test_a_step_of_the_embedding_matrix_is_its_share_of_the_budget(
-    steps: int, fraction: float
-) -> None:
-    """Every occurrence of a word moves by its row of ``share * epsilon * G / ||G||_F``."""
+def test_a_step_of_the_embedding_matrix_is_the_whole_budget() -> None:
+    """Every occurrence of a word moves by its row of ``epsilon * G / ||G||_F``."""
     network, batch = probed(5, 3)
     # Padding may have the id of a word.
     batch.inputs["input_ids"][~batch.mask] = batch.inputs["input_ids"][0, 1]
-    attack = Perturbation(0.3, scope="matrix", steps=steps, step_size=0.4, relative=False)
-    gradient = torch.randn_like(attack.zeros(network, batch))
-    delta = attack.first(gradient, network.embeddings(batch), network, batch)
+    attack = RAT(epsilon=0.3, relative=False, attack_scope="matrix")
+    gradient = torch.randn_like(zeros(network, batch))
+    words = network.embeddings(batch)
+    delta = attack.delta(step_of(network, batch), gradient, words)
     matrix = torch.zeros(network.vocabulary, gradient.shape[-1], dtype=gradient.dtype)
     for word, entry, real in zip(
         batch.inputs["input_ids"].flatten(),
@@ -60,12 +65,9 @@ def test_a_step_of_the_embedding_matrix_is_its_share_of_the_budget(
         strict=True,
     ):
         matrix[word] += entry * real
-    step = fraction * 0.3 * matrix / matrix.norm()
+    step = 0.3 * matrix / matrix.norm()
     expected = step[batch.inputs["input_ids"]] * batch.mask.unsqueeze(-1)
     torch.testing.assert_close(delta, expected)
-    # What words share is no ball around a row: steps of the matrix add up.
-    again = attack.further(delta, gradient, network.embeddings(batch), network, batch)
-    torch.testing.assert_close(again, 2 * expected)
 
 
 def test_a_size_is_a_share_of_the_embeddings_and_the_first_norms_are_kept() -> None:
@@ -82,11 +84,12 @@ def test_a_size_is_a_share_of_the_embeddings_and_the_first_norms_are_kept() -> N
 @pytest.mark.parametrize("scope", ["example", "matrix"])
 @pytest.mark.parametrize("value", [0.0, float("inf"), float("nan")])
 def test_a_gradient_without_a_direction_moves_nothing(
-    value: float, scope: PerturbationScope
+    value: float, scope: Literal["example", "matrix"]
 ) -> None:
     network, batch = probed(5, 3)
-    attack, words = Perturbation(0.3, scope=scope), network.embeddings(batch)
-    assert not attack.first(torch.full_like(words, value), words, network, batch).any()
+    attack = RAT(epsilon=0.3, relative=False, attack_scope=scope)
+    words = network.embeddings(batch)
+    assert not attack.delta(step_of(network, batch), torch.full_like(words, value), words).any()
 
 
 @pytest.mark.parametrize("law", ["uniform", "normal", "positive"])

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from temper import Stepper
 from temper.errors import ModelError, SettingError
-from temper.forward import smoothness
-from temper.methods import configure
+from temper.methods import configure, smoothness
 from tests.forward.estimates import copied, rows_of, weighted
 from tests.forward.exact_norms import LAYERS, Exact, exact, smooth_bert
 from tests.forward.nested import nested

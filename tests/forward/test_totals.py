@@ -8,7 +8,8 @@ from torch import Tensor
 
 from temper import AT, RAT, UEGR, Dropout, RDrop, Stepper
 from temper.errors import CompositionError, DataError
-from temper.forward import Noise, Perturbation, Plan, StepContext, SubModels, plain
+from temper.forward import Noise, Plan, StepContext, SubModels, plain
+from temper.forward.perturbations import zeros
 from temper.forward.plan import merge
 from temper.methods import Method, compose, configure
 from temper.methods.adv_embed import AdvEmbed
@@ -318,7 +319,7 @@ def test_a_perturbation_is_as_wide_as_the_embeddings_at_its_site(site: Site) -> 
     network.probe(batch)
     width = config.embedding_size if site == "word" else config.hidden_size
     for made in (
-        Perturbation(0.1, site=site).zeros(network, batch),
+        zeros(network, batch, site=site),
         Noise(0.1, site=site).draw(network, batch, seed=0),
     ):
         assert made.shape == (*batch.mask.shape, width)

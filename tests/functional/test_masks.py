@@ -54,7 +54,7 @@ def test_exactly_q_of_all_65536_levels_are_kept(q: int) -> None:
 @pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
 def test_a_draw_and_the_last_that_is_kept_are_of_one_type(levels: int) -> None:
     q = quantize(torch.tensor([0.5]), p_min=0.0, levels=levels)
-    assert highest_kept(q).dtype == random_levels(1, generator(0), levels=levels).dtype
+    assert highest_kept(q).dtype == keyed_levels(1, 0, levels=levels).dtype
 
 
 @pytest.mark.parametrize("q", [1, 3, FINE_LEVELS // 2, FINE_LEVELS - 1])
@@ -69,7 +69,7 @@ def test_fine_levels_hold_probabilities_that_16_bits_cannot() -> None:
     fine = quantize(p, p_min=0.0, levels=FINE_LEVELS)
     assert fine.tolist() == [24, round(0.3 * 2**32), 2**32]
     assert quantize(p, p_min=0.0).tolist() == [1, round(0.3 * 2**16), 2**16]
-    drawn = random_levels(100_001, generator(1), levels=FINE_LEVELS)
+    drawn = keyed_levels(100_001, 1, levels=FINE_LEVELS)
     assert (len(drawn), drawn.dtype) == (100_001, torch.int32)
     for lane in (drawn[::2], drawn[1::2]):
         # The standard error of the mean of 50,000 draws is 2^32 / sqrt(12 * 5e4).

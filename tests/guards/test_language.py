@@ -42,7 +42,7 @@ WORDS = {
     r"(?<![\w.:\\/\"'`*=(\[{])\.\d+\b": "0.5, not .5",
     r"\d %": "37%, not 37 %",
 }
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 NAMES = {"told", "said", "found", "place", "places", "held", "own", "share", "shares", "slots"}
 LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
@@ -56,8 +56,8 @@ def sources() -> list[Path]:
 
 
 def guides() -> list[Path]:
-    """Return the guides, the cards of methods, the results, README, CONTRIBUTING and SECURITY."""
-    folders = (ROOT / "docs" / folder for folder in ("", "methods", "results"))
+    """Return the guides, the cards of methods, the results, and the pages of the root."""
+    folders = (ROOT / "docs" / folder for folder in ("", "design", "methods", "results"))
     pages = [page for folder in folders for page in folder.glob("*.md")]
     return [*sorted(pages), *(ROOT / name for name in PAGES)]
 

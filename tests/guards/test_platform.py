@@ -16,10 +16,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import BertForSequenceClassification, Trainer, TrainingArguments
 
-from temper.forward.perturbations import Perturbation
+from temper.forward import StepContext
+from temper.forward.perturbations import zeros
+from temper.methods.r_at import RAT
 from temper.models.network import Network
+from temper.seeding import Streams
 from temper.testing.tiny import tiny_bert
-from temper.types import Batch
+from temper.types import Batch, Step
 from tests.contracts.architectures import tiny
 from tests.forward.nested import composite_layer_norm
 
@@ -191,11 +194,12 @@ def test_one_budget_for_the_embedding_matrix_shrinks_with_the_batch(
     sizes = []
     for rows in (2, 128):
         batch = Batch({"input_ids": torch.randint(1, 2000, (rows, 4), generator=draws)})
-        attack = Perturbation(epsilon=1.0, scope=scope)
-        delta = attack.zeros(network, batch)
+        attack = RAT(epsilon=1.0, relative=False, attack_scope=scope)
+        delta = zeros(network, batch)
+        step = StepContext(network, batch, {}, Step(), Streams(0))
         labels = torch.zeros(rows, dtype=torch.long)
         nn.functional.cross_entropy(network.logits(batch, delta=delta)[:, 0], labels).backward()
-        moved = attack.first(delta.grad, network.embeddings(batch), network, batch)
+        moved = attack.delta(step, delta.grad, network.embeddings(batch))
         sizes.append(float(moved.flatten(1).norm(dim=1).mean()))
     assert least - 1e-5 <= sizes[1] / sizes[0] <= most + 1e-5
 

@@ -9,7 +9,7 @@ import torch
 
 from temper import AT, UEGR, Dropout, Plain, RDrop, Stepper
 from temper.errors import CompositionError, SettingError
-from temper.forward import Losses, Perturbation, Plan, StepContext, SubModels
+from temper.forward import Losses, Plan, StepContext, SubModels
 from temper.forward.plan import merge
 from temper.forward.totals import step_totals
 from temper.methods import Method, build, compose, configure, names
@@ -64,14 +64,16 @@ def test_the_clean_pass_that_both_need_is_run_once() -> None:
 def test_the_attack_climbs_the_task_s_loss_and_not_the_divergence() -> None:
     stepper = Stepper(tiny_network(), compose(RDrop(weight=1e6), AT(epsilon=0.3)), seed=1)
     seen: list[torch.Tensor] = []
-    plain = Perturbation.first
+    plain = AT.attack_step
 
-    def noted(self: Any, gradient: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def noted(
+        self: Any, step: StepContext, gradient: torch.Tensor, *rest: Any, **settings: Any
+    ) -> torch.Tensor:
         seen.append(gradient)
-        return plain(self, gradient, *rest)
+        return plain(self, step, gradient, *rest, **settings)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Perturbation, "first", noted)
+        patch.setattr(AT, "attack_step", noted)
         stepper.backward(rows(5, 3))
         mild = Stepper(tiny_network(), compose(RDrop(weight=1e-9), AT(epsilon=0.3)), seed=1)
         mild.backward(rows(5, 3))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from temper import Stepper
 from temper.errors import ModelError, SettingError
 from temper.methods import configure
-from temper.methods.lp_ft import LPFT, HeadFirst
+from temper.methods.lp_ft import LPFT, ByFraction, BySteps, HeadFirst
 from temper.seeding import Streams
 from temper.types import Batch, Step
 from tests.methods.tiny import MeanOfWords, rows
@@ -150,10 +150,10 @@ def test_settings_that_do_not_fit_are_refused_or_warned_of(
 @pytest.mark.parametrize(
     ("rule", "length"),
     [
-        (HeadFirst(0.34), 3),
-        (HeadFirst(0.0), 0),
-        (HeadFirst(1.0), 10),
-        (HeadFirst(None, 12), 12),
+        (HeadFirst(ByFraction(fraction=0.34)), 3),
+        (HeadFirst(ByFraction(fraction=0.0)), 0),
+        (HeadFirst(ByFraction(fraction=1.0)), 10),
+        (HeadFirst(BySteps(steps=12)), 12),
     ],
 )
 def test_steps_before_the_length_probe_and_a_run_that_only_probes_says_so_once(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import temper
 from temper import methods
 from temper.errors import SettingError
-from temper.methods.recipes import EVIDENCE, TABLES, default_recipe, recipes, with_recipe
+from temper.methods.recipes import Evidence, default_recipe, recipes, with_recipe
 from temper.methods.soup import trainings_of
 from temper.study.plan import StudyConfig, columns_of
 from temper.training.config import RunConfig
@@ -31,8 +31,8 @@ def tree(name: str, **tables: Any) -> dict[str, Any]:
 def test_every_recipe_is_a_run_with_a_reason(name: str) -> None:
     recipe = recipes()[name]
     assert recipe.summary
-    assert recipe.evidence in EVIDENCE
-    assert set(recipe.settings) <= set(TABLES)
+    assert recipe.evidence in get_args(Evidence)
+    assert set(recipe.settings) <= {"method", "train"}
     RunConfig.of(tree(name))
 
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from temper import Stepper
-from temper.forward import smoothness
-from temper.methods import configure
+from temper.methods import configure, smoothness
 from tests.contracts.architectures import ARCHITECTURES, inputs_of, tiny
 from tests.methods.perturbed import recorded_deltas
 from tests.methods.tiny import rows, tiny_bert, tiny_llama, tiny_xlnet

@@ -165,9 +165,8 @@ def _alternatives(choice: Choice) -> str:
         return "Alternatives: none was measured within the budget. Give a larger --budget."
     difference, name, interval = min(parts)
     return (
-        f"Alternatives: of linear classifier, SetFit and default fine-tuning, {name} is the best. "
-        f"Its Brier score minus that of {_title(best)} is {difference:+.3f} (95% CI {interval}); "
-        "lower is better."
+        f"Alternatives: {name} is the best simpler candidate. Its Brier score minus that of the "
+        f"chosen candidate is {difference:+.3f} (95% CI {interval}); above 0 is worse."
     )
 
 

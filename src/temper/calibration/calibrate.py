@@ -429,7 +429,7 @@ class _Fit:
         if scores:
             means = {name: np.mean(list(of_sets.values())) for name, of_sets in scores.items()}
             listed = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
-            self.notice(f"The detector of anomalies is {best.name}: mean AUROC {listed}.")
+            self.notice(f"OOD detector: {best.name}. Mean AUROC: {listed}.")
         return best
 
     def _teacher(self) -> States | None:

@@ -310,10 +310,10 @@ class Classifier:
             )
         if (result := terms.selection) is not None:
             notices.append(
-                f"Texts are answered from a confidence of {result.threshold:.4g} on: with "
-                f"probability {1 - FAILURE:.0%} at most {terms.rules.max_risk:.2%} of such answers "
-                f"are wrong, if new texts are like the {result.rows} held-out rows, where "
-                f"{result.wrong} of {result.accepted} were. Other rules have no such bound."
+                f"Confidence threshold {result.threshold:.4g}: with probability {1 - FAILURE:.0%}, "
+                f"at most {terms.rules.max_risk:.2%} of the predictions above it are wrong, if new "
+                f"texts are like the {result.rows} held-out rows ({result.wrong} of "
+                f"{result.accepted} above it are wrong). Other rules have no such guarantee."
             )
         return tuple(notices)
 

@@ -58,14 +58,14 @@ def _unseen(
         )
     if seen.judged and with_dev:
         notices.append(
-            f"{len(seen.judged)} of {len(rows)} rows are dev rows of {whom}: calibration that is "
-            "measured on them with the temperature would look too good."
+            f"{len(seen.judged)} of {len(rows)} rows are dev rows of {whom}: later scores on them "
+            "are too good."
         )
     elif seen.judged:
         notices.append(
             f"{len(seen.judged)} of {len(rows)} rows, the first row {seen.judged[0] + 1}, are left "
-            f"out: they are dev rows of {whom}, and calibration that is measured on them with the "
-            "temperature would look too good. --with-dev takes them."
+            f"out: they are dev rows of {whom}. --with-dev uses them, but later scores on them are "
+            "then too good."
         )
     gone = {*seen.trained, *(() if with_dev else seen.judged)}
     kept = [index for index in range(len(rows)) if index not in gone]

@@ -27,7 +27,7 @@ def check_labels(
     model: options.Model = None,
     embeddings: options.Embeddings = None,
     method: options.Method = None,
-    epochs: options.Epochs = None,
+    epochs: options.CheckedEpochs = None,
     batch_size: options.BatchSize = None,
     learning_rate: options.LearningRate = None,
     seed: options.Seed = None,

@@ -59,7 +59,7 @@ def evaluate(
 
     Metrics the model does not support, for instance attacks on the embeddings of a scikit-learn
     pipeline, are skipped and reported. Without labels in --data, accuracy and macro-F1 are
-    estimated by what `temper calibrate` has kept.
+    estimated from the calibration.
     """
     given = options.given(EVALUATE, locals())
     options.import_methods(imports)

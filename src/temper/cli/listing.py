@@ -75,6 +75,7 @@ def show(
 
 def _settings() -> list[dict[str, Any]]:
     from temper.methods.description import bounds
+    from temper.models.classical.registry import ARCHITECTURES, ArchitectureSettings
 
     def rows_of(settings: type[BaseModel], prefix: str) -> Iterator[dict[str, Any]]:
         for name, field in settings.model_fields.items():
@@ -91,7 +92,16 @@ def _settings() -> list[dict[str, Any]]:
 
     sections = EvaluationSettings.sections()
     tables = TABLES | {f"evaluate.{name}": settings for name, settings in sections.items()}
-    return [row for table, settings in tables.items() for row in rows_of(settings, table)]
+    tables["architecture"] = ArchitectureSettings
+    rows = [row for table, settings in tables.items() for row in rows_of(settings, table)]
+    common = [f"architecture.{name}" for name in ArchitectureSettings.model_fields]
+    of_one = (
+        {**row, "meaning": f"Of {name}: {row['meaning']}"}
+        for name, each in ARCHITECTURES.items()
+        for row in rows_of(each.settings, "architecture")
+        if row["setting"] not in common
+    )
+    return [*rows, *of_one]
 
 
 def _show_method(name: str, *, as_json: bool) -> None:

@@ -98,7 +98,8 @@ MaxLength = Annotated[int | None, option(
 )]
 Stride = Annotated[int | None, option(
     DATA, "--stride TOKENS",
-    "Read longer texts in windows of --max-length that share so many tokens. Default: truncate.",
+    "Read longer texts in windows of --max-length that overlap by this many tokens. "
+    "Default: truncate.",
 )]
 ModelLength = Annotated[int | None, option(
     DATA, "--max-length TOKENS",
@@ -118,8 +119,8 @@ WithDev = Annotated[bool, option(
 )]
 NewData = Annotated[str | None, option(
     DATA, "--data SOURCE",
-    "File, folder or Hub id; `-`, or neither --data nor --text, reads one text a line from "
-    "stdin.",
+    "File, folder or Hub id; `-`, or neither --data nor --text, reads one text per line "
+    "from stdin.",
 )]
 Text = Annotated[list[str] | None, option(
     DATA, "--text TEXT", "A text; may be given several times.",
@@ -214,13 +215,19 @@ EqualCompute = Annotated[bool, option(
 
 # Optimization.
 Epochs = Annotated[float | None, option(
-    OPTIMIZATION, "--epochs N", "Passes over the training rows; fractions are allowed. Default: 3.",
+    OPTIMIZATION, "--epochs N",
+    "Passes over the training rows; fractions are allowed. Default: 3 (networks from scratch: 5).",
+)]
+CheckedEpochs = Annotated[float | None, option(
+    OPTIMIZATION, "--epochs N", "Passes over the training rows; fractions are allowed. Default: 5.",
 )]
 BatchSize = Annotated[int | None, option(
-    OPTIMIZATION, "--batch-size N", "Rows of a micro-batch. Default: 16.",
+    OPTIMIZATION, "--batch-size N",
+    "Rows of a micro-batch. Default: 16 (networks from scratch: 32).",
 )]
 LearningRate = Annotated[float | None, option(
-    OPTIMIZATION, "--learning-rate RATE", "Peak learning rate. Default: 2e-5.",
+    OPTIMIZATION, "--learning-rate RATE",
+    "Peak learning rate. Default: that of the model in `temper list models`, else 2e-5.",
 )]
 Seed = Annotated[int | None, option(
     OPTIMIZATION, "--seed N", "Seed of every random draw. Default: 0.",
@@ -408,12 +415,12 @@ Int8 = Annotated[bool, option(
 )]
 Markdown = Annotated[bool, option(
     OUTPUT, "--markdown",
-    "Print the overview as Markdown, and write no page: a line a score, or, with more than six "
-    "columns, a line a column.",
+    "Print the overview as Markdown, and write no page: one line per score, or, with more than six "
+    "columns, one line per column.",
 )]
 PrintedPerspectives = Annotated[str | None, option(
     OUTPUT, "--perspectives <str>",
-    "With --markdown: print all scores of these instead, a line a score; `all` for every "
+    "With --markdown: print all scores of these instead, one line per score; `all` for every "
     "perspective.",
 )]
 Examples = Annotated[int, option(
@@ -425,7 +432,7 @@ Figures = Annotated[bool, option(
 Private = Annotated[bool, option(OUTPUT, "--private", "Only you may see it.")]
 PushedEvaluation = Annotated[Path | None, option(
     OUTPUT, "--evaluation DIR",
-    "The evaluation whose scores card and page hold; RUN-evaluation if left out and there.",
+    "Evaluation whose scores are in card and page. Default: RUN-evaluation, if it exists.",
 )]
 PushedTexts = Annotated[bool, option(
     OUTPUT, "--texts",

@@ -73,7 +73,7 @@ def predict(
     If the model was calibrated (`temper calibrate`), probabilities are calibrated, each text has a
     prediction set and may be flagged as OOD, and the texts together are tested for a shift. The
     other columns of --data are kept in the output (--columns none drops them). With --json one JSON
-    array is printed; with --out FILE.csv a table is written, one column a label. Texts given by
+    array is printed; with --out FILE.csv a table is written, one column per label. Texts given by
     --text are printed as a table.
     """
     _check_out(out, raw=raw)

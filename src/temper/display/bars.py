@@ -64,7 +64,9 @@ class Bars(Progress):
             self._scores = [_score(name, entry[name]) for name in names]
             # A terminal has no line for each run, only a bar that disappears.
             run = f"{self._run}, " if self._run and self._interactive else ""
-            self.write(f"{run}epoch {entry['epoch']:.3g}: {', '.join(self._scores)}")
+            epoch, step = entry["epoch"], entry["step"]
+            when = f"epoch {epoch:.3g}" if epoch >= 1 else f"step {step}"
+            self.write(f"{run}{when}: {', '.join(self._scores)}")
 
     def evaluation(self, done: int, total: int, what: str) -> None:
         self._end("steps")

@@ -1,7 +1,6 @@
 """The forward stage: the context of a step, plans, and the losses of composed methods."""
 
 from temper.forward.perturbations import Noise as Noise
-from temper.forward.perturbations import Perturbation as Perturbation
 from temper.forward.plan import Plan as Plan
 from temper.forward.plan import plain as plain
 from temper.forward.step import StepContext as StepContext

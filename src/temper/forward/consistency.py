@@ -16,16 +16,29 @@ if TYPE_CHECKING:
     from temper.models.network import Site
 
 
-def perturbed_pass(
-    step: StepContext, delta: Tensor, *, site: Site, same_dropout: bool, detached: bool
-) -> Tensor:
-    """Run the pass that `consistency` compares with the clean one, and log the size of delta.
+def consistency(
+    step: StepContext,
+    delta: Tensor,
+    kind: Divergence,
+    reduction: Reduction,
+    *,
+    weight: float,
+    site: Site,
+    same_dropout: bool,
+    detached: bool,
+) -> tuple[Tensor, Term]:
+    """Run a pass at a perturbation, and return its logits and its divergence from the clean pass.
 
-    ``same_dropout`` drops the units that the clean pass drops; ``detached`` detaches the embeddings
-    under ``delta`` [B, T, D] from the graph. The result is [B, U, C].
+    The gradient flows through both passes. If the clean pass has several sub-models, the divergence
+    is the mean over them. The size of the perturbation is logged, and every 50 steps the fraction
+    of the divergence that is due only to dropout.
+
+    ``delta`` is a perturbation [B, T, D] at the ``site``. With ``same_dropout`` the pass drops the
+    units that the clean pass drops; ``detached`` detaches the embeddings under ``delta`` from the
+    graph. The logits are [B, U, C].
     """
     recording = Recording()
-    logits = step.logits(
+    perturbed = step.logits(
         "clean" if same_dropout else "perturbed",
         delta=delta,
         site=site,
@@ -35,25 +48,6 @@ def perturbed_pass(
         detached=detached,
     )
     step.note_size(delta, recording.embeddings)
-    return logits
-
-
-def consistency(
-    step: StepContext,
-    perturbed: Tensor,
-    kind: Divergence,
-    reduction: Reduction,
-    *,
-    weight: float,
-    same_dropout: bool,
-) -> Term:
-    """Return the divergence of a perturbed pass from the clean one, with gradients through both.
-
-    If the clean pass has several sub-models, it is the mean over them. Every 50 steps the fraction
-    that is due only to dropout is logged.
-
-    ``perturbed`` and ``same_dropout`` are as in `perturbed_pass`.
-    """
     clean = step.clean
 
     def rows(other: Tensor) -> Tensor:
@@ -68,4 +62,4 @@ def consistency(
     term = Term("consistency", rows(perturbed), weight, reduction, logits=logits)
     if weight and not same_dropout:
         step.note_dropout_fraction(term, unperturbed)
-    return term
+    return perturbed, term

@@ -12,7 +12,7 @@ The interval is that of a t distribution, with m (n - 1) degrees of freedom for 
 estimated from few seeds. A paired test has half of these, and is better only if the scores of a
 seed are correlated by about 0.5 or more (in the stored results the median is 0.2). Pooling the
 variance of *all* methods of a study gives false positives if one method is noisier than the others.
-docs/evaluation.md has the simulation, ``python -m dev.benchmarks.power``, and the cases in which
+docs/evidence.md has the simulation, ``python -m dev.benchmarks.power``, and the cases in which
 the rule does not hold.
 """
 

@@ -266,7 +266,7 @@ def standard_error(values: ArrayLike) -> float | None:
 LEAST_ROWS = 50
 """Minimum number of rows for a verdict on a difference, in the smallest class or group.
 
-From the simulation `dev.benchmarks.verdicts`, which docs/evaluation.md quotes.
+From the simulation `dev.benchmarks.verdicts`, which docs/evidence.md quotes.
 """
 
 

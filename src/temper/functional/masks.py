@@ -58,13 +58,12 @@ def levels_of(q: Tensor) -> int:
     return LEVELS if q.dtype == torch.int32 else FINE_LEVELS
 
 
-def random_levels(count: int, draws: torch.Generator, *, levels: int = LEVELS) -> Tensor:
-    """Draw uniform 16-bit or 32-bit integers, [count] int16 or int32."""
-    kind, lanes = (torch.int16, 4) if levels == LEVELS else (torch.int32, 2)
-    words = torch.empty((count + lanes - 1) // lanes, dtype=torch.int64, device=draws.device)
-    # The default range leaves the top bit, and so a quarter (or half) of the draws, one-sided.
+def random_levels(count: int, draws: torch.Generator) -> Tensor:
+    """Draw uniform 16-bit integers, [count] int16."""
+    words = torch.empty((count + 3) // 4, dtype=torch.int64, device=draws.device)
+    # The default range leaves the top bit, and so a quarter of the draws, one-sided.
     words.random_(-(1 << 63), None, generator=draws)
-    return words.view(kind)[:count]
+    return words.view(torch.int16)[:count]
 
 
 def keyed_levels(
@@ -186,13 +185,13 @@ def _folded(words: Tensor, by: int) -> Tensor:
 
 
 def highest_kept(q: Tensor) -> Tensor:
-    """Return the largest ``random_levels`` value that is kept with probability q/levels."""
+    """Return the largest draw that is kept with probability q/levels; see `keyed_levels`."""
     kind = torch.int16 if q.dtype == torch.int32 else torch.int32
     return (q - (levels_of(q) // 2 + 1)).to(kind)
 
 
 def below(levels: Tensor, q: Tensor) -> Tensor:
-    """Return which draws of ``random_levels`` are kept, each with probability exactly q/levels."""
+    """Return which draws are kept, each with probability exactly q/levels."""
     return levels <= highest_kept(q)
 
 

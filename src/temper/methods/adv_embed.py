@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Noise, Plan, StepContext, plain, with_weight
-from temper.forward.consistency import consistency, perturbed_pass
+from temper.forward.consistency import consistency
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.methods import register
@@ -132,28 +132,23 @@ class AdvEmbed(AttackConfig):
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield the clean loss, the perturbed loss and symKL in one total."""
-        clean, attack = step.clean, self.perturbation()
+        clean = step.clean
         assert clean.start is not None
-        if not attack.epsilon:
+        if not self.epsilon:
             step.network.expect_dropout()
         # g at x + n. It is read before the backward of the total, which costs 1F.
         # epsilon * g / max_h |g[b,t,h]|, [B, T, D].
-        ascent = attack.first(clean.gradient, clean.embeddings, step.network, step.batch)
+        ascent = self.attack_step(step, clean.gradient, clean.embeddings)
         delta = clean.start.detach() + ascent  # x~ - x, [B, T, D]
-        perturbed = perturbed_pass(  # f(x~), [B, U, C]
+        perturbed, term = consistency(  # f(x~), [B, U, C], and symKL
             step,
             delta,
-            site=self.site,
-            same_dropout=self.same_dropout,
-            detached=self.detached,
-        )
-        term = consistency(
-            step,
-            perturbed,
             self.divergence,
             self.reduction,
             weight=self.divergence_weight,
+            site=self.site,
             same_dropout=self.same_dropout,
+            detached=self.detached,
         )
         adversarial = step.task([perturbed], name="adversarial", weight=self.adversarial_weight)
         yield [clean.task, *with_weight(adversarial, term)]

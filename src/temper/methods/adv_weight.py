@@ -129,6 +129,4 @@ class AdvWeight(Method):
     def update(self) -> list[UpdateRule]:
         if not self.rho:
             return []
-        adaptive = not self.adaptive.is_off
-        rule = SharpnessAware(rho=self.rho, adaptive=adaptive, **self.adaptive.values)
-        return [rule]
+        return [SharpnessAware(self.rho, not self.adaptive.is_off, **self.adaptive.values)]

@@ -57,15 +57,15 @@ class AT(AttackConfig):
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield ``CE(x)``, then ``adversarial_weight * CE(x + delta)``."""
-        clean, network, batch = step.clean, step.network, step.batch
+        clean = step.clean
         yield [clean.task]  # CE(x); its backward also leaves g = dCE/dx
-        attack = self.perturbation(**self.ascent.values)
+        words, fraction = clean.embeddings, self.ascent.step_size
         # epsilon * g / ||g||, or the first of several steps, [B, T, D].
-        delta = attack.first(clean.gradient, clean.embeddings, network, batch)
-        for _ in range(attack.steps - 1):
-            gradient, _recording = gradient_at(step, attack, delta)
-            delta = attack.further(delta, gradient, clean.embeddings, network, batch)
-        step.note_size(delta, clean.embeddings)
+        delta = self.attack_step(step, clean.gradient, words, fraction=fraction)
+        for _ in range(self.ascent.steps - 1):
+            gradient, _ = gradient_at(step, delta, site=self.site)
+            delta = self.projected_step(step, delta, gradient, words, fraction=fraction)
+        step.note_size(delta, words)
         # f(x + delta), 1 x [B, U, C].
         attacked = step.passes(SubModels(passes=1), delta=delta, site=self.site)
         yield [step.task(attacked, name="adversarial", weight=self.adversarial_weight)]

@@ -1,25 +1,31 @@
-"""Settings of the attack, shared by methods, and the perturbation built from them."""
+"""The attack on the embeddings that methods share: its settings and its steps."""
 
 from __future__ import annotations
 
 import logging
 import math
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
-from temper.forward import Perturbation
+from temper.forward import StepContext
+from temper.functional import norms
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.methods.method import Method
 from temper.methods.variants import Variant
 from temper.types import Reduction
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 class Single(Variant):
     """One ascent step with the whole budget."""
 
     kind: Literal["single"] = "single"
+    steps: ClassVar[int] = 1
+    step_size: ClassVar[float] = 1.0
 
 
 class Projected(Variant):
@@ -33,7 +39,7 @@ class Projected(Variant):
 
 
 class AttackConfig(Method):
-    """Settings of the attack on the embeddings."""
+    """Settings of the attack on the embeddings, and its steps."""
 
     SIZE: ClassVar[str] = "epsilon"
 
@@ -64,17 +70,50 @@ class AttackConfig(Method):
         default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
     )
 
-    def perturbation(self, **ascent: float) -> Perturbation:
-        """Return the perturbation; ``ascent`` has ``steps`` and ``step_size`` for several steps."""
-        return Perturbation(
-            epsilon=self.epsilon,
-            relative=self.relative,
-            norm=self.norm,
-            scope=self.attack_scope,
-            site=self.site,
-            special_tokens=self.special_tokens,
-            **ascent,  # type: ignore[arg-type]
-        )
+    def attack_step(
+        self, step: StepContext, gradient: Tensor, embeddings: Tensor, *, fraction: float = 1.0
+    ) -> Tensor:
+        """Return a step of a fraction of the budget along the gradient with respect to delta.
+
+        The gradient, the unperturbed embeddings and the result are [B, T, D]; the result is
+        detached, and zero at padding.
+
+        References:
+            UEGR (arXiv 2503.16550), Eq. 2.
+        """
+        mask = self.movable(step)
+        gradient = norms.masked(gradient, mask)
+        direction = norms.steepest(gradient, norm=self.norm, scope=self.attack_scope)
+        return direction * self.radius(embeddings, mask, fraction=fraction)
+
+    def projected_step(
+        self,
+        step: StepContext,
+        delta: Tensor,
+        gradient: Tensor,
+        embeddings: Tensor,
+        *,
+        fraction: float,
+    ) -> Tensor:
+        """Take a step from delta [B, T, D] and project to the budget (PGD); see `attack_step`."""
+        moved = delta.detach() + self.attack_step(step, gradient, embeddings, fraction=fraction)
+        radius = self.radius(embeddings, self.movable(step))
+        return norms.project(moved, radius, norm=self.norm, scope=self.attack_scope)
+
+    def movable(self, step: StepContext) -> Tensor:
+        """Return which tokens the attack may move [B, T]."""
+        return step.network.movable(step.batch, special_tokens=self.special_tokens)
+
+    def radius(self, embeddings: Tensor, mask: Tensor, *, fraction: float = 1.0) -> Tensor:
+        """Return a fraction of the budget, one number or one per scope.
+
+        The embeddings [B, T, D] are unperturbed; ``mask`` [B, T] has the tokens that may move.
+        """
+        embeddings = norms.masked(embeddings, mask)
+        radius = embeddings.new_tensor(self.epsilon * fraction)
+        if not self.relative:
+            return radius
+        return radius * norms.size(embeddings, norm=self.norm, scope=self.attack_scope)
 
 
 logger = logging.getLogger(__name__)

@@ -90,6 +90,4 @@ class AWP(Method):
         return self._with(gamma=0.0)
 
     def update(self) -> list[UpdateRule]:
-        if not self.gamma:
-            return []
-        return [RelativeAscent(gamma=self.gamma)]
+        return [RelativeAscent(self.gamma)] if self.gamma else []

@@ -106,6 +106,4 @@ class Cautious(Method):
         return self._with(mask="off")
 
     def update(self) -> list[UpdateRule]:
-        if self.mask == "off":
-            return []
-        return [AgreeingUpdate(self.floor)]
+        return [AgreeingUpdate(self.floor)] if self.mask == "sign" else []

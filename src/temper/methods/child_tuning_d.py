@@ -162,7 +162,4 @@ class ChildTuningD(Method):
         return self._with(reserve_p=1.0)
 
     def update(self) -> list[UpdateRule]:
-        if self.reserve_p == 1.0:
-            return []
-        rule = ChosenMask(keep=self.reserve_p, largest_norm=self.largest_norm)
-        return [rule]
+        return [ChosenMask(self.reserve_p, self.largest_norm)] if self.reserve_p != 1.0 else []

@@ -117,6 +117,4 @@ class ChildTuningF(Method):
         return self._with(reserve_p=1.0)
 
     def update(self) -> list[UpdateRule]:
-        if self.reserve_p == 1.0:
-            return []
-        return [RandomMask(keep=self.reserve_p)]
+        return [RandomMask(self.reserve_p)] if self.reserve_p != 1.0 else []

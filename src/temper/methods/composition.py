@@ -17,7 +17,15 @@ from temper.errors import CompositionError, FieldError, SettingError, TemperErro
 from temper.forward.plan import Plan, merge
 from temper.heads import Head
 from temper.methods.method import Method
-from temper.methods.registry import HALVES, entry, is_composed, labels_of, name_faults, name_of
+from temper.methods.registry import (
+    HALVES,
+    entry,
+    is_composed,
+    labels_of,
+    name_faults,
+    name_of,
+    names,
+)
 from temper.types import Step
 
 Half = Literal["both", "objective", "rule"]
@@ -195,9 +203,8 @@ def smoothed(method: Method, smoothing: float) -> Method:
 
 def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | None) -> Composed:
     """Create a composition from one table of values per method; see `configure`."""
-    labels, wrong_names = labels_of(name), name_faults(name)
-    named = [method for method, _ in labels]
-    faults = list(wrong_names)
+    labels = labels_of(name)
+    named, faults = [method for method, _ in labels], name_faults(name)
     for key, table in settings.items():
         if key not in named:
             faults.append(
@@ -207,17 +214,17 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
         elif not isinstance(table, Mapping):
             faults.append(f"`method.{key}` must be a table of settings, got {table!r}.")
     parts: list[Part] = []
-    for method, half in () if wrong_names else labels:
+    for method, half in labels:
+        # Other names are among the faults already.
+        if method not in names():
+            continue
         table = settings.get(method, {})
+        written = table if isinstance(table, Mapping) else {}
         try:
-            config = configure(
-                method,
-                table if isinstance(table, Mapping) else {},
-                prefix=None if prefix is None else f"{prefix}{method}.",
-            )
+            inner = None if prefix is None else f"{prefix}{method}."
+            config = configure(method, written, prefix=inner)
             taken = next((known for known in HALVES if known == half), "both")
-            written = set(table) if isinstance(table, Mapping) else set()
-            by_preset = config.model_fields_set - written if "preset" in written else set()
+            by_preset = config.model_fields_set - set(written) if "preset" in written else set()
             parts.append(Part(name=method, config=config, half=taken, preset=frozenset(by_preset)))
         except TemperError as error:
             faults += str(error).splitlines()
@@ -229,8 +236,8 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
 def _checked(parts: list[Part]) -> Composed:
     if not parts:
         raise CompositionError("A composition needs at least one method, got none.")
-    names = [part.name for part in parts]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    named = [part.name for part in parts]
+    twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
         raise CompositionError(
             f"The method {twice!r} is named twice in {' + '.join(part.label for part in parts)!r}. "

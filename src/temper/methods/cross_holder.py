@@ -10,13 +10,21 @@ baseline of Jukic and Snajder, TACL 2025. Differs: estimated as JacHess is, on t
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from temper.errors import SettingError
-from temper.forward.smoothness import DIFFERENCES_NEED_CLASSES, Smoothness
+from temper.functional.smoothness import Law
 from temper.heads import Head
 from temper.methods import register
-from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
+from temper.methods.smoothness import (
+    DIFFERENCES_NEED_CLASSES,
+    RATIO_OF_LOGITS,
+    GradientRatio,
+    SmoothnessConfig,
+    Weight,
+)
 
 
 @register(
@@ -29,15 +37,14 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
 class CrossHolder(SmoothnessConfig):
     """Settings of Cross-Hoelder regularization: those of every smoothness penalty."""
 
+    LAW: ClassVar[Law] = "zero_sum"
+
     strength: GradientRatio | Weight = Field(
         default=GradientRatio(ratio=RATIO_OF_LOGITS),
         discriminator="kind",
         description="Strength of the penalty: by the `gradient_ratio`, or by its `weight`, eta. A "
         "penalty on the logits opposes the task loss itself, so the default is small.",
     )
-
-    def penalty(self) -> Smoothness:
-        return self.smoothness(layers="logits", law="zero_sum")
 
     def check_head(self, head: type[Head]) -> None:
         """Raise if the outputs are not classes: their differences have no meaning."""

@@ -65,7 +65,4 @@ class EMA(Method):
         return self._with(decay=0.0)
 
     def update(self) -> list[UpdateRule]:
-        if not self.decay:
-            return []
-        rule = FinalAverage(decay=self.decay, warm_up=self.warm_up, begin=self.begin)
-        return [rule]
+        return [FinalAverage(self.decay, self.warm_up, self.begin)] if self.decay else []

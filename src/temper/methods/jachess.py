@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from temper.backward.layer_norms import LayerNorms
-from temper.forward.smoothness import Layers, Smoothness
 from temper.methods import register
 from temper.methods.smoothness import SmoothnessConfig
 from temper.methods.variants import Variant
@@ -97,14 +96,11 @@ class JacHess(SmoothnessConfig):
     )
 
     @property
-    def smoothed(self) -> Layers:
+    def smoothed(self) -> Literal["all", "logits"]:
         return "logits" if isinstance(self.layers, Logits) else "all"
 
     def layer_norms(self) -> LayerNorms:
         if isinstance(self.layers, Logits):
-            return LayerNorms("uniform")
+            return super().layer_norms()
         twice = self.scheme.kind != "four_point"
         return LayerNorms(self.layers.kind, **self.layers.values, twice=twice)
-
-    def penalty(self) -> Smoothness:
-        return self.smoothness(layers=self.smoothed)

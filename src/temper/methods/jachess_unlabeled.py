@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from temper.forward.smoothness import Smoothness
 from temper.methods import register
 from temper.methods.jachess import JacHess
 
@@ -40,6 +39,3 @@ class JacHessUnlabeled(JacHess):
         le=1,
         description="Always 1: batches without labels have nothing else to train on.",
     )
-
-    def penalty(self) -> Smoothness:
-        return self.smoothness(layers=self.smoothed, only_unlabeled=True)

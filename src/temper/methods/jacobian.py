@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
-from temper.forward.smoothness import Smoothness
+from temper.functional.smoothness import Law
 from temper.methods import register
 from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
@@ -28,6 +28,7 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
 class Jacobian(SmoothnessConfig):
     """Settings of Jacobian regularization, with those of every smoothness penalty."""
 
+    LAW: ClassVar[Law] = "sphere"
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"strength": {"weight": 0.01}}}
 
     strength: GradientRatio | Weight = Field(
@@ -43,5 +44,5 @@ class Jacobian(SmoothnessConfig):
         description="Factor on half the Hessian's mean squared norm; the paper has none.",
     )
 
-    def penalty(self) -> Smoothness:
-        return self.smoothness(layers="logits", law="sphere", half=True)
+    def eta(self, weight: float) -> float:
+        return weight / 2

@@ -65,6 +65,4 @@ class LayerDecayConfig(Method):
         return self._with(decay=1.0)
 
     def update(self) -> list[UpdateRule]:
-        if self.decay == 1.0:
-            return []
-        return [LayerDecay(decay=self.decay)]
+        return [LayerDecay(self.decay)] if self.decay != 1.0 else []

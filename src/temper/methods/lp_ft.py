@@ -11,7 +11,7 @@ alone.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
@@ -61,14 +61,13 @@ class HeadFirst(UpdateRule):
     them and keeps no moments. In one process their ``requires_grad`` is off during the passes, so
     that backward ends at the head; in distributed training the gradients are dropped.
 
-    ``ratio`` is the fraction of all steps that probe; a number of ``steps`` overrides it.
+    ``probe`` is the fraction or the number of these steps.
 
     References:
         Kumar et al., ICLR 2022.
     """
 
-    ratio: float | None = 0.2
-    steps: int | None = None
+    probe: ByFraction | BySteps = field(default_factory=ByFraction)
     learning_rate_scale_of_head: float = 1.0
 
     name = "phases"
@@ -85,7 +84,8 @@ class HeadFirst(UpdateRule):
         return {"probing": True}
 
     def length(self, step: Step) -> int:
-        return round((self.ratio or 0.0) * step.total) if self.steps is None else self.steps
+        probe = self.probe
+        return probe.steps if isinstance(probe, BySteps) else round(probe.fraction * step.total)
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
         total = known_total(self, step)
@@ -161,10 +161,6 @@ class LPFT(Method):
         return self._with(probe={"fraction": 0.0})
 
     def update(self) -> list[UpdateRule]:
-        fraction = self.probe.fraction if isinstance(self.probe, ByFraction) else None
-        steps = self.probe.steps if isinstance(self.probe, BySteps) else None
-        if not (fraction or steps):
-            return []
-        scale = self.head_learning_rate_scale
-        rule = HeadFirst(ratio=fraction, steps=steps, learning_rate_scale_of_head=scale)
-        return [rule]
+        probe = self.probe
+        is_off = not (probe.steps if isinstance(probe, BySteps) else probe.fraction)
+        return [] if is_off else [HeadFirst(probe, self.head_learning_rate_scale)]

@@ -194,7 +194,4 @@ class Mixout(Method):
         return self._with(probability=0.0)
 
     def update(self) -> list[UpdateRule]:
-        if not self.probability:
-            return []
-        rule = Mixing(probability=self.probability, scope=self.mix_scope, unit=self.unit)
-        return [rule]
+        return [Mixing(self.probability, self.mix_scope, self.unit)] if self.probability else []

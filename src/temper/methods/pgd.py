@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, FiniteFloat
 
-from temper.forward import Losses, Perturbation, Plan, StepContext, plain
-from temper.forward.perturbations import gradient_at
+from temper.forward import Losses, Plan, StepContext, plain
+from temper.forward.perturbations import gradient_at, zeros
 from temper.functional import norms
 from temper.lazy import torch
 from temper.methods import register
@@ -76,42 +76,35 @@ class PGD(AttackConfig):
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield ``CE(x + d_K)``; the backward passes of the K steps reach delta only."""
-        network, batch = step.network, step.batch
-        # A perturbation of one step uses the whole budget; here each step is a fraction of it,
-        # also for K = 1.
-        attack = self.perturbation(steps=max(self.steps, 2), step_size=self.step_size)
-        delta = self._start(step, attack)  # d_0, [B, T, D]
+        delta = self._start(step)  # d_0, [B, T, D]
         for _ in range(self.steps):
-            gradient, recording = gradient_at(step, attack, delta)  # [B, T, D]
-            assert recording.embeddings is not None
+            gradient, words = gradient_at(step, delta, site=self.site)  # [B, T, D]
             # d_{k+1} = project(d_k + step)
-            delta = attack.further(delta, gradient, recording.embeddings, network, batch)
-        recording = Recording()
+            delta = self.projected_step(step, delta, gradient, words, fraction=self.step_size)
         # The same units drop as in the ascent, so that the attacked network is trained.
-        logits = step.logits("attack", delta=delta, site=attack.site, recording=recording)
+        recording = Recording()
+        logits = step.logits("attack", delta=delta, site=self.site, recording=recording)
         step.note_size(delta, recording.embeddings)
         yield [step.task((logits,), name="adversarial", weight=self.adversarial_weight)]
 
-    def _start(self, step: StepContext, attack: Perturbation) -> Tensor:
+    def _start(self, step: StepContext) -> Tensor:
         """Return d_0 [B, T, D]: 0, or noise, uniform on ``[-r, r]`` in each entry.
 
         r is the budget; for ``l2`` the budget over the root of the number of entries, so that the
         norm is about budget / sqrt 3.
         """
-        network, batch = step.network, step.batch
-        zero = attack.zeros(network, batch)
+        zero = zeros(step.network, step.batch, site=self.site)
         if not self.random_start:
             return zero
         zero = zero.detach()
-        mask = network.movable(batch, special_tokens=attack.special_tokens)
-        draws = generator(step.streams.local("noise", "adversarial"), batch.device)
+        mask = self.movable(step)
+        draws = generator(step.streams.local("noise", "adversarial"), step.batch.device)
         noise = torch.empty_like(zero).uniform_(-1.0, 1.0, generator=draws)
-        assert attack.scope != "matrix"
-        radius = attack.radius(self._embeddings(step, zero) if attack.relative else zero, mask)
-        if attack.norm == "l2":
+        radius = self.radius(self._embeddings(step, zero) if self.relative else zero, mask)
+        if self.norm == "l2":
             # The norm of a tensor of ones is the root of the number of entries of a budget.
             ones = norms.masked(torch.ones_like(zero), mask)
-            entries = norms.size(ones, norm="l2", scope=attack.scope)
+            entries = norms.size(ones, norm="l2", scope=self.attack_scope)
             radius = radius / entries.clamp(min=math.sqrt(zero.shape[-1]))
         return norms.masked(noise, mask) * radius
 

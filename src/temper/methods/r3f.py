@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Noise, Plan, StepContext
-from temper.forward.consistency import consistency, perturbed_pass
+from temper.forward.consistency import consistency
 from temper.functional.losses import Divergence
 from temper.methods import Method, register
 from temper.methods.attack import warn_of_small_divergence
@@ -117,19 +117,14 @@ class R3F(Method):
             self.epsilon, law=self.law, site=self.site, special_tokens=self.special_tokens
         )
         delta = step.noise(noise, "consistency")  # z, [B, T, D]
-        perturbed = perturbed_pass(  # q, [B, U, C]
+        _q, term = consistency(
             step,
             delta,
-            site=self.site,
-            same_dropout=self.same_dropout,
-            detached=self.detached,
-        )
-        term = consistency(
-            step,
-            perturbed,
             self.divergence,
             self.reduction,
             weight=self.weight,
+            site=self.site,
             same_dropout=self.same_dropout,
+            detached=self.detached,
         )
         yield [step.clean.task, term]

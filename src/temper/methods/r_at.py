@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
-from temper.forward.perturbations import gradient_at
+from temper.forward.perturbations import gradient_at, zeros
+from temper.functional import norms
 from temper.functional.losses import Divergence
+from temper.lazy import torch
 from temper.methods import register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.types import Reduction, Step, Term
@@ -98,18 +100,31 @@ class RAT(AttackConfig):
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield ``CE_c`` and the terms of the two attacked passes."""
-        clean, attack = step.clean, self.perturbation()
+        clean = step.clean
         if self.reuse:
             yield [clean.task]  # CE_c; its backward leaves the gradient w.r.t. the embeddings
             gradient, embeddings = clean.gradient, clean.embeddings  # [B, T, D]
-            delta = attack.first(gradient, embeddings, step.network, step.batch)  # [B, T, D]
+            delta = self.delta(step, gradient, embeddings)  # [B, T, D]
             yield self._attacked(step, delta, embeddings, wrapped=True)
         else:
-            gradient, recording = gradient_at(step, attack, None)
-            assert recording.embeddings is not None
-            delta = attack.first(gradient, recording.embeddings, step.network, step.batch)
-            terms = self._attacked(step, delta, recording.embeddings, wrapped=False)
+            zero = zeros(step.network, step.batch, site=self.site)
+            gradient, embeddings = gradient_at(step, zero, site=self.site)
+            delta = self.delta(step, gradient, embeddings)
+            terms = self._attacked(step, delta, embeddings, wrapped=False)
             yield [clean.task, *terms]
+
+    def delta(self, step: StepContext, gradient: Tensor, embeddings: Tensor) -> Tensor:
+        """Return delta [B, T, D], as `attack_step`; of the matrix it is ``epsilon G / ||G||_F``."""
+        if self.attack_scope != "matrix":
+            return self.attack_step(step, gradient, embeddings)
+        mask = self.movable(step)
+        # G, looked up at each token [B, T, D], and ||G||_F.
+        looked_up, size = norms.vocabulary_gradient(
+            norms.masked(gradient, mask), step.batch.ids, vocabulary=step.network.vocabulary
+        )
+        usable = (size > 0) & torch.isfinite(size)
+        delta = looked_up / torch.where(usable, size, 1.0) * self.epsilon
+        return torch.where(usable & mask.unsqueeze(-1), delta, 0.0)
 
     def _attacked(
         self, step: StepContext, delta: Tensor, embeddings: Tensor, *, wrapped: bool

@@ -185,6 +185,5 @@ class RecAdam(Method):
         return self._with(anneal="off")
 
     def update(self) -> list[UpdateRule]:
-        if isinstance(self.anneal, Off):
-            return []
-        return [Recall(gamma=self.gamma, **self.anneal.values)]
+        anneal = self.anneal
+        return [] if anneal.is_off else [Recall(gamma=self.gamma, **anneal.values)]

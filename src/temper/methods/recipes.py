@@ -10,16 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from temper.errors import SettingError, unknown
 
 Evidence = Literal[
-    "candidate", "chosen on development data", "not confirmed", "confirmed", "baseline"
+    "candidate", "chosen on tuning benchmarks", "not confirmed", "confirmed", "baseline"
 ]
-EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 PLAIN = "plain"
-TABLES = ("method", "train")
 FILE = Path(__file__).parent / "assets" / "recipes.toml"
 
 

@@ -90,6 +90,4 @@ class Reinit(Method):
         return self._with(layers=0)
 
     def update(self) -> list[UpdateRule]:
-        if not self.layers:
-            return []
-        return [TopLayers(layers=self.layers, std=self.std)]
+        return [TopLayers(self.layers, self.std)] if self.layers else []

@@ -1,25 +1,66 @@
-"""Settings and losses of the methods that penalize Jacobian and Hessian norms."""
+"""Settings and losses of the methods that penalize Jacobian and Hessian norms.
+
+``eta * sum_l lambda_l (j ||J_l||_F^2 + k mean_i ||H_{l,i}||_F^2)``, the mean over the batch, with
+``J_l = dh_l/dx``, ``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l where the head reads, and
+x the word embeddings. The embedding table gets no gradient of it: since a LayerNorm follows, larger
+embeddings would lower the penalty and smooth nothing.
+
+The schemes estimate the same sum. F is a forward pass of the batch; the task's loss included:
+
+- ``difference``: J from one vector-Jacobian product with a probe at every layer (7F), H from
+  the difference of two such products (13F). Needs attention with a second derivative.
+- ``four_point``: first and second differences of the states themselves (J 7F, J and H 13F).
+  It needs no derivative in the forward, so fused attention and compiled models work.
+
+References: Jukic and Snajder, TACL 2025, Eqs. 1 to 5.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
-from typing import ClassVar, Literal, Self
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat
 
 from temper.backward.layer_norms import LayerNorms
 from temper.backward.rule import UpdateRule
+from temper.errors import ModelError, SettingError
 from temper.forward import Losses, Plan, StepContext
-from temper.forward.smoothness import STEP_SIZES, Layers, Smoothness
-from temper.functional.smoothness import Law
+from temper.forward.embedding_table import past_table
+from temper.functional.precision import at_least_single, in_half_precision
+from temper.functional.smoothness import (
+    Law,
+    directions,
+    probes,
+    root_mean_square,
+    squared_norm,
+)
 from temper.heads import Head
+from temper.lazy import torch
 from temper.methods.method import Method, check_whole_text
 from temper.methods.variants import Variant
-from temper.types import Step
+from temper.models.shards import keep_whole
+from temper.seeding import generator
+from temper.types import Step, Term
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.states import Trace
 
 RATIO_OF_LOGITS = 0.02
 """Ratio for penalties on the logits, which oppose the task loss itself: at 1 logits stay flat."""
+
+MEASUREMENTS = 8
+"""Steps whose gradients are compared: under dropout one ratio may be off by orders of magnitude."""
+
+DIFFERENCES_NEED_CLASSES = (
+    "A penalty on differences of logits needs classes, and the model has one output. Use the "
+    "method jacobian."
+)
 
 
 class GradientRatio(Variant):
@@ -48,7 +89,7 @@ class Difference(Variant):
 
     kind: Literal["difference"] = "difference"
     step_size: float = Field(
-        default=STEP_SIZES["difference"],
+        default=2e-3,
         gt=0.0,
         description="Step over the RMS of the example's embeddings.",
     )
@@ -58,17 +99,20 @@ class FourPoint(Variant):
     """Finite differences of the states themselves: with fused attention and compiled models too."""
 
     kind: Literal["four_point"] = "four_point"
+    # A second difference of states divides by the square of the step.
     step_size: float = Field(
-        default=STEP_SIZES["four_point"],
+        default=3e-2,
         gt=0.0,
         description="Step over the RMS of the example's embeddings.",
     )
 
 
 class SmoothnessConfig(Method):
-    """Settings of a smoothness penalty."""
+    """Settings of a smoothness penalty, and the penalty itself."""
 
     HALVES: ClassVar[dict[str, str]] = {"strength": "both", "scheme": "both"}
+    LAW: ClassVar[Law] = "signs"
+    """Law of the random projections; see `probes`."""
 
     strength: GradientRatio | Weight = Field(
         default=GradientRatio(),
@@ -105,33 +149,23 @@ class SmoothnessConfig(Method):
     def off(self) -> Self:
         return self._with(strength={"weight": 0.0})
 
-    @abstractmethod
-    def penalty(self) -> Smoothness:
-        """Return the penalty with these settings; see `smoothness`."""
+    @property
+    def smoothed(self) -> Literal["all", "logits"]:
+        """The penalized states: those of all blocks, or the logits alone."""
+        return "logits"
 
-    def smoothness(
-        self,
-        *,
-        layers: Layers,
-        law: Law = "signs",
-        only_unlabeled: bool = False,
-        half: bool = False,
-    ) -> Smoothness:
-        """Return a penalty with these settings; the arguments are those of `Smoothness`."""
-        strength = self.strength
-        return Smoothness(
-            weight=strength.weight if isinstance(strength, Weight) else 0.0,
-            gradient_ratio=strength.ratio if isinstance(strength, GradientRatio) else None,
-            half=half,
-            jacobian=self.jacobian_weight,
-            hessian=self.hessian_weight,
-            layers=layers,
-            scheme=self.scheme.kind,
-            law=law,
-            **self.scheme.values,
-            every=self.every,
-            only_unlabeled=only_unlabeled,
-        )
+    @property
+    def factors(self) -> dict[str, float]:
+        return {"jacobian": self.jacobian_weight, "hessian": self.hessian_weight}
+
+    def eta(self, weight: float) -> float:
+        """Return the factor on the squared norms for the ``weight`` of the settings."""
+        return weight
+
+    @property
+    def measures(self) -> bool:
+        """Whether an update rule keeps the layers' weights, or eta."""
+        return self.smoothed == "all" or isinstance(self.strength, GradientRatio)
 
     def layer_norms(self) -> LayerNorms:
         return LayerNorms("uniform")
@@ -139,12 +173,11 @@ class SmoothnessConfig(Method):
     def plan(self, now: Step) -> Plan:
         if self.is_off:
             return Plan()
-        penalty = self.penalty()
         return Plan(
             clean=True,
-            watch={"trace": penalty.watch},
+            watch={"trace": self.watch},
             needs_labels=False,
-            reads=penalty.reads,
+            reads=frozenset({LayerNorms.name} if self.measures else ()),
             conflicts=frozenset({"smoothness"}),
         )
 
@@ -156,7 +189,263 @@ class SmoothnessConfig(Method):
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield ``CE(x)`` and the penalty in one total."""
         clean = step.clean
-        yield [clean.task, *self.penalty().terms(step, clean.watched["trace"])]
+        yield [clean.task, *self.terms(step, clean.watched["trace"])]
 
     def update(self) -> list[UpdateRule]:
-        return [] if self.is_off or not self.penalty().reads else [self.layer_norms()]
+        return [] if self.is_off or not self.measures else [self.layer_norms()]
+
+    @contextmanager
+    def watch(self, step: StepContext) -> Iterator[Trace | None]:
+        """Trace the clean pass in the steps that need it, unless it runs in half precision."""
+        # A graph that is differentiated twice reads weights after FSDP would have freed them.
+        keep_whole(step.network.model)
+        # Before the first pass: a compiled network is compiled with its hooks.
+        step.network.tracer(step.batch)
+        if not self._acts(step) or in_half_precision(step.batch.device):
+            yield None
+            return
+        with self.tracing(step) as trace:
+            yield trace
+
+    def tracing(
+        self, step: StepContext, shift: Tensor | None = None
+    ) -> AbstractContextManager[Trace]:
+        """Trace the forward pass inside the block for the derivatives of the scheme.
+
+        ``shift`` [K*B, T, E] is added to the word embeddings.
+        """
+        tracer = step.network.tracer(step.batch)
+        return tracer.tracing(shift=shift, twice=self.scheme.kind == "difference")
+
+    def _acts(self, step: StepContext) -> bool:
+        """Return whether the step needs hidden states."""
+        return self._pays(step) or self._measures(step)
+
+    def _pays(self, step: StepContext) -> bool:
+        """Return whether the penalty applies to the batch."""
+        if step.batch.labels is None:
+            return True
+        return not self.NEEDS_UNLABELED and step.now.number % self.every == 0
+
+    def _measures(self, step: StepContext) -> bool:
+        """Return whether eta is measured on the batch."""
+        if isinstance(self.strength, Weight) or step.batch.labels is None or step.streams.micro:
+            return False
+        state = step.state[LayerNorms.name]
+        seen = len(state.get("ratios", ()))
+        # If a rule recomputes the gradient (SAM), all its passes must use the same factor.
+        if seen >= MEASUREMENTS or state.get("measured") == step.now.number:
+            return False
+        return step.now.number % self.every == 0 or not seen
+
+    def terms(self, step: StepContext, trace: Trace | None) -> list[Term]:
+        """Return the terms of the penalty after the clean pass; none in steps without it.
+
+        ``trace`` is that of the clean pass; None traces a new pass.
+        """
+        if not self._acts(step):
+            return []
+        if trace is not None:
+            past_table(step, trace, penalty=self.factors)
+        elif step.plan.gradient and step.clean.task is not None:
+            # Taken before other gradients, which the dropout sites would record too.
+            _ = step.clean.gradient
+        kind = step.batch.device.type
+        half = in_half_precision(step.batch.device)
+        with torch.autocast(kind, enabled=False) if half else nullcontext():
+            rows = Estimate(self, step, trace).rows()
+            factor = self._eta(step, rows)
+        if not self._pays(step):
+            return []
+        if isinstance(self.strength, GradientRatio):
+            step.notes["smoothness/weight"] = torch.tensor(factor)
+        if step.batch.labels is not None:
+            factor *= self.every
+        return [Term(name, each, weight=factor * self.factors[name]) for name, each in rows.items()]
+
+    def _eta(self, step: StepContext, rows: dict[str, Tensor]) -> float:
+        """Return the factor on everything: as set, or from the ratio of gradient norms."""
+        if isinstance(self.strength, Weight):
+            return self.eta(self.strength.weight)
+        state = step.state[LayerNorms.name]
+        task = step.clean.task
+        if task is not None and self._measures(step):
+            # If no trainable weight is reached (first steps of lp_ft), there is no ratio.
+            if ratio := self._ratio(step, task, rows):
+                ratios = [*state.get("ratios", torch.empty(0)).tolist(), ratio]
+                state["ratios"] = torch.tensor(ratios, dtype=torch.float64)
+                # Fixed after that: a smaller penalty must not raise its own weight.
+                state["eta"] = self.strength.ratio * statistics.median(ratios)
+            state.setdefault("eta", 0.0)
+            state["measured"] = step.now.number
+        if "eta" not in state:
+            raise SettingError(
+                "gradient_ratio compares the penalty's gradient with that of the task's loss, and "
+                "no batch with labels has been seen yet. Set strength={'weight': ...} instead."
+            )
+        return float(state["eta"])
+
+    def _ratio(self, step: StepContext, task: Term, rows: dict[str, Tensor]) -> float:
+        """Return the norm of the task's gradient over the penalty's, on weights that both reach.
+
+        It is 0 if the penalty reaches none of them.
+        """
+        penalty = torch.tensor(0.0)
+        for name, each in rows.items():
+            penalty = penalty + self.factors[name] * each.sum()
+        weights = [each for each in step.network.model.parameters() if each.requires_grad]
+        squares = []
+        for loss in (task.rows.sum(), penalty):
+            grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+            squares.append([None if g is None else _squared(g) for g in grads])
+        # Weights that both reach exclude the head and the embedding table.
+        both = [(a, b) for a, b in zip(*squares, strict=True) if a is not None and b is not None]
+        sums = torch.tensor([(0.0, 0.0), *both], dtype=torch.float64).sum(0)
+        if step.now.ranks > 1:
+            sums = sums.to(step.batch.device)
+            torch.distributed.all_reduce(sums)
+        return float((sums[0] / sums[1]).sqrt()) if sums[1] > 0 else 0.0
+
+
+def _logits_of(passes: Sequence[Tensor]) -> Tensor:
+    return torch.cat(list(passes)) if len(passes) > 1 else passes[0]
+
+
+def _squared(gradient: Tensor) -> float:
+    return float(at_least_single(gradient).square().sum())
+
+
+class Estimate:
+    """One estimate of the penalty's terms on one micro-batch."""
+
+    def __init__(self, penalty: SmoothnessConfig, step: StepContext, trace: Trace | None) -> None:
+        self.penalty, self.step = penalty, step
+        if trace is None:
+            self.trace = self.recompute(None)
+        else:
+            self.trace = trace
+            trace.logits = _logits_of(step.clean.logits)
+        self.draws = generator(step.streams.local("smoothness"))
+        self.copies = len(self.trace.root) // step.batch.size
+        self.mask = step.batch.repeat(self.copies).mask
+        self.states = self._read(self.trace)
+        self.weights = self._layer_weights()
+        if penalty.hessian_weight and self.trace.root.dtype in (torch.bfloat16, torch.float16):
+            raise ModelError(
+                f"A Hessian is lost in {self.trace.root.dtype}, the precision of the weights. "
+                "Load them in fp32 (precision='bf16' trains so), or set hessian_weight=0."
+            )
+
+    def rows(self) -> dict[str, Tensor]:
+        """Return [B] for each term, its layers weighted and summed; passes of one row averaged."""
+        scheme = self.difference if self.penalty.scheme.kind == "difference" else self.four_point
+        estimates = zip(self.penalty.factors.items(), scheme(), strict=False)
+        return {
+            name: rows.view(self.copies, -1).mean(0) for (name, factor), rows in estimates if factor
+        }
+
+    def recompute(self, shift: Tensor | None) -> Trace:
+        """Run the clean pass once more under the same dropout and trace it, as in `tracing`."""
+        with self.penalty.tracing(self.step, shift) as trace:
+            trace.logits = _logits_of(self.step.clean.recompute())
+        return trace
+
+    def _read(self, trace: Trace) -> list[Tensor]:
+        if self.penalty.smoothed == "all":
+            return trace.at_head()
+        assert trace.logits is not None
+        logits = trace.logits  # [B, U, C]
+        if self.penalty.LAW == "zero_sum":
+            if logits.shape[-1] < 2:
+                raise ModelError(DIFFERENCES_NEED_CLASSES)
+            # Schemes without probes see differences alone too.
+            logits = logits - logits.mean(-1, keepdim=True)
+        return [logits.flatten(1)]
+
+    def _layer_weights(self) -> list[float]:
+        if self.penalty.smoothed == "logits":
+            return [1.0]
+        weights: Tensor | None = self.step.state[LayerNorms.name].get("weights")
+        if weights is None:
+            raise SettingError(
+                "The base model's Jacobian norms have not been measured yet. Call "
+                "prepare(batches) once before the first step (RobustTrainer does), or set "
+                "layers='uniform'."
+            )
+        if not len(weights):
+            return [1 / len(self.states)] * len(self.states)
+        if len(weights) != len(self.states):
+            raise ModelError(
+                f"{len(weights)} layers were measured before training and {len(self.states)} ran "
+                "now. The model skips blocks at random (set its layerdrop to 0)."
+            )
+        return [float(weight) for weight in weights]
+
+    def probes(self) -> list[Tensor]:
+        # Independent between layers: a shared probe would add cross terms of the layers.
+        law = self.penalty.LAW
+        return [probes((len(h), h.shape[-1]), law, self.draws, like=h) for h in self.states]
+
+    def direction(self) -> Tensor:
+        """Draw a direction in the word embeddings [B, T, E]."""
+        root = self.trace.root
+        return directions(self.mask, root.shape[-1], self.draws, like=root)
+
+    def width(self) -> int:
+        """Return the width of the layers; raise if they differ."""
+        widths = {state.shape[-1] for state in self.states}
+        if len(widths) > 1:
+            raise ModelError(
+                f"The blocks' outputs differ in width ({sorted(widths)}), and one product cannot "
+                "average over their dimensions. Use scheme='four_point'."
+            )
+        return int(widths.pop())
+
+    def _step_size(self) -> Tensor:
+        sizes = root_mean_square(self.trace.root, self.mask)[:, None, None]
+        sizes = sizes * self.penalty.scheme.step_size
+        # A row without real tokens does not move, so its differences are 0.
+        return torch.where(sizes > 0, sizes, 1.0)
+
+    def gradient(self, trace: Trace, states: Sequence[Tensor], chosen: Sequence[Tensor]) -> Tensor:
+        """Return ``g = d/dx sum_l sqrt(lambda_l) v_l . h_l`` [B, T, E], with its graph."""
+        total = torch.zeros(len(states[0]), device=states[0].device)
+        for state, probe, weight in zip(states, chosen, self.weights, strict=True):
+            total = total + (at_least_single(state) * probe).sum(-1) * math.sqrt(weight)
+        (gradient,) = torch.autograd.grad(total.sum(), trace.root, create_graph=True)
+        return gradient
+
+    def difference(self) -> Iterator[Tensor]:
+        """Yield the rows of both terms by vector-Jacobian products and their difference."""
+        chosen = self.probes()
+        gradient = self.gradient(self.trace, self.states, chosen)
+        yield squared_norm(gradient, self.mask)
+        if not self.penalty.hessian_weight:
+            return
+        step = self._step_size()
+        moved = self.recompute(step * self.direction())
+        moved_gradient = self.gradient(moved, self._read(moved), chosen)
+        yield squared_norm((moved_gradient - gradient) / step, self.mask) / self.width()
+
+    def four_point(self) -> Iterator[Tensor]:
+        """Yield the rows of both terms by differences of the states."""
+        step = self._step_size()
+        one = step * self.direction()
+        at_one = self._read(self.recompute(one))
+        size = step.flatten(1)
+        first = [(b - a) / size for a, b in zip(self.states, at_one, strict=True)]
+        yield self._sum([each.square().sum(-1) for each in first])
+        if not self.penalty.hessian_weight:
+            return
+        other = step * self.direction()
+        at_other = self._read(self.recompute(other))
+        at_both = self._read(self.recompute(one + other))
+        points = zip(self.states, at_one, at_other, at_both, strict=True)
+        second = [((d - c) - (b - a)) / size.square() for a, b, c, d in points]
+        yield self._sum([each.square().mean(-1) for each in second])
+
+    def _sum(self, layers: Sequence[Tensor]) -> Tensor:
+        total = layers[0] * self.weights[0]
+        for each, weight in zip(layers[1:], self.weights[1:], strict=True):
+            total = total + each * weight
+        return total

@@ -127,6 +127,4 @@ class SoupConfig(Method):
         return self._with(members=1)
 
     def update(self) -> list[UpdateRule]:
-        if self.members == 1:
-            return []
-        return [Soup(self.members)]
+        return [Soup(self.members)] if self.members > 1 else []

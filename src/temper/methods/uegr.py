@@ -191,7 +191,7 @@ class UEGR(AttackConfig, SelectionConfig):
         embeddings = recording.embeddings
         assert embeddings is not None
         # Eq. 2: delta = epsilon * g / ||g||, [B, T, D].
-        delta = self.perturbation().first(gradient, embeddings, step.network, step.batch)
+        delta = self.attack_step(step, gradient, embeddings)
         step.note_size(delta, embeddings)
         # Algorithm 1, line 5: K passes at x + delta in one forward, K x [B, U, C]; one dropout rate
         # per example and channel, from the norms of the clean pass's gradient.

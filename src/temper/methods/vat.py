@@ -145,18 +145,16 @@ class VAT(AttackConfig):
         d starts as small noise and takes ascent steps on the divergence from the detached clean
         logits, each followed by a projection to the budget.
         """
-        network, batch = step.network, step.batch
-        if self.init_noise < SMALLEST_IN_HALF and in_half_precision(batch.device):
-            network.warn_once(
+        if self.init_noise < SMALLEST_IN_HALF and in_half_precision(step.batch.device):
+            step.network.warn_once(
                 f"init_noise={self.init_noise:g} is lost in the rounding of half precision, so the "
                 f"ascent follows rounding errors. Set it to {SMALLEST_IN_HALF:g} or more."
             )
         # All passes drop the same units as the clean one, so the divergence is due to d alone.
         clean, stream = step.single_clean()  # f(x), [B, U, C]
-        attack = self.perturbation(**self.ascent.values)
         noise = Noise(self.init_noise, "normal", site=self.site, special_tokens=self.special_tokens)
         delta = step.noise(noise, "virtual")  # initial d, [B, T, D]
-        for _ in range(attack.steps):
+        for _ in range(self.ascent.steps):
             point, recording = delta.detach().requires_grad_(), Recording()
             logits = step.logits(  # f(x + d), [B, U, C]
                 stream, delta=point, site=self.site, recording=recording, wrapped=False
@@ -165,8 +163,9 @@ class VAT(AttackConfig):
             # Only the direction matters; the factor avoids underflow in half precision.
             (gradient,) = torch.autograd.grad(rows.sum() * UNDERFLOW_GUARD, point)
             assert recording.embeddings is not None
-            ascent = attack.first(gradient, recording.embeddings, network, batch)
-            delta = attack.further(delta, gradient, recording.embeddings, network, batch)
+            words, fraction = recording.embeddings, self.ascent.step_size
+            ascent = self.attack_step(step, gradient, words, fraction=fraction)
+            delta = self.projected_step(step, delta, gradient, words, fraction=fraction)
         step.note_size(delta, recording.embeddings)
         step.notes["attack/alignment"] = alignment(delta, ascent)
         # The clean pass went through the distributed wrapper, which waits for one forward only.

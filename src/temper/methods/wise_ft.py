@@ -80,6 +80,4 @@ class WiseFT(Method):
         return self._with(alpha=1.0)
 
     def update(self) -> list[UpdateRule]:
-        if self.alpha == 1.0:
-            return []
-        return [Interpolation(alpha=self.alpha)]
+        return [Interpolation(self.alpha)] if self.alpha != 1.0 else []

@@ -290,7 +290,7 @@ def session(file: Path) -> Any:
 
     options = SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    # The fused form of a sum and a layer norm is the slower one on CPUs (docs/deploy.md).
+    # The fused form of a sum and a layer norm is the slower one on CPUs.
     return InferenceSession(
         file,
         options,
