@@ -17,6 +17,7 @@ from reproduction.command import parser as reproduction_parser
 from temper import methods
 from temper.cli.app import app
 from temper.errors import DataError
+from temper.evaluation import perspectives
 from temper.forward import Plan
 from temper.methods import registry
 from temper.types import Step
@@ -166,6 +167,12 @@ def test_every_method_has_a_card_and_every_card_a_method() -> None:
 def test_tables_are_as_the_code_describes_methods_perspectives_and_the_trainer() -> None:
     stale = [path.name for path in tables.documents() if tables.rewrite(path) != path.read_text()]
     assert not stale, "run: python -m dev.tables"
+
+
+def test_the_formats_name_every_score_of_every_perspective() -> None:
+    text = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    scores = {name for each in perspectives.perspectives().values() for name in each.score_names}
+    assert [name for name in sorted(scores) if f"`{name}`" not in text] == []
 
 
 def test_a_card_keeps_its_published_values_when_its_table_is_made_anew() -> None:

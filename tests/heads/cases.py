@@ -95,9 +95,11 @@ def case_of(name: str, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> 
         labels[2, 1:] = UNLABELED
     elif name == "regression":
         head, labels, shapes = Regression(), normal(ROWS), {"logits": (ROWS, 1)}
-    else:
+    elif name == "classification":
         head, labels, shapes = Classification(), classes(ROWS), {"logits": (ROWS, CLASSES)}
         labels[2] = UNLABELED
+    else:
+        raise ValueError(f"The head {name!r} has no case. Add one here.")
     batch = Batch({"input_ids": torch.ones_like(mask), "attention_mask": mask}, labels)
     passes = (
         SimpleNamespace(**{each: normal(*shape) for each, shape in shapes.items()})

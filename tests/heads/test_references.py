@@ -49,6 +49,7 @@ def units_of(head: str, logits: Tensor, inputs: Inputs) -> Iterator[Unit]:
         elif head in ("choices", "classification"):
             yield row, z, onehot(inputs["labels"][row], len(z))
         else:
+            assert head in ("tokens", "completions", "seq2seq"), head
             # The logits at a token of a causal model are for the next one.
             shift = 1 if head == "completions" else 0
             for place, label in enumerate(inputs["labels"][row][shift:]):

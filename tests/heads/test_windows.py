@@ -67,6 +67,7 @@ def loss_of(head: str, logits: list[Tensor], labels: Tensor) -> Tensor:
         elif head == "classification":
             total = total - z[label] + z.exp().sum().log()
         else:
+            assert head == "multi_label", head
             p = 1 / (1 + (-z).exp())
             total = total - (label * p.log() + (1 - label) * (1 - p).log()).sum()
     return total / labels.numel()

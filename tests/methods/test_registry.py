@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from temper import methods
+from temper.errors import SettingError
 from temper.study.plan import columns_of
 from temper.training.config import RunConfig
 
@@ -17,3 +20,9 @@ def test_vanilla_is_read_as_plain() -> None:
     assert methods.configure("vanilla + r_drop").name == methods.configure("plain + r_drop").name
     assert columns_of(["vanilla"], []) == columns_of(["plain"], [])
     assert "vanilla" not in methods.names()
+
+
+@pytest.mark.parametrize("name", ["mine.py", "mine.py:Mine", "at + my/mine.py:Mine"])
+def test_a_file_in_place_of_a_method_needs_import(name: str) -> None:
+    with pytest.raises(SettingError, match=r"--import (my/)?mine\.py"):
+        methods.configure(name)

@@ -1,8 +1,9 @@
 """Twenty steps of a tiny BERT under each method, and the command that records their losses anew.
 
-    PYTHONPATH=src:. python -m tests.methods.trajectories
+    PYTHONPATH=src:. python -m tests.methods.trajectories [METHOD ...]
 
-Record only when a change of the numbers is meant; CHANGELOG.md then says so under *Results change*.
+Without names it records every method. Record only when a change of the numbers is meant;
+CHANGELOG.md then says so under *Results change*.
 
 The course is the same on every processor, because nothing in it hangs on how a sum was rounded:
 
@@ -19,6 +20,7 @@ The course is the same on every processor, because nothing in it hangs on how a 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +107,13 @@ def _course(model: BertForSequenceClassification, name: str, steps: int) -> list
     return losses
 
 
-def record() -> None:
-    """Write the losses of every method."""
-    found = {name: [round(loss, 12) for loss in losses_of(name)] for name in names()}
+def record(*wanted: str) -> None:
+    """Write the losses of these methods, or of every one; those of others are kept."""
+    known = json.loads(RECORDED.read_text(encoding="utf-8")) if wanted else {}
+    known |= {name: [round(loss, 12) for loss in losses_of(name)] for name in wanted or names()}
+    found = {name: known[name] for name in names() if name in known}
     RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    record()
+    record(*sys.argv[1:])

@@ -118,6 +118,11 @@ def test_an_evaluation_refuses_to_perturb_training_rows(name: str) -> None:
         EvaluationRequest.of({"data": {"source": "demo", name: "typos"}}, model=Checkpoint("m"))
 
 
+def test_an_evaluation_with_rows_names_the_setting_that_limits_them() -> None:
+    with pytest.raises(SettingError, match=r"`data\.rows` .* data\.eval_rows"):
+        EvaluationRequest.of({"data": {"source": "demo", "rows": 9}}, model=Checkpoint("m"))
+
+
 def test_a_user_dataset_receives_every_epoch(tmp_path: Path) -> None:
     class Counting(Rows):
         def __init__(self, count: int) -> None:

@@ -60,7 +60,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[Callable[..., None], str]]] = {
     "Extend": {
         "list": (show, "List methods, models, settings and more"),
         "new-method": (new_method, "Write a method with its test and card"),
-        "new-perspective": (new_perspective, "Write a perspective with its test and page"),
+        "new-perspective": (new_perspective, "Write a perspective with its test"),
     },
 }
 """The function and summary of each command, in at most 55 characters, by group."""

@@ -22,11 +22,14 @@ from temper.files import asset
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 Noun = Literal["method", "perspective"]
-FOLDERS: Mapping[Noun, tuple[str, str, str]] = {
+FOLDERS: Mapping[Noun, tuple[str, str, str | None]] = {
     "method": ("src/temper/methods", "tests/methods", "docs/methods"),
-    "perspective": ("src/temper/evaluation/perspectives", "tests/evaluation", "docs/perspectives"),
+    "perspective": ("src/temper/evaluation/perspectives", "tests/evaluation", None),
 }
-"""Where the file of a plug-in, its test and its card belong in a clone."""
+"""Where the file of a plug-in, its test and its card belong in a clone.
+
+Perspectives have no cards there; docs/evaluation.md describes all of them.
+"""
 
 
 def class_name(name: str) -> str:
@@ -47,7 +50,7 @@ SPOKEN_FOR |= {"name", "preset"}
 
 
 def start(noun: Noun, name: str, folder: Path | str = ".") -> list[Path]:
-    """Write a plug-in's file, its test and its card; return their paths.
+    """Write a plug-in's file, its test and, if it has one there, its card; return their paths.
 
     The files pass their test and the contract tests. Comments mark what to replace.
 
@@ -72,8 +75,9 @@ def start(noun: Noun, name: str, folder: Path | str = ".") -> list[Path]:
     files = {
         "file": root / package / f"{name}.py",
         "test": root / tests / f"test_{name}.py",
-        "card": root / cards / f"{name}.md",
     }
+    if cards is not None:
+        files["card"] = root / cards / f"{name}.md"
     taken = [str(path) for path in files.values() if path.exists()]
     if taken:
         raise SettingError(
@@ -147,18 +151,21 @@ def new_perspective(
     into: options.Into = Path("."),
     as_json: options.Json = False,
 ) -> None:
-    """Write a working perspective with its test and its card, to be changed into your own."""
+    """Write a working perspective with its test, to be changed into your own."""
     use = "temper evaluate MODEL --import {file} --perspectives default,{name} ..."
     _start("perspective", name, into, use=use, as_json=as_json)
 
 
 def _start(noun: Noun, name: str, into: Path, *, use: str, as_json: bool) -> None:
-    file, test, card = start(noun, name, into)
+    paths = start(noun, name, into)
     if as_json:
-        print_json({noun: str(file), "test": str(test), "card": str(card)})
+        nouns = (noun, "test", "card")
+        print_json({each: str(path) for each, path in zip(nouns, paths, strict=False)})
         return
+    file, test, *cards = paths
     say(f"{noun.capitalize()}: {file}")
     say(f"Test: {test} (python -m pytest {test})")
-    say(f"Card: {card}")
+    for card in cards:
+        say(f"Card: {card}")
     if file.name == str(file.relative_to(into)):
         say(f"Use it: {use.format(file=file, name=name)}")

@@ -74,7 +74,8 @@ class EvaluationRequest:
         table = tree.get("data", {})
         if isinstance(table, Mapping):
             faults += [
-                f"`data.{name}` is a training setting and has no effect here. Leave it out."
+                f"`data.{name}` is a training setting and has no effect here. "
+                + ("Set data.eval_rows." if name == "rows" else "Leave it out.")
                 for name in TRAINING_ONLY
                 if name in table
             ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ def entry(name: str) -> Entry:
     _load()
     name = ALIASES.get(name, name)
     if name not in _ENTRIES:
-        raise SettingError(unknown("method", name, _ENTRIES))
+        raise SettingError(_unknown_method(name))
     return _ENTRIES[name]
 
 
@@ -186,8 +187,18 @@ def labels_of(name: str) -> list[tuple[str, str | None]]:
     return result
 
 
+def _unknown_method(name: str) -> str:
+    return f"{unknown('method', name, names())} A method of yours needs --import FILE.py."
+
+
 def name_faults(name: str) -> list[str]:
     """Return one line per fault of a method's name, composed or not; settings are not checked."""
+    # As --model names a predictor: FILE.py:NAME. A dot would otherwise ask for half of a method.
+    if match := re.search(r"(\S+\.py)(:|\s|$)", name):
+        return [
+            f"{name!r} names a file. Register its methods with --import {match[1]} (in Python: "
+            "import it), and give the name that they are registered under."
+        ]
     result = []
     for method, half in labels_of(name):
         if not method:
@@ -196,7 +207,7 @@ def name_faults(name: str) -> list[str]:
                 "example 'r_drop + at'."
             )
         elif method not in names():
-            result.append(unknown("method", method, names()))
+            result.append(_unknown_method(method))
         if half is not None and half not in HALVES:
             result.append(unknown(f"half of {method}", half, HALVES))
     return list(dict.fromkeys(result))

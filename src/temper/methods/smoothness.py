@@ -444,8 +444,8 @@ class Estimate:
         second = [((d - c) - (b - a)) / size.square() for a, b, c, d in points]
         yield self._sum([each.square().mean(-1) for each in second])
 
-    def _sum(self, layers: Sequence[Tensor]) -> Tensor:
-        total = layers[0] * self.weights[0]
-        for each, weight in zip(layers[1:], self.weights[1:], strict=True):
-            total = total + each * weight
+    def _sum(self, norms: Sequence[Tensor]) -> Tensor:
+        total = norms[0] * self.weights[0]
+        for norm, weight in zip(norms[1:], self.weights[1:], strict=True):
+            total = total + norm * weight
         return total
