@@ -1,4 +1,4 @@
-"""Settings as nested tables: what a file and ``KEY=VALUE`` say, and what is refused."""
+"""Settings as nested tables: files and ``KEY=VALUE``, and refusals."""
 
 from __future__ import annotations
 

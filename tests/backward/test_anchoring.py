@@ -1,4 +1,4 @@
-"""The average beside the weights: its recursion in float64, and when which decay holds."""
+"""The weight average: its recursion in float64, and its decay by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks that last an epoch: what they follow, what they hold, and that they outlive a stop."""
+"""Masks that last an epoch: their saliency, their memory, and resuming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held-out rows whose texts repeat: thresholds hold whether new texts repeat as they do or not."""
+"""Held-out rows with repeated texts: thresholds hold with and without repeated new texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temperatures and thresholds of several labels: what is kept where none is optimal."""
+"""Temperatures and thresholds of several labels, also without an optimum."""
 
 from __future__ import annotations
 

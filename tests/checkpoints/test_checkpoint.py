@@ -1,4 +1,4 @@
-"""A checkpoint knows its kind by its name, and reads its record once."""
+"""Checkpoints: the kind follows from the name, and the metadata is read once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``temper calibrate`` as a command: what it keeps, what then changes, and what it refuses."""
+"""``temper calibrate``: stored calibration, changed predictions, and refusals."""
 
 from __future__ import annotations
 

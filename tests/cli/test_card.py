@@ -1,4 +1,4 @@
-"""``--card`` and ``--figures``: what cannot be written is told before any work."""
+"""``--card`` and ``--figures``: missing requirements are reported before any work."""
 
 from __future__ import annotations
 

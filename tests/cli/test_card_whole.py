@@ -1,4 +1,4 @@
-"""The card of a model that was trained and measured here is what a stranger and the Hub read."""
+"""The card of a model that was trained and evaluated by commands, as the Hub's reader parses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole commands on a tiny model: what they write, print and keep."""
+"""Whole commands on a tiny model: files and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evaluation that lies beside a run is in its card and on its page, and no other one is."""
+"""The evaluation in the folder of a run is in its card and on its page, and no other one."""
 
 from __future__ import annotations
 

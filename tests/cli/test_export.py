@@ -1,4 +1,4 @@
-"""`temper export`: what is written needs no Temper and answers as the model does."""
+"""`temper export`: the export needs no Temper and has the predictions of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of methods: for people, for programs, and for the documents that hold the table."""
+"""Lists of methods as text, as JSON, and in the docs."""
 
 from __future__ import annotations
 

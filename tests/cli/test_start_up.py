@@ -1,4 +1,4 @@
-"""What the command line answers without torch: lists, and errors of mistyped names and paths."""
+"""Commands that need no torch: lists, and errors of mistyped names and paths."""
 
 from __future__ import annotations
 

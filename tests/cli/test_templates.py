@@ -1,4 +1,4 @@
-"""A perspective as it is written by ``temper new-perspective``: whole, and like every other."""
+"""The template of ``temper new-perspective`` is complete and passes the contract tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`temper verify`: a flipped bit and a changed score are told, whole folders and old ones pass."""
+"""`temper verify` reports a flipped bit and a changed score; intact and old folders pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on texts that are longer than the model reads: trained, calibrated and answered."""
+"""Commands on texts longer than the maximum length: training, calibration and prediction."""
 
 from __future__ import annotations
 

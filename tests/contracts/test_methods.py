@@ -1,4 +1,4 @@
-"""Every method keeps the laws that ship, trains adapters, and is alike in Trainer and Stepper."""
+"""Every method passes the public contract tests, trains adapters, and is equal in both loops."""
 
 from __future__ import annotations
 

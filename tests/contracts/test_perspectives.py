@@ -1,4 +1,4 @@
-"""Every registered perspective keeps the contract, and one that does not is named."""
+"""Every registered perspective keeps the contract, and the check names one that does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training rows changed anew each epoch by perturbations."""
+"""Training rows that are perturbed again each epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corrupted rows: how many tokens are hit, which never are, and what the draws depend on."""
+"""Corrupted rows: number of changed tokens, protected tokens, and the seeds of draws."""
 
 from __future__ import annotations
 

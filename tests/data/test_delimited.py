@@ -1,4 +1,4 @@
-"""Delimited text: its delimiter and encoding are found and told, blank and bad lines counted."""
+"""Delimited text: detected delimiter and encoding, and counts of blank and bad lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading files: what comes out, and one clear error for each way a file can be broken."""
+"""Reading files of every format, and one clear error for each kind of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that keep a label, of texts and of single words: what each does, and what none may do."""
+"""Label-preserving perturbations of texts and words: effects and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources: files, folders, the local Hub cache and the demo corpus, and what is said on the way."""
+"""Sources: files, folders, the local Hub cache and the demo corpus, and their messages."""
 
 from __future__ import annotations
 

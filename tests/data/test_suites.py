@@ -1,4 +1,4 @@
-"""Suites: what their files may say, what of them is there, and how it is read."""
+"""Suites: syntax of their files, available sets, and reading."""
 
 from __future__ import annotations
 

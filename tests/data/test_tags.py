@@ -1,4 +1,4 @@
-"""Rows of words with tags: which files have them, and where words begin among tokens."""
+"""Rows of words with tags: file formats, and the first token of each word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of a copy are a task's train and dev rows, and what is said of what it lacks."""
+"""Train and dev rows of a task's copy, and the messages for missing splits."""
 
 from __future__ import annotations
 

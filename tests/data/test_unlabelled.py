@@ -1,4 +1,4 @@
-"""Text without labels beside a task: how it is found, drawn, and kept apart from evaluation."""
+"""Unlabeled texts: sources, sampling, and separation from evaluation sets."""
 
 from __future__ import annotations
 

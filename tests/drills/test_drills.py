@@ -1,4 +1,4 @@
-"""Short forms of the drills that run whole commands, and that each sees what it looks for."""
+"""Short forms of the drills, and that each drill detects its fault."""
 
 from __future__ import annotations
 

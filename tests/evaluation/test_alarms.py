@@ -1,4 +1,4 @@
-"""Alarms: their rate on ordinary rows, and what is detected of anomalies."""
+"""OOD alarms: their rate on ordinary rows, and detected anomalies."""
 
 from __future__ import annotations
 

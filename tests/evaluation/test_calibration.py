@@ -1,4 +1,4 @@
-"""The calibration perspective: which rows a temperature comes from, and which it is applied to."""
+"""The calibration perspective: rows for fitting and for applying a temperature."""
 
 from __future__ import annotations
 

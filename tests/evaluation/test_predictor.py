@@ -1,4 +1,4 @@
-"""Predictors: batches do not matter, nothing is guessed, and faults of functions are told."""
+"""Predictors: independent of batches, no guessing of outputs, and errors of functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person names is loaded, or refused with what to do; nothing is unpickled or ignored."""
+"""Loading of named predictors, or an error with a remedy; nothing is unpickled or ignored."""
 
 from __future__ import annotations
 

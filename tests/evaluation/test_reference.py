@@ -1,4 +1,4 @@
-"""The pre-trained model is found by the record of what was trained from it, and said where not."""
+"""The pre-trained model is found by the run's metadata, or reported as missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CKA by layer: against one Gram matrix of all rows, over orders and batches, and what it lacks."""
+"""CKA by layer: against one Gram matrix of all rows, over orders and batches, and errors."""
 
 from __future__ import annotations
 

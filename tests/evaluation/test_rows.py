@@ -1,4 +1,4 @@
-"""Rows keep what they are given, and are written whole or not at all."""
+"""Evaluation rows: values are unchanged, and files are complete or absent."""
 
 from __future__ import annotations
 

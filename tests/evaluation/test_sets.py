@@ -1,4 +1,4 @@
-"""The sets to judge on: named, found, loaded, kept apart from what is learned from."""
+"""Evaluation sets: names, loading, and separation from training rows."""
 
 from __future__ import annotations
 

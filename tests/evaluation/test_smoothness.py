@@ -1,4 +1,4 @@
-"""Smoothness: norms against exact derivatives and by hand, where they stand, what is refused."""
+"""Smoothness: norms against exact derivatives and by hand, stored rows, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A predictor of texts in windows keeps the laws of predictors; derivatives are those of texts."""
+"""A predictor with windows passes the tests of predictors; derivatives are those of whole texts."""
 
 from __future__ import annotations
 

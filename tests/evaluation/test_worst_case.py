@@ -1,4 +1,4 @@
-"""Worst case: what is asked, what is kept, and scores worked out by hand."""
+"""Worst case: predicted texts, stored rows, and scores worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example runs, with a tiny model and few rows, and shows what it promises."""
+"""Every example runs with a tiny model and few rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks: small, with stored output, made of names that exist, and run as they stand."""
+"""The notebooks are small, have stored output, use existing names, and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`temper push` against a hub on this machine: what arrives, what stays, what is refused."""
+"""`temper push` against a local hub: uploaded, excluded and refused files."""
 
 from __future__ import annotations
 

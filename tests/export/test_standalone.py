@@ -1,4 +1,4 @@
-"""`pipeline.py` and `shift.py` of an export say what `temper.Classifier` says, of every kind."""
+"""`pipeline.py` and `shift.py` of an export have the predictions of `temper.Classifier`."""
 
 from __future__ import annotations
 

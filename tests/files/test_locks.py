@@ -1,4 +1,4 @@
-"""Locks: one process at a time, the others are told who, and a dead one locks nobody out."""
+"""Locks: one process at a time, a clear error for others, and release after a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformal sets and intervals beside those of MAPIE and crepes, where these are installed."""
+"""Conformal sets and intervals against MAPIE and crepes, if these are installed."""
 
 from __future__ import annotations
 

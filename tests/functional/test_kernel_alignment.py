@@ -1,4 +1,4 @@
-"""CKA: the formula by loops, hand-worked numbers, what it must not see, and no bias."""
+"""CKA: the formula by loops, hand-worked numbers, invariances, and no bias."""
 
 from __future__ import annotations
 

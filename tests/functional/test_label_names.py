@@ -1,4 +1,4 @@
-"""Names of classes: what counts as one, and which ones are the same."""
+"""Names of classes: valid names and equal names."""
 
 from __future__ import annotations
 

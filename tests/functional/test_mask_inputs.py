@@ -1,4 +1,4 @@
-"""What decides a mask: the probability of a saliency, and the rows that a gradient touches."""
+"""Inputs of a mask: the probability of a saliency, and the rows with a gradient."""
 
 from __future__ import annotations
 

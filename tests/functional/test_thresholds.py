@@ -1,4 +1,4 @@
-"""Scores whose threshold, or temperature, comes from rows that are resampled too."""
+"""Scores whose threshold or temperature is fitted to rows that are resampled too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How scores are written: by hand, and what every way of writing keeps."""
+"""Display of scores: hand-worked texts and properties of every unit."""
 
 from __future__ import annotations
 

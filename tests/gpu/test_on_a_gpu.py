@@ -1,4 +1,4 @@
-"""What holds on a CPU holds on a GPU: gradients, masks, perturbations in bf16, resuming."""
+"""On a GPU as on a CPU: gradients, masks, perturbations in bf16, resuming."""
 
 from __future__ import annotations
 

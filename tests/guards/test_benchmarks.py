@@ -1,4 +1,4 @@
-"""What the benchmarks report is what they say."""
+"""Calculations of the benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make dist` builds: what it holds, and that it works without the clone."""
+"""The files of `make dist`: their content, and that they work without the clone."""
 
 from __future__ import annotations
 

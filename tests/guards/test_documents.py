@@ -1,4 +1,4 @@
-"""What the documents show works: Python runs, command lines parse, links lead somewhere."""
+"""Code in the docs: Python runs, command lines parse, links lead somewhere."""
 
 from __future__ import annotations
 

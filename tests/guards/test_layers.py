@@ -1,4 +1,4 @@
-"""Import contracts hold and notice planted faults; the front door is short and documented."""
+"""Import contracts hold and notice planted faults; the public API is short and documented."""
 
 from __future__ import annotations
 

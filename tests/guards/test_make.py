@@ -1,4 +1,4 @@
-"""The make targets and pyproject.toml say what is true of the sources and of the command line."""
+"""The make targets and pyproject.toml agree with the sources and the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reasons why mutants survive, and what the tool that makes them reads of its names."""
+"""The reasons in survivors.toml, and the parsing of mutmut's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no source file may hold: pickles, evaluated text, remote code, open ends, package hosts."""
+"""Banned in source files: pickles, evaluated text, remote code, TODO comments, package hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attack that rests, takes some of the rows, or is held to the clean pass."""
+"""Attacks on some steps, on some rows, or with a consistency loss with the clean pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attack whose weight is 0 is off: no perturbed pass, or an error that says what keeps it on."""
+"""A weight of 0 switches an attack off, or an error names the setting that keeps it on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child-Tuning: F's draws keep the mean; D keeps the largest squared gradients."""
+"""Child-Tuning: F keeps the mean gradient; D keeps the largest squared gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings of every registered method keep: bounds, refusals, warnings, presets."""
+"""Settings of every registered method: bounds, refusals, warnings, presets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weight averaging: what is kept follows its recursion, written out with numpy in float64."""
+"""Weight averaging against its recursion in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NEFTune's noise: its scale for every length, its mean size, where it falls, what it trains on."""
+"""NEFTune's noise: its scale by length, its mean size, its positions, and training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JacHess and its kin as methods: when they act, how large they are, and what they are refused."""
+"""JacHess and related methods: active steps, size of the penalty, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layer-wise learning rates against groups written by hand, and top layers that start anew."""
+"""Layer-wise learning rates against handwritten groups, and reinitialized top layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""r3f against a loop written from its equation, and where it is R-Drop or nothing."""
+"""r3f against a loop written from its equation, and its special cases."""
 
 from __future__ import annotations
 

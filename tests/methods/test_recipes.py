@@ -1,4 +1,4 @@
-"""Recipes: what the file says must hold of the methods, and how they are laid under settings."""
+"""Recipes: they fit the methods, and settings override them."""
 
 from __future__ import annotations
 

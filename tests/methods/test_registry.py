@@ -1,4 +1,4 @@
-"""Names of methods: an alias is replaced where it is read, so records have one name."""
+"""Names of methods: aliases are resolved when they are read, so metadata has one name."""
 
 from __future__ import annotations
 

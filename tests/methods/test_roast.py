@@ -1,4 +1,4 @@
-"""adv_embed and roast against loops written from RoAST's equations, and what they promise."""
+"""adv_embed and roast against loops written from RoAST's equations, and their properties."""
 
 from __future__ import annotations
 

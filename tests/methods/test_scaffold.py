@@ -1,4 +1,4 @@
-"""A method as it is written by ``temper new-method``: whole, in its place, and like every other."""
+"""The template of ``temper new-method`` is complete and passes the contract tests."""
 
 from __future__ import annotations
 

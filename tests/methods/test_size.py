@@ -1,4 +1,4 @@
-"""A perturbation larger than the embeddings is told once, with both norms and what to set."""
+"""A perturbation larger than the embeddings is reported once, with both norms and a remedy."""
 
 from __future__ import annotations
 

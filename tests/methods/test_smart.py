@@ -1,4 +1,4 @@
-"""SMART's pull towards an average of the weights, beside the half that tests of VAT cover."""
+"""SMART's proximal term towards a weight average; the tests of VAT cover the other term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The penalty's gradient in the weights: a right value says nothing of it (see platform traps)."""
+"""The penalty's gradient with respect to the weights, which its value does not check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Soup: what is kept is the mean of trainings that are run one by one, from the same weights."""
+"""Model soup: the mean of separate trainings from the same initial weights."""
 
 from __future__ import annotations
 

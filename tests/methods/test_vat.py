@@ -1,4 +1,4 @@
-"""VAT against a loop written from its equation, and what its perturbation is."""
+"""VAT and its perturbation against a loop written from its equation."""
 
 from __future__ import annotations
 

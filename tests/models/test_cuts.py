@@ -1,4 +1,4 @@
-"""Reading attention and cutting spans: numbers by hand, and what a model must be able to do."""
+"""Reading attention and cutting spans: numbers by hand, and required features of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading classifiers: names, folders, adapters, heads, padding, and what is wrong with them."""
+"""Loading classifiers: names, folders, adapters, heads, padding, and errors."""
 
 from __future__ import annotations
 

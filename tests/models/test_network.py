@@ -1,4 +1,4 @@
-"""The network: embeddings that are moved, what it refuses, its head and what drops units."""
+"""The network: perturbed embeddings, refusals, its head, and its dropout sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What masked models propose and sentence encoders find alike, whatever the batch."""
+"""Proposals of masked models and similarity of sentence encoders, independent of the batch."""
 
 from __future__ import annotations
 

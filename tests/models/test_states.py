@@ -1,4 +1,4 @@
-"""Where a head reads, what a trace holds, and which attention can be differentiated twice."""
+"""The head's input position, traces, and attention that can be differentiated twice."""
 
 from __future__ import annotations
 

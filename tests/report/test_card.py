@@ -1,4 +1,4 @@
-"""Model cards: metadata that the Hub's own reader takes, honest text, and no file lost."""
+"""Model cards: metadata that the Hub's reader parses, correct text, and no lost file."""
 
 from __future__ import annotations
 

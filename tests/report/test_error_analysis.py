@@ -1,4 +1,4 @@
-"""The error analysis: confusions, the worst errors, each text once, and what to do next."""
+"""The error analysis: confusions, the worst errors, each text once, and next steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples under attack: which they are, what became of them, and the table in a browser."""
+"""The examples under attack: selection, outcomes, and the table in a browser."""
 
 from __future__ import annotations
 

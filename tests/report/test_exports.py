@@ -1,4 +1,4 @@
-"""Exports: Markdown that keeps text text, a table of scores, figures as files."""
+"""Exports: escaped Markdown, a table of scores, and figures as files."""
 
 from __future__ import annotations
 

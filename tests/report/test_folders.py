@@ -1,4 +1,4 @@
-"""What is said when a folder is not what docs/formats.md describes."""
+"""Errors for folders that do not match docs/formats.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first screen: its scale, which method it recommends, and what it leaves open."""
+"""The first screen: its scale, the recommended method, and unresolved differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores by layer, costs, and scores of which neither side is better: where reports show them."""
+"""Reports of scores by layer, costs, and scores without a better direction."""
 
 from __future__ import annotations
 

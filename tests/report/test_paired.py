@@ -1,4 +1,4 @@
-"""Verdicts on pairs of seeds, mean ranks, and an answer that claims no more than they say."""
+"""Verdicts on pairs of seeds, mean ranks, and a recommendation that they support."""
 
 from __future__ import annotations
 

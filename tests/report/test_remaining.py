@@ -1,4 +1,4 @@
-"""What remains of a gain with post-hoc methods on both sides and at equal compute."""
+"""Gains that remain with post-hoc methods on both sides and at equal compute."""
 
 from __future__ import annotations
 

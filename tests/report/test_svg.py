@@ -1,4 +1,4 @@
-"""Pictures: numbers stand where their axis says, and text from data stays text."""
+"""Figures as SVG: positions match the axis, and text from data is escaped."""
 
 from __future__ import annotations
 

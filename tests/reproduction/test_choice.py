@@ -1,4 +1,4 @@
-"""A choice looks at the deciding score alone, and tells the other one."""
+"""A choice uses only the deciding score, and the table also has the reported one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what to take follows its rule, and the page is what the command prints."""
+"""The table of recommended methods follows its rule, and the page has the output of the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: it is handed over, runs, resumes, keeps, rebuilds and refuses."""
+"""``temper reproduce``: running, resuming, keeping, rebuilding and refusals."""
 
 from __future__ import annotations
 

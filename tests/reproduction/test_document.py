@@ -1,4 +1,4 @@
-"""What documents show of a command is what the command prints."""
+"""The output of commands in the docs equals that of the commands."""
 
 from __future__ import annotations
 

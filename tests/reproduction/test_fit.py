@@ -1,4 +1,4 @@
-"""The files of docs/fit.md: their test rows are other texts, and a table counts what is best."""
+"""The files of docs/fit.md: their test rows have other texts, and the table counts wins."""
 
 from __future__ import annotations
 

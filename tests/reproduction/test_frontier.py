@@ -1,4 +1,4 @@
-"""What methods cost and gain: ratios of forward passes, and the picture of both."""
+"""Cost and gain of methods: ratios of forward passes, and the figure of both."""
 
 from __future__ import annotations
 

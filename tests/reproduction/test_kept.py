@@ -1,4 +1,4 @@
-"""A kept study gives the numbers of the study that it was made of, and says what is damaged."""
+"""A kept study has the numbers of its source, and damage is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laid-out table says what the lines say, whichever way round it stands."""
+"""The grid has the numbers of the lines in both orientations."""
 
 from __future__ import annotations
 

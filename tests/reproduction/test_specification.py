@@ -1,4 +1,4 @@
-"""Specifications fit together, say what they could not read, and plan what their scales say."""
+"""Specifications are consistent, list unknown settings, and plan their scales."""
 
 from __future__ import annotations
 

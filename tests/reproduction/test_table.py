@@ -1,4 +1,4 @@
-"""Tables say what the studies say: hand-worked differences, intervals, means, what is absent."""
+"""Tables of reproductions: hand-worked differences, intervals, means, and missing numbers."""
 
 from __future__ import annotations
 

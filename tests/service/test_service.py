@@ -1,4 +1,4 @@
-"""`temper serve`: right answers, whatever else comes, and none is lost at the end."""
+"""`temper serve`: correct replies under load, and none is lost when it stops."""
 
 from __future__ import annotations
 

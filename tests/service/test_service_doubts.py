@@ -1,4 +1,4 @@
-"""What `temper serve` knows of its answers: sets, flags, abstention, and shifts of its traffic."""
+"""`temper serve` with a calibration: sets, flags, abstention, and shifts of its traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands beside recipes: its regression held against scikit-learn's, and SetFit's encoder."""
+"""Alternatives to recipes: linear regression against scikit-learn's, and SetFit's encoder."""
 
 from __future__ import annotations
 

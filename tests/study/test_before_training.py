@@ -1,4 +1,4 @@
-"""Mistakes in what a study measures are found before its first run is trained."""
+"""Mistakes in a study's evaluation are found before the first run is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search of `temper fit`: no candidate sees its held-out rows, and the best comes first."""
+"""The search of `temper fit`: no candidate is trained on held-out rows, and the best is first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of studies: columns, variants, seeds and what they must share."""
+"""Plans of studies: columns, variants, seeds and their common settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Studies on a tiny model: resumed where they stopped, kept where they are finished."""
+"""Studies on a tiny model: stopped ones resume, finished ones are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings in the words of Transformers: machine and packages are asked for what they can do."""
+"""Settings as Transformers' arguments: checks of the machine and of packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose training rows are perturbed: key, record, resuming, and what stays as it was."""
+"""Runs with perturbed training rows: key, metadata, resuming, and unchanged rows."""
 
 from __future__ import annotations
 

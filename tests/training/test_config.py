@@ -1,4 +1,4 @@
-"""Settings of a run: what is accepted, what is refused, and what the key depends on."""
+"""Settings of a run: accepted and refused values, and the key."""
 
 from __future__ import annotations
 

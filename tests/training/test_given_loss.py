@@ -1,4 +1,4 @@
-"""Losses that users give, label smoothing and compute_loss_func, and the heads that are refused."""
+"""User-defined losses, label smoothing and compute_loss_func, and the heads that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step calls a rule's hooks in their order, and puts back what they moved whatever happens."""
+"""A step calls a rule's hooks in order, and restores the weights after any error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step costs is counted on the method itself, and agrees with what methods declare."""
+"""The cost of a step is counted on the method, and equals the declared cost."""
 
 from __future__ import annotations
 

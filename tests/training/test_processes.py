@@ -1,4 +1,4 @@
-"""The processes of a run: how they are found, and what settings they refuse."""
+"""The processes of a run: their detection, and the settings that they refuse."""
 
 from __future__ import annotations
 

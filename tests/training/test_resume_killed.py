@@ -1,4 +1,4 @@
-"""A process that was killed with SIGKILL leaves checkpoints from which training ends alike."""
+"""After SIGKILL, training resumes from its checkpoints to the same weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run in its folder: resumed to the same weights, published whole, stopped cleanly."""
+"""One run in its folder: resumed to the same weights, completed atomically, stopped cleanly."""
 
 from __future__ import annotations
 

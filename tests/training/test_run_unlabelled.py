@@ -1,4 +1,4 @@
-"""One run with text without labels: its record, its key, and what stops it before any work."""
+"""One run with unlabeled texts: its metadata, its key, and refusals before any work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of networks from scratch: their settings, their key, their folder, what they refuse."""
+"""Runs of networks from scratch: their settings, their key, their folder, and refusals."""
 
 from __future__ import annotations
 

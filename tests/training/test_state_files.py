@@ -1,4 +1,4 @@
-"""State files: what goes in comes out, bit for bit and type for type; nothing else goes in."""
+"""State files: values are restored bit for bit with their types, and other values are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tracker that fails is told, and the work that it is told of goes on."""
+"""A failing tracker is reported, and the work continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RobustTrainer behaves as users know Trainer: steps, logs, callbacks, evaluation, checkpoints."""
+"""RobustTrainer behaves like Trainer: steps, logs, callbacks, evaluation, checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RobustTrainer takes every kind of dataset, shows each row once an epoch, and names true rows."""
+"""RobustTrainer accepts every kind of dataset, uses each row once an epoch, and names rows."""
 
 from __future__ import annotations
 

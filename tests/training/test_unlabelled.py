@@ -1,4 +1,4 @@
-"""Rows without labels: batches after the labeled ones of an epoch, never mixed, resumed alike."""
+"""Unlabeled rows: batches after the labeled ones of an epoch, never mixed, and resumable."""
 
 from __future__ import annotations
 

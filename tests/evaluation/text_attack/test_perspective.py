@@ -1,4 +1,4 @@
-"""The perspective: who is attacked, what stands in the rows, and the scores that follow from it."""
+"""The text-attack perspective: attacked rows, stored rows, and scores."""
 
 from __future__ import annotations
 

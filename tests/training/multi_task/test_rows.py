@@ -1,4 +1,4 @@
-"""Epochs of several tasks: what is seen how often, in which order, and by whom."""
+"""Epochs of several tasks: how often, in which order and on which process rows are read."""
 
 from __future__ import annotations
 

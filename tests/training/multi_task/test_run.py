@@ -1,4 +1,4 @@
-"""A run on several tasks: its folder, its record, and what becomes of each task."""
+"""A run on several tasks: its folder, its metadata, and the classifier of each task."""
 
 from __future__ import annotations
 
