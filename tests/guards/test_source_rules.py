@@ -1,4 +1,4 @@
-"""Banned in source files: pickles, evaluated text, remote code, TODO comments, package hosts."""
+"""Banned in source files: pickles, evaluated text, remote code, unfinished work, package hosts."""
 
 from __future__ import annotations
 
