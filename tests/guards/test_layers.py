@@ -27,7 +27,7 @@ FAULTS = {
     "Transformers and PEFT": ("backward/planted_transformers.py", "import transformers"),
     "The datasets library": ("data/planted_datasets.py", "import datasets"),
     "The terminal": ("methods/planted_terminal.py", "import rich"),
-    "Reproduction": ("study/planted_reproduction.py", "import reproduction.claims"),
+    "The reproduction": ("study/planted_reproduction.py", "import reproduction.claims"),
 }
 
 

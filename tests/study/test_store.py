@@ -114,6 +114,9 @@ def test_a_study_in_a_store_has_the_files_of_one_in_a_folder_and_is_done_once(
 def test_a_stopped_run_resumes_from_its_checkpoint_in_the_store(
     tmp_path: Path, study: Callable[..., OneMachine]
 ) -> None:
+    # A shell's background jobs ignore SIGINT, and so would these tests.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def stop(step: int) -> None:
         if step == 2:
             signal.raise_signal(signal.SIGINT)
