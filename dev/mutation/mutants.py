@@ -299,9 +299,11 @@ def main() -> int:
             console.print(f"{name} ({status}): {changed}", markup=False)
         fraction = 1 - len(left) / len(found)
         low, high = wilson(len(found) - len(left), len(found))
-        said = f"{target}: {len(found)} mutants, {fraction:.1%} detected ({low:.1%}-{high:.1%}), "
-        said += f"{len(left)} survived, {len(unexplained)} of them without a reason"
-        console.print(said, markup=False)
+        summary = (
+            f"{target}: {len(found)} mutants, {fraction:.1%} detected ({low:.1%}-{high:.1%}), "
+        )
+        summary += f"{len(left)} survived, {len(unexplained)} of them without a reason"
+        console.print(summary, markup=False)
         failed |= bool(unexplained) or fraction < LEAST
     return int(failed)
 

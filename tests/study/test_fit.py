@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples, Splits
-from temper.data.splitting import fold_of_rows
+from temper.data.splitting import check_folds, fold_of_rows
 from temper.display.wording import escaped
 from temper.errors import DataError
 from temper.evaluation.loading import load_predictor
@@ -163,3 +163,9 @@ def test_candidates_are_dropped_on_enough_held_out_rows_only(
 def test_too_few_rows_are_refused(model: str) -> None:
     with pytest.raises(DataError, match="has 49 rows.*at least 50"):
         search(model, examples(49))
+
+
+def test_folds_need_different_texts_because_equal_ones_share_a_fold() -> None:
+    texts, labels = [f"text {number % 3}" for number in range(ROWS)], [0, 1] * (ROWS // 2)
+    with pytest.raises(DataError, match="different texts"):
+        check_folds(Examples("copies", texts, labels=labels, kind="classification"))

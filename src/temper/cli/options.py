@@ -419,19 +419,19 @@ Markdown = Annotated[bool, option(
     "columns, one line per column.",
 )]
 PrintedPerspectives = Annotated[str | None, option(
-    OUTPUT, "--perspectives <str>",
+    OUTPUT, "--perspectives A,B",
     "With --markdown: print all scores of these instead, one line per score; `all` for every "
     "perspective.",
 )]
 Examples = Annotated[int, option(
-    OUTPUT, "--examples", "Examples under attack that the page shows at most.", min=0,
+    OUTPUT, "--examples N", "Examples under attack that the page shows at most.", min=0,
 )]
 Figures = Annotated[bool, option(
     OUTPUT, "--figures", "Write every figure to FOLDER/figures/ as SVG too.",
 )]
 Private = Annotated[bool, option(OUTPUT, "--private", "Only you may see it.")]
 PushedEvaluation = Annotated[Path | None, option(
-    OUTPUT, "--evaluation DIR",
+    OUTPUT, "--evaluation FOLDER",
     "Evaluation whose scores are in card and page. Default: RUN-evaluation, if it exists.",
 )]
 PushedTexts = Annotated[bool, option(
@@ -439,7 +439,7 @@ PushedTexts = Annotated[bool, option(
     "Upload the evaluated rows with their texts too, and show examples on the page.",
 )]
 Into = Annotated[Path, option(
-    OUTPUT, "--into",
+    OUTPUT, "--into FOLDER",
     "Folder to write into; the root of a clone of Temper gets the files in their places.",
 )]
 # fmt: on

@@ -84,15 +84,17 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
 
 
 LEAST_ROWS = 50
-"""Minimum number of rows to compare models on folds of them."""
+"""Minimum number of different texts to compare models on folds of their rows."""
 
 
 def check_folds(rows: Examples) -> None:
     """Raise a `DataError` if there are too few rows to compare models on folds of them."""
-    if len(rows) < LEAST_ROWS:
+    # Rows with equal texts are in one fold.
+    texts = len(set(rows.rows))
+    if texts < LEAST_ROWS:
         raise DataError(
-            f"{rows.origin} has {len(rows)} rows, too few to compare models on folds of them. Give "
-            f"at least {LEAST_ROWS}."
+            f"{rows.origin} has {texts} rows with different texts, too few to compare models on "
+            f"folds of them. Give at least {LEAST_ROWS}."
         )
 
 

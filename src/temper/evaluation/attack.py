@@ -41,7 +41,7 @@ class Outcome:
         norm: ``l2`` or ``linf``.
         steps: Gradients used by each start.
         restarts: Number of starts.
-        asked: Radius, as in the settings.
+        radius_set: Radius, as in the settings.
         radius: Absolute budget of each row, [B] fp64.
         radius_relative: The same over the row's embedding norm, [B] fp64; NaN if that is 0.
         logits: Logits under the worst delta found.
@@ -51,7 +51,7 @@ class Outcome:
     norm: Norm
     steps: int
     restarts: int
-    asked: float
+    radius_set: float
     radius: Tensor
     radius_relative: Tensor
     logits: Tensor

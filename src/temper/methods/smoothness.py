@@ -163,7 +163,7 @@ class SmoothnessConfig(Method):
         return weight
 
     @property
-    def measures(self) -> bool:
+    def has_state(self) -> bool:
         """Whether an update rule keeps the layers' weights, or eta."""
         return self.smoothed == "all" or isinstance(self.strength, GradientRatio)
 
@@ -177,7 +177,7 @@ class SmoothnessConfig(Method):
             clean=True,
             watch={"trace": self.watch},
             needs_labels=False,
-            reads=frozenset({LayerNorms.name} if self.measures else ()),
+            reads=frozenset({LayerNorms.name} if self.has_state else ()),
             conflicts=frozenset({"smoothness"}),
         )
 
@@ -192,7 +192,7 @@ class SmoothnessConfig(Method):
         yield [clean.task, *self.terms(step, clean.watched["trace"])]
 
     def update(self) -> list[UpdateRule]:
-        return [] if self.is_off or not self.measures else [self.layer_norms()]
+        return [] if self.is_off or not self.has_state else [self.layer_norms()]
 
     @contextmanager
     def watch(self, step: StepContext) -> Iterator[Trace | None]:
@@ -201,7 +201,7 @@ class SmoothnessConfig(Method):
         keep_whole(step.network.model)
         # Before the first pass: a compiled network is compiled with its hooks.
         step.network.tracer(step.batch)
-        if not self._acts(step) or in_half_precision(step.batch.device):
+        if not self._reads_states(step) or in_half_precision(step.batch.device):
             yield None
             return
         with self.tracing(step) as trace:
@@ -217,17 +217,17 @@ class SmoothnessConfig(Method):
         tracer = step.network.tracer(step.batch)
         return tracer.tracing(shift=shift, twice=self.scheme.kind == "difference")
 
-    def _acts(self, step: StepContext) -> bool:
+    def _reads_states(self, step: StepContext) -> bool:
         """Return whether the step needs hidden states."""
-        return self._pays(step) or self._measures(step)
+        return self._applies(step) or self._measures_eta(step)
 
-    def _pays(self, step: StepContext) -> bool:
+    def _applies(self, step: StepContext) -> bool:
         """Return whether the penalty applies to the batch."""
         if step.batch.labels is None:
             return True
         return not self.NEEDS_UNLABELED and step.now.number % self.every == 0
 
-    def _measures(self, step: StepContext) -> bool:
+    def _measures_eta(self, step: StepContext) -> bool:
         """Return whether eta is measured on the batch."""
         if isinstance(self.strength, Weight) or step.batch.labels is None or step.streams.micro:
             return False
@@ -243,7 +243,7 @@ class SmoothnessConfig(Method):
 
         ``trace`` is that of the clean pass; None traces a new pass.
         """
-        if not self._acts(step):
+        if not self._reads_states(step):
             return []
         if trace is not None:
             past_table(step, trace, penalty=self.factors)
@@ -255,7 +255,7 @@ class SmoothnessConfig(Method):
         with torch.autocast(kind, enabled=False) if half else nullcontext():
             rows = Estimate(self, step, trace).rows()
             factor = self._eta(step, rows)
-        if not self._pays(step):
+        if not self._applies(step):
             return []
         if isinstance(self.strength, GradientRatio):
             step.notes["smoothness/weight"] = torch.tensor(factor)
@@ -269,7 +269,7 @@ class SmoothnessConfig(Method):
             return self.eta(self.strength.weight)
         state = step.state[LayerNorms.name]
         task = step.clean.task
-        if task is not None and self._measures(step):
+        if task is not None and self._measures_eta(step):
             # If no trainable weight is reached (first steps of lp_ft), there is no ratio.
             if ratio := self._ratio(step, task, rows):
                 ratios = [*state.get("ratios", torch.empty(0)).tolist(), ratio]

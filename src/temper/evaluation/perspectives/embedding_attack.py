@@ -88,7 +88,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         result = [outcome for outcome, _ in batches]
         outcome = result[0]
         parameters = Parameters(
-            {"radius_relative" if settings.relative else "radius": outcome.asked},
+            {"radius_relative" if settings.relative else "radius": outcome.radius_set},
             norm=outcome.norm,
             steps=outcome.steps,
             restarts=outcome.restarts,
