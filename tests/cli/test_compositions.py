@@ -36,7 +36,7 @@ def test_a_composition_is_trained_recorded_and_recognised_however_it_is_spaced(
     refused(other, "method.r_drop.weight: 1.0 -> 2.0")
 
 
-def test_a_settings_file_holds_a_table_a_method_and_halves_are_options(
+def test_a_settings_file_has_one_table_per_method(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "run.toml"
@@ -46,12 +46,3 @@ def test_a_settings_file_holds_a_table_a_method_and_halves_are_options(
     options = tiny(tiny_model, tiny_data, tmp_path / "file")
     settings = answer("train", "--config", config, *options)["settings"]["method"]
     assert settings["r_drop"]["weight"] == 2.0
-    record = answer(
-        "train", "--method", "r_drop.objective + uegr.rule", "--set", "method.uegr.mask.alpha=0.5",
-        *tiny(tiny_model, tiny_data, tmp_path / "halves"),
-    )  # fmt: skip
-    assert record["method"] == "r_drop.objective + uegr.rule"
-    assert record["settings"]["method"]["uegr"]["mask"]["alpha"] == 0.5
-    (log, _) = map(json.loads, (tmp_path / "halves" / "metrics.jsonl").read_text().splitlines())
-    assert {"loss/divergence", "mask/kept"} <= set(log)
-    assert "loss/adversarial" not in log

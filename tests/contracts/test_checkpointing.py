@@ -22,8 +22,8 @@ TOGETHER = [
     "dropout + r3f",
     "dropout + smart",
     "dropout + at",
-    "mixout + uegr.objective",
-    "adv_weight + roast.objective",
+    "mixout + uegr",
+    "adv_weight + roast",
 ]
 
 

@@ -17,7 +17,7 @@ from tests.methods.tiny import rows, tiny_bert
 __all__ = ["deltas"]
 
 BATCH = rows(5, 3)
-MOVING = [name for name in names() if "perturbation" in entry(name).conflicts["objective"]]
+MOVING = [name for name in names() if "perturbation" in entry(name).conflicts["losses"]]
 WEIGHTS = ("adversarial_weight", "weight")
 
 

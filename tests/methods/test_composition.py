@@ -103,16 +103,15 @@ def test_set_dropout_rates_hold_for_the_attacked_pass_too() -> None:
         assert not torch.equal(clean, attacked)
 
 
-# Halves
+# Settings and names
 
 
-def test_one_half_of_a_method_is_taken_alone() -> None:
-    whole = compose(objective="uegr", rule="adv_weight")
-    assert list(whole.composed()) == [UEGR()]
-    assert [rule.name for rule in whole.rule.rules] == ["ascent"]
-    rule_only = build("uegr.rule")
-    assert rule_only.composed() == []
-    assert [rule.name for rule in rule_only.rule.rules] == ["selective"]
+def test_settings_switch_the_losses_or_the_rule_of_a_method_off() -> None:
+    losses = UEGR(mask=False) + "adv_weight"
+    assert [rule.name for rule in losses.rule.rules] == ["ascent"]
+    rule = UEGR(adversarial_weight=0.0, divergence_weight=0.0) + AT()
+    assert rule.plan(Step()) == AT().plan(Step())
+    assert [each.name for each in rule.rule.rules] == ["selective"]
 
 
 def test_a_composition_reads_and_writes_its_settings() -> None:
@@ -121,7 +120,7 @@ def test_a_composition_reads_and_writes_its_settings() -> None:
     again = configure("r_drop + at", method.settings())
     assert again == method
     assert build(method).name == "r_drop + at"
-    presets = configure("uegr.objective + r_at_su.rule", {"uegr": {"preset": "paper"}})
+    presets = configure("uegr + ema", {"uegr": {"preset": "paper"}})
     assert presets.settings()["uegr"]["epsilon"] == 0.1
 
 
@@ -149,28 +148,11 @@ def test_off_of_a_composition_is_plain() -> None:
 def test_names_are_methods_with_default_settings() -> None:
     assert compose("r_drop", AT()) == RDrop() + AT()
     assert RDrop() + "at" == RDrop() + AT()
-    assert compose(objective="uegr", rule="child_tuning_d").name == (
-        "uegr.objective + child_tuning_d.rule"
-    )
 
 
-def test_plain_s_halves_are_plain_and_nothing_is_no_method() -> None:
-    assert build("plain.objective + adv_weight.rule").plan(Step()) == Plan()
+def test_no_method_is_no_composition() -> None:
     with pytest.raises(CompositionError, match="at least one method"):
         compose()
-
-
-def test_a_setting_of_the_half_that_is_left_out_is_refused() -> None:
-    with pytest.raises(SettingError, match="'roast.rule' would ignore epsilon: only the other"):
-        configure("at + roast.rule", {"roast": {"preset": "sentiment", "epsilon": 0.3}})
-    with pytest.raises(SettingError, match="'uegr.objective' would ignore mask"):
-        compose(objective=UEGR(mask={"alpha": 0.9}), rule="adv_weight")
-    # A preset sets both halves; what the half does not read falls back to its default.
-    found = configure("uegr.rule", {"uegr": {"preset": "sentiment"}})
-    assert found.settings()["uegr"]["mask"]["alpha"] == 0.9
-    paper = configure("uegr.rule", {"uegr": {"preset": "paper"}})
-    assert paper.settings()["uegr"]["epsilon"] == UEGR().epsilon
-    assert configure("uegr.rule", paper.settings()) == paper
 
 
 # Clashes
@@ -179,16 +161,14 @@ def test_a_setting_of_the_half_that_is_left_out_is_refused() -> None:
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        ("at + uegr", "'at' and 'uegr' both use the perturbation of the objective"),
-        ("r_drop + r_at", "'r_drop' and 'r_at' both use the sub-models of the objective"),
+        ("at + uegr", "'at' and 'uegr' both use the perturbation of the losses"),
+        ("r_drop + r_at", "'r_drop' and 'r_at' both use the sub-models of the losses"),
         ("r_drop + dropout", "'r_drop' and 'dropout' both use the sub-models"),
-        ("uegr.rule + r_at_su.rule", "'uegr' and 'r_at_su' both use the mask of the update rule"),
-        ("at + at", "The method 'at' is named twice in 'at . at'"),
-        ("uegr.objective + at.rule", "'at' has no update rule with these settings"),
         (
-            "adv_weight.objective + child_tuning_d.rule",
-            "'adv_weight' has no objective with these settings",
+            "uegr + child_tuning_f",
+            "'uegr' and 'child_tuning_f' both use the mask of the update rule",
         ),
+        ("at + at", "The method 'at' is named twice in 'at . at'"),
     ],
 )
 def test_what_does_not_compose_says_why(methods: str, message: str) -> None:
@@ -200,7 +180,7 @@ def test_what_does_not_compose_says_why(methods: str, message: str) -> None:
     ("name", "settings", "message"),
     [
         ("r_dorp + at", {}, "Unknown method 'r_dorp'. Did you mean 'r_drop'"),
-        ("uegr.rle", {}, "Did you mean 'rule'"),
+        ("uegr.rule", {}, "Unknown method 'uegr.rule'"),
         ("", {}, "Unknown method ''"),
         ("at +", {}, r"A method's name is missing in 'at \+'"),
         ("+", {}, r"A method's name is missing in '\+'"),

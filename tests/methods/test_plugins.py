@@ -52,7 +52,7 @@ def test_a_file_is_imported_once_and_its_methods_are_known(tmp_path: Path) -> No
     module = load(path)
     assert load(path) is module
     assert "mine" in names()
-    assert type(build("mine + at").parts[0].config) is module.Mine
+    assert type(build("mine + at").composed()[0]) is module.Mine
 
 
 def test_what_was_loaded_is_named_once(tmp_path: Path) -> None:

@@ -85,7 +85,8 @@ def test_recipes_are_columns_of_a_comparison() -> None:
     config = StudyConfig.of(
         {"model": "some/model", "data": {"source": "demo"}}, columns=columns, seeds=[0]
     )
-    assert [run.method_name for run in config.runs.values()] == ["plain", "uegr.objective"]
+    assert [run.method_name for run in config.runs.values()] == ["plain", "uegr"]
+    assert config.runs["uegr_no_mask", 0].method["mask"] == {"kind": "off"}
     assert [column.name for column in columns] == ["plain", "uegr_no_mask"]
     with pytest.raises(SettingError, match="Unknown recipe 'nothing'"):
         columns_of([], [], recipes=["nothing"])

@@ -64,10 +64,10 @@ def test_a_new_method_takes_any_settings_or_refuses_them_with_one_error(written:
 
 
 def test_a_new_method_composes(written: Path) -> None:
-    method = configure(f"{NAME} + at + uegr.rule", {NAME: {"weight": 0.5}})
-    assert method.name == f"{NAME} + at + uegr.rule"
-    assert [each.name for each in method.composed()] == [NAME, "at"]
-    assert entry(NAME).conflicts == {"objective": [], "rule": []}
+    method = configure(f"{NAME} + at + ema", {NAME: {"weight": 0.5}})
+    assert method.name == f"{NAME} + at + ema"
+    assert [each.name for each in method.composed()] == [NAME, "at", "ema"]
+    assert entry(NAME).conflicts == {"losses": [], "rule": []}
 
 
 def test_what_is_written_is_as_tidy_as_the_rest(tmp_path: Path) -> None:

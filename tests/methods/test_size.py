@@ -14,7 +14,7 @@ from temper.methods import configure, entry, names
 from tests.methods.tiny import rows, tiny_bert
 from tests.training.tiny_training import make_trainer, tiny_model
 
-MOVING = [name for name in names() if "perturbation" in entry(name).conflicts["objective"]]
+MOVING = [name for name in names() if "perturbation" in entry(name).conflicts["losses"]]
 
 # Sizes beyond any norm of a tiny network.
 LARGE: dict[str, dict[str, Any]] = {

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from temper import RDrop, Stepper
-from temper.errors import CompositionError
-from temper.methods import build, configure
+from temper.methods import build
 from temper.methods.smart import SMART, WeightAverage
 from temper.models.network import Parameters
 from temper.types import Step
@@ -124,13 +123,6 @@ def test_an_unknown_number_of_steps_is_reported_once(caplog: pytest.LogCaptureFi
             stepper.backward(rows(5, 3))
             stepper.step(optimizer)
     assert caplog.text.count("final_decay=0.999 is never used") == 1
-
-
-def test_the_objective_alone_misses_its_average() -> None:
-    with pytest.raises(CompositionError, match="Take the whole method"):
-        configure("smart.objective + plain", {})
-    fine = configure("smart.objective", {"smart": {"proximal_weight": 0.0}})
-    assert "loss/smoothness" in Stepper(tiny_network(), fine).backward(rows(5, 3))
 
 
 def test_beside_several_dropout_passes_the_average_is_compared_under_equal_masks() -> None:

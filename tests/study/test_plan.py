@@ -133,9 +133,7 @@ def test_columns_and_seeds_must_be_there_and_differ(
 
 
 def test_a_composition_is_a_column_called_after_it_without_spaces() -> None:
-    columns = columns_of(
-        ["plain", "r_drop + at"], ["x=uegr.objective + adv_weight.rule,method.uegr.epsilon=0.1"]
-    )
+    columns = columns_of(["plain", "r_drop + at"], ["x=uegr + adv_weight,method.uegr.epsilon=0.1"])
     assert [column.name for column in columns] == ["plain", "r_drop+at", "x"]
     config = StudyConfig.of(BASE, columns=columns, seeds=(0,))
     assert config.runs["r_drop+at", 0].method_name == "r_drop + at"
@@ -145,9 +143,9 @@ def test_a_composition_is_a_column_called_after_it_without_spaces() -> None:
 
 def test_faults_in_the_names_of_all_columns_are_told_at_once() -> None:
     with pytest.raises(SettingError, match="Unknown method 'plian'") as caught:
-        columns_of(["plian", "at + r_dorp", "uegr.rul"], ["a=r_drop + plian", "b"])
+        columns_of(["plian", "at + r_dorp", "uegr.rule"], ["a=r_drop + plian", "b"])
     assert len(str(caught.value).splitlines()) == 4
-    for words in ("NAME=METHOD", "'plain'", "'r_drop'", "Unknown half of uegr 'rul'"):
+    for words in ("NAME=METHOD", "'plain'", "'r_drop'", "Unknown method 'uegr.rule'"):
         assert words in str(caught.value)
 
 

@@ -99,14 +99,14 @@ def test_the_error_of_a_wrong_method_setting_can_be_pickled() -> None:
 
 
 def test_a_composition_reads_its_own_record_and_has_one_key_however_it_is_spaced() -> None:
-    method = {"name": "r_drop+uegr.rule", "r_drop": {"weight": 2}, "uegr": {"mask": {"alpha": 0.9}}}
+    method = {"name": "r_drop+ema", "r_drop": {"weight": 2}, "ema": {"decay": 0.9}}
     config = RunConfig.of(tree(method=method))
-    assert config.method_name == "r_drop + uegr.rule"
+    assert config.method_name == "r_drop + ema"
     assert config.method["r_drop"] == {"weight": 2.0, "divergence": "sym_kl", "reduction": "mean"}
     again = RunConfig.of({"model": config.model, **config.settings()})
     assert again == config
     assert again.key(**HASHES) == config.key(**HASHES)
-    other = RunConfig.of(tree(method={**method, "name": "r_drop + uegr.rule"}))
+    other = RunConfig.of(tree(method={**method, "name": "r_drop + ema"}))
     assert other.key(**HASHES) == config.key(**HASHES)
     assert RunConfig.of(tree(method={"name": "r_drop"})).key(**HASHES) != config.key(**HASHES)
 

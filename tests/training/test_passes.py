@@ -49,7 +49,7 @@ def test_the_count_is_what_the_method_declares(
         ("lp_ft", {}, 3),
         ("jachess", {"every": 4, "strength": {"weight": 0.01}}, 3 + 10 / 4),
         ("r_drop + at", {}, 11),
-        ("uegr.objective + w_cons", {}, 9),
+        ("uegr + w_cons", {"uegr": {"mask": "off"}}, 9),
     ],
 )
 def test_settings_and_compositions_are_counted_and_not_looked_up(

@@ -113,11 +113,9 @@ def test_a_selective_update_covers_all_parameters_of_a_network_from_scratch(
     assert plain["mask"]["scope"] == "blocks"
 
 
-def test_halves_of_a_composition_have_what_they_read() -> None:
-    rule = config(method="r_at + uegr.rule").method["uegr"]
-    assert (rule["mask"]["scope"], rule["adaptive"]["low"]) == ("all", 0.05)
-    objective = config(method="uegr.objective + child_tuning_f").method["uegr"]
-    assert (objective["mask"]["scope"], objective["adaptive"]["low"]) == ("blocks", 0.3)
+def test_methods_of_a_composition_have_their_defaults_from_scratch() -> None:
+    uegr = config(method="ema + uegr").method["uegr"]
+    assert (uegr["mask"]["scope"], uegr["adaptive"]["low"]) == ("all", 0.3)
 
 
 def test_settings_of_another_network_and_wrong_ones_are_all_named() -> None:

@@ -291,13 +291,10 @@ def _table(name: str, table: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]
         return table
     if name != "method":
         return table.model_dump(exclude_unset=True)
-    from temper.methods import Composed, Method, name_of
+    from temper.methods import Method, name_of
 
     assert isinstance(table, Method)
-    return {
-        "name": table.name if isinstance(table, Composed) else name_of(table),
-        **table.settings(),
-    }
+    return {"name": name_of(table), **table.settings()}
 
 
 Check = Callable[[], object]

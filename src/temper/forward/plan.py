@@ -39,7 +39,6 @@ class Plan:
         watch: Contexts in which the clean pass runs. ``CleanPass.watched`` keeps the values that
             they yield under the same names.
         needs_labels: Whether the method has no loss for a batch without labels.
-        reads: Names of the update rules whose state the losses read.
         conflicts: Resources that only one method of a composition may use: ``perturbation``,
             ``sub-models``, ``label smoothing``, ``smoothness``.
     """
@@ -57,7 +56,6 @@ class Plan:
         default_factory=dict
     )
     needs_labels: bool = True
-    reads: frozenset[str] = frozenset()
     conflicts: frozenset[str] = frozenset()
 
     @property
@@ -113,7 +111,6 @@ def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
         smoothing=only("smoothing"),
         watch={name: make for plan in plans for name, make in plan.watch.items()},
         needs_labels=all(plan.needs_labels for plan in plans),
-        reads=frozenset[str]().union(*(plan.reads for plan in plans)),
         conflicts=frozenset[str]().union(*(plan.conflicts for plan in plans)),
     )
     changing = [name for name, plan in named if plan.changes_clean_pass]
@@ -130,8 +127,8 @@ def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
 def _check_pair(one: str, left: Plan, other: str, right: Plan) -> None:
     if shared := sorted(left.conflicts & right.conflicts):
         raise CompositionError(
-            f"{one!r} and {other!r} both use the {shared[0]} of the objective, so they cannot be "
-            "combined. Leave one of them out, or take only the other's update rule (NAME.rule)."
+            f"{one!r} and {other!r} both use the {shared[0]} of the losses, so they cannot be "
+            "combined. Leave one of them out, or set the weights of its losses to 0."
         )
     weights = (left.task_weight, right.task_weight)
     if None not in weights and weights[0] != weights[1]:

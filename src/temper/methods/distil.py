@@ -12,7 +12,7 @@ teacher: Tarvainen and Valpola, NeurIPS 2017. Differs: docs/methods/distil.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, FiniteFloat
 
@@ -74,8 +74,6 @@ class Ensemble(Variant):
 class Distil(Method):
     """Settings of distillation."""
 
-    HALVES: ClassVar[dict[str, str]] = {"teacher": "both", "weight": "both"}
-
     teacher: OwnAverage | Ensemble = Field(
         default=OwnAverage(),
         discriminator="kind",
@@ -111,8 +109,7 @@ class Distil(Method):
         """Add the divergence to the clean pass's total; it reads no labels."""
         if not self.weight:
             return plain(self.clean_weight)
-        reads = frozenset(() if self.folders else {TEACHER_RULE})
-        return Plan(clean=True, task_weight=self.clean_weight, needs_labels=False, reads=reads)
+        return Plan(clean=True, task_weight=self.clean_weight, needs_labels=False)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         """Yield the clean loss and ``weight * T^2 KL(teacher_T || student_T)`` in one total."""

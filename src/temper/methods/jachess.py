@@ -86,8 +86,6 @@ class JacHess(SmoothnessConfig):
         "lazy": {"every": 4},
     }
 
-    HALVES: ClassVar[dict[str, str]] = {**SmoothnessConfig.HALVES, "layers": "both"}
-
     layers: Log | Normalized | Printed | Inverse | Uniform | Logits = Field(
         default=Log(),
         discriminator="kind",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -53,13 +53,6 @@ class Method(BaseModel, ABC):
 
     SIZE: ClassVar[str] = ""
     """The setting that bounds the perturbation of the embeddings; empty if there is none."""
-    HALVES: ClassVar[dict[str, str]] = {}
-    """Settings that only the update rule (``rule``) or both halves (``both``) read; all others
-    belong to the losses. Empty for a method with one half."""
-
-    @property
-    def moves_embeddings(self) -> Method | None:
-        return self if self.SIZE else None
 
     def check(self) -> None:
         """Raise a `ValueError` on contradicting settings; warn about settings without effect."""
@@ -73,11 +66,6 @@ class Method(BaseModel, ABC):
     def _checked(self) -> Self:
         self.check()
         return self
-
-    @classmethod
-    def reads(cls, setting: str, half: Literal["objective", "rule"]) -> bool:
-        """Whether one half, the losses (``objective``) or the ``rule``, reads a setting."""
-        return not cls.HALVES or cls.HALVES.get(setting, "objective") in (half, "both")
 
     @abstractmethod
     def off(self) -> Self:
@@ -178,7 +166,7 @@ def size_warning(method: Method, *, perturbation: float, embeddings: float) -> s
         return ""
     norms = f"{perturbation:.3g} vs. {embeddings:.3g} per row, the mean over the first batch"
     text = f"The method {method.name!r} moves the embeddings by more than their own norm: {norms}."
-    config = method.moves_embeddings
+    config = next((member for member in method.composed() if member.SIZE), None)
     if config is None:
         return f"{text} Texts are then lost in the perturbation. Make it smaller."
     value = float(getattr(config, config.SIZE))

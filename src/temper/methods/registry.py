@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Literal
 
 from temper.errors import SettingError, unknown
 from temper.importing import run_import
@@ -32,7 +31,6 @@ ALIASES = {"vanilla": DEFAULT}
 """Aliases of methods, which are replaced when a name is read."""
 GROUP = "temper.methods"
 """Entry points by which other packages offer methods."""
-HALVES: tuple[Literal["objective"], Literal["rule"]] = ("objective", "rule")
 
 _ENTRIES: dict[str, Entry] = {}
 
@@ -50,10 +48,10 @@ class Entry:
 
     @property
     def conflicts(self) -> dict[str, list[str]]:
-        """Resources that only this method may use, with its default settings, by half."""
+        """Resources that only the method's losses or rule may use, with its default settings."""
         method = self.config()
         return {
-            "objective": sorted(method.plan(Step()).conflicts),
+            "losses": sorted(method.plan(Step()).conflicts),
             "rule": sorted(method.rule.conflicts),
         }
 
@@ -61,7 +59,7 @@ class Entry:
     def conflicts_text(self) -> str:
         """`conflicts` as text."""
         conflicts = self.conflicts
-        parts = [", ".join(conflicts["objective"])] if conflicts["objective"] else []
+        parts = [", ".join(conflicts["losses"])] if conflicts["losses"] else []
         parts += [f"rule: {', '.join(conflicts['rule'])}"] if conflicts["rule"] else []
         return "; ".join(parts)
 
@@ -128,14 +126,18 @@ def entry(name: str) -> Entry:
     return _ENTRIES[name]
 
 
-def name_of(config: Method) -> str:
-    """Return the name that a method's class is registered under."""
-    for registered_entry in _ENTRIES.values():
-        if registered_entry.config is type(config):
-            return registered_entry.name
-    raise SettingError(
-        f"{type(config).__name__} is not a registered method. Register it with @register(...)."
-    )
+def name_of(method: Method) -> str:
+    """Return the name that `configure` builds a method from; raise if it is not registered."""
+    registered_names = {known.config: known.name for known in _ENTRIES.values()}
+    result = []
+    for member in method.composed():
+        if type(member) not in registered_names:
+            raise SettingError(
+                f"{type(member).__name__} is not a registered method. Register it with "
+                "@register(...)."
+            )
+        result.append(registered_names[type(member)])
+    return " + ".join(result)
 
 
 def load_installed() -> None:
@@ -165,49 +167,36 @@ def _restored() -> Iterator[None]:
         raise
 
 
-def is_composed(name: str) -> bool:
-    return "+" in name or "." in name
-
-
-def labels_of(name: str) -> list[tuple[str, str | None]]:
-    """Split a composition's name into methods and the halves asked of them.
-
-    Returns:
-        (method, half), in order; the half is None for a whole method. Nothing is looked up.
+def members_of(name: str) -> list[str]:
+    """Split a name into those of the composed methods, in order; nothing is looked up.
 
     Example:
-        >>> labels_of("uegr.objective + r_drop")
-        [('uegr', 'objective'), ('r_drop', None)]
+        >>> members_of("vanilla + r_drop")
+        ['plain', 'r_drop']
     """
-    result: list[tuple[str, str | None]] = []
-    for label in name.split("+"):
-        method, dot, half = label.strip().partition(".")
-        method = method.strip()
-        result.append((ALIASES.get(method, method), half.strip() if dot else None))
-    return result
+    members = [member.strip() for member in name.split("+")]
+    return [ALIASES.get(member, member) for member in members]
 
 
 def _unknown_method(name: str) -> str:
+    # As --model names a predictor: FILE.py:NAME.
+    if match := re.search(r"(\S+\.py)(:|$)", name):
+        return (
+            f"{name!r} names a file. Register its methods with --import {match[1]} (in Python: "
+            "import it), and give the name that they are registered under."
+        )
     return f"{unknown('method', name, names())} A method of yours needs --import FILE.py."
 
 
 def name_faults(name: str) -> list[str]:
     """Return one line per fault of a method's name, composed or not; settings are not checked."""
-    # As --model names a predictor: FILE.py:NAME. A dot would otherwise ask for half of a method.
-    if match := re.search(r"(\S+\.py)(:|\s|$)", name):
-        return [
-            f"{name!r} names a file. Register its methods with --import {match[1]} (in Python: "
-            "import it), and give the name that they are registered under."
-        ]
     result = []
-    for method, half in labels_of(name):
-        if not method:
+    for member in members_of(name):
+        if not member:
             result.append(
                 f"A method's name is missing in {name!r}. Write names with `+` between, for "
                 "example 'r_drop + at'."
             )
-        elif method not in names():
-            result.append(_unknown_method(method))
-        if half is not None and half not in HALVES:
-            result.append(unknown(f"half of {method}", half, HALVES))
+        elif member not in names():
+            result.append(_unknown_method(member))
     return list(dict.fromkeys(result))

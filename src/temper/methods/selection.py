@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -52,8 +52,6 @@ class Selective(Variant):
 
 class SelectionConfig(Method):
     """Settings of the selective update."""
-
-    HALVES: ClassVar[dict[str, str]] = {"mask": "rule"}
 
     mask: Selective | Off = Field(
         default=Selective(), discriminator="kind", description="`selective`, or `off`."

@@ -96,13 +96,6 @@ class SMART(VAT):
         "paper": {**VAT.PRESETS["smart_paper"], "proximal_weight": 2.0},
     }
 
-    HALVES: ClassVar[dict[str, str]] = {
-        "proximal_weight": "both",
-        "decay": "rule",
-        "final_decay": "rule",
-        "early": "rule",
-    }
-
     proximal_weight: FiniteFloat = Field(
         default=2.0,
         ge=0.0,
@@ -129,8 +122,7 @@ class SMART(VAT):
         if not self.proximal_weight:
             return super().plan(now)
         base = super().plan(now) if self.weight else Plan(task_weight=1.0)
-        reads = frozenset({WeightAverage.name})
-        return replace(base, clean=True, needs_labels=False, reads=reads)
+        return replace(base, clean=True, needs_labels=False)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
         terms: list[Term | None] = [step.clean.task]

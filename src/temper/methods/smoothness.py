@@ -110,7 +110,6 @@ class FourPoint(Variant):
 class SmoothnessConfig(Method):
     """Settings of a smoothness penalty, and the penalty itself."""
 
-    HALVES: ClassVar[dict[str, str]] = {"strength": "both", "scheme": "both"}
     LAW: ClassVar[Law] = "signs"
     """Law of the random projections; see `probes`."""
 
@@ -177,7 +176,6 @@ class SmoothnessConfig(Method):
             clean=True,
             watch={"trace": self.watch},
             needs_labels=False,
-            reads=frozenset({LayerNorms.name} if self.has_state else ()),
             conflicts=frozenset({"smoothness"}),
         )
 

@@ -223,8 +223,7 @@ def columns_of(
 def _column(method: str | Method) -> Column:
     if isinstance(method, str):
         return Column.of(method)
-    name = method.name if isinstance(method, methods.Composed) else methods.name_of(method)
-    return replace(Column.of(name), settings={"method": method.settings()})
+    return replace(Column.of(methods.name_of(method)), settings={"method": method.settings()})
 
 
 def _variant(name: str, settings: Mapping[str, Any]) -> Column:

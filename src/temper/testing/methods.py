@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -352,7 +352,7 @@ def memory(subject: Subject) -> Iterator[str]:
 
 @law
 def composition(subject: Subject) -> Iterator[str]:
-    """It composes with every method, or an error names both; its halves read their settings."""
+    """It composes with every method, or an error names both."""
     name = name_of(subject.config)
     for other in names():
         if other == name:
@@ -362,18 +362,6 @@ def composition(subject: Subject) -> Iterator[str]:
         except CompositionError as error:
             if repr(name) not in str(error) or repr(other) not in str(error):
                 yield f"It does not compose with {other}, and the error does not name both: {error}"
-    fields = type(subject.config).model_fields
-    for setting in subject.config.HALVES:
-        if setting not in fields:
-            yield f"HALVES names {setting!r}, which is no setting."
-    presets = getattr(type(subject.config), "PRESETS", {})
-    halves: tuple[Literal["objective"], Literal["rule"]] = ("objective", "rule")
-    for config in (subject.config, *(configure(name, {"preset": each}) for each in presets)):
-        for half in halves:
-            unread = [each for each in fields if not config.reads(each, half)]
-            without = config.model_copy(update={each: fields[each].default for each in unread})
-            if config != without and _half(config, half) != _half(without, half):
-                yield f"Its {half} reads a setting that HALVES gives to the other half."
 
 
 def batches_of(stepper: Stepper, step: int) -> list[dict[str, Tensor]]:
@@ -397,17 +385,6 @@ def _told(fault: str, which: Sequence[str]) -> Iterator[str]:
     if which:
         more = f" and {len(which) - 3} more" if len(which) > 3 else ""
         yield f"{fault}: {', '.join(which[:3])}{more}."
-
-
-def _half(config: Method, half: Literal["objective", "rule"]) -> list[object]:
-    """Return a fingerprint of one half of a method under some settings."""
-    if half == "rule":
-        return [(type(rule), vars(rule)) for rule in config.rule.rules]
-    stepper = Subject(config).prepared(tiny_bert())
-    stepper.backward(rows(5, 3))
-    gradients = {name: g.tolist() for name, g in stepper.params.gradients().items()}
-    stepper.remove_hooks()
-    return [config.plan(Step()).conflicts, gradients]
 
 
 def _modules(model: nn.Module) -> list[tuple[type[nn.Module], object]]:

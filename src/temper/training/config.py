@@ -259,8 +259,7 @@ def checked_method(table: Any) -> Tree:
         raise SettingError(f"`method.preset` must be a name, got {preset!r}.")
     config = methods.configure(name, _without_name(table), prefix="method.")
     # "r_drop+at" and "r_drop + at" are one method, and so one key.
-    written = config.name if isinstance(config, methods.Composed) else methods.name_of(config)
-    return {"name": written, **config.settings()}
+    return {"name": methods.name_of(config), **config.settings()}
 
 
 def _built(method: Tree) -> methods.Method:
@@ -326,11 +325,10 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
 
 def check_method(model: str, config: Method) -> None:
     """Raise a `SettingError` if a method needs pre-trained weights and there are none."""
-    members = [part.config for part in config.parts] if isinstance(config, Composed) else [config]
     Faults(
         f"The method {methods.name_of(member)!r} {member.PRETRAINED}, and {model!r} is trained "
         "from scratch, so it has none. Use another method, or a pre-trained model."
-        for member in members
+        for member in config.composed()
         if member.PRETRAINED
     ).refuse()
 
@@ -351,17 +349,16 @@ def _suited(method: Mapping[str, Any]) -> Tree:
     except (SettingError, CompositionError):
         return dict(method)
     if not isinstance(config, Composed):
-        suits = type(config).from_scratch(given)
-        return {**merged(suits, given, config=type(config)), "name": method["name"]}
-    tables = {}
-    for part in config.parts:
-        table, settings = given.get(part.name, {}), type(part.config)
-        suits = settings.from_scratch(table)
-        if part.half != "both":
-            # A half of a method refuses settings that only its other half reads.
-            suits = {name: suits[name] for name in suits if settings.reads(name, part.half)}
-        tables[part.name] = merged(suits, table, config=settings)
+        return {**method, **_suited_table(config, given)}
+    tables = {
+        member.name: _suited_table(member, given.get(member.name, {})) for member in config.methods
+    }
     return {**method, **tables}
+
+
+def _suited_table(method: Method, given: Mapping[str, Any]) -> Tree:
+    table: Tree = merged(method.from_scratch(given), given, config=type(method))
+    return table
 
 
 def wants_unlabeled(method: Method) -> bool:
