@@ -13,6 +13,7 @@ from temper import RobustTrainer, Stepper
 from temper.methods import Method, build, configure, entry, names
 from temper.methods.soup import trainings_of
 from temper.testing import check_method
+from temper.testing.methods import switched_off
 from temper.training.config import wants_unlabeled
 from temper.types import Step
 from tests.backward.test_rule import arguments, dataset
@@ -82,7 +83,7 @@ def test_further_settings_keep_the_laws_of_a_run(name: str, settings: dict[str, 
 def test_every_preset_is_plain_when_off_and_logs_its_loss(name: str, preset: str) -> None:
     method = configure(name, {"preset": preset})
     check_method(method, laws=["log"])
-    off, plain = method.off(), configure(name).off()
+    off, plain = switched_off(method), switched_off(configure(name))
     assert (off.plan(Step()), off.rule.rules) == (plain.plan(Step()), plain.rule.rules)
 
 

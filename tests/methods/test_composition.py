@@ -139,8 +139,8 @@ def test_a_composition_is_part_of_a_run_s_settings_and_key() -> None:
     assert len(keys) == 2
 
 
-def test_off_of_a_composition_is_plain() -> None:
-    method = compose(RDrop(), AT()).off()
+def test_a_composition_of_methods_that_are_off_is_plain() -> None:
+    method = compose(RDrop(**RDrop.OFF), AT(**AT.OFF))
     assert method.plan(Step()) == Plan()
     assert method.rule.rules == ()
 

@@ -96,7 +96,7 @@ def test_an_average_without_a_bound_is_the_polynomial_decay_average(
 
 def test_training_itself_is_plain_and_a_skipped_step_does_not_count() -> None:
     stepper, seen = course(EMA(), steps=3)
-    plain, expected = course(EMA().off(), steps=3)
+    plain, expected = course(EMA(**EMA.OFF), steps=3)
     for ours, theirs in zip(seen, expected, strict=True):
         assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     held = stepper.state["final_average"]["weights"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -30,10 +30,9 @@ def as_it_was() -> Iterator[None]:
 class Sound(Method):
     """Settings of a sound method: the clean loss once more, times a factor."""
 
-    weight: float = Field(default=1.0, description="Whether it acts.")
+    OFF: ClassVar = {"weight": 0.0}
 
-    def off(self) -> Any:
-        return self._with(weight=0.0)
+    weight: float = Field(default=1.0, description="Whether it acts.")
 
     def plan(self, now: Step) -> Plan:
         return Plan(clean=True, task_weight=1.0) if self.weight else Plan()
@@ -54,8 +53,7 @@ def planted(config: type[Method], **changes: str) -> str:
 
 
 class KeepsActing(Sound):
-    def off(self) -> Any:
-        return self._with(weight=0.5)
+    OFF: ClassVar = {"weight": 0.5}
 
 
 class DrawsFromTheGlobalGenerator(Sound):

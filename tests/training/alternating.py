@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from temper.backward.rule import UpdateRule
 from temper.forward import Losses, Plan, StepContext
@@ -20,9 +20,6 @@ class Alternating(Method):
     NEEDS_UNLABELED: ClassVar[bool] = True
 
     rules: ClassVar[list[UpdateRule]] = []
-
-    def off(self) -> Self:
-        return self
 
     def plan(self, now: Step) -> Plan:
         return Plan(clean=True, needs_labels=False)

@@ -15,7 +15,7 @@ code never adds the perturbed loss (an unreachable branch) and detaches all of `
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 )
 class AdvEmbed(AttackConfig):
     """Settings of RoAST's objective, with those of the attack."""
+
+    OFF: ClassVar = {"clean_weight": 1.0, "adversarial_weight": 0.0, "divergence_weight": 0.0}
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # transformers/models/*/modeling_*.py of the released code, run.sh's settings.
@@ -105,9 +107,6 @@ class AdvEmbed(AttackConfig):
         warn_of_small_divergence(
             type(self).__name__, self.divergence, self.reduction, self.divergence_weight
         )
-
-    def off(self) -> Self:
-        return self._with(clean_weight=1.0, adversarial_weight=0.0, divergence_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.adversarial_weight and not self.divergence_weight:

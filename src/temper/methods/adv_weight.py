@@ -16,7 +16,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -95,6 +95,8 @@ class SharpnessAware(WeightAscent):
 class AdvWeight(Method):
     """Settings of sharpness-aware minimization."""
 
+    OFF: ClassVar = {"rho": 0.0}
+
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # README of davda54/sam@3c3afdb.
         "asam": {"adaptive": True, "rho": 2.0},
@@ -122,9 +124,6 @@ class AdvWeight(Method):
                 "and a radius this large takes the gradient far from the weights.",
                 self.rho,
             )
-
-    def off(self) -> Self:
-        return self._with(rho=0.0)
 
     def update(self) -> list[UpdateRule]:
         if not self.rho:

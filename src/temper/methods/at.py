@@ -10,7 +10,7 @@ the attack share one backward, so a step costs 6F.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -31,6 +31,8 @@ from temper.types import Step
 class AT(AttackConfig):
     """Settings of adversarial training, with those of the attack."""
 
+    OFF: ClassVar = {"adversarial_weight": 0.0}
+
     adversarial_weight: FiniteFloat = Field(
         default=1.0, ge=0.0, description="Weight of the attacked loss; 0 is plain fine-tuning."
     )
@@ -39,9 +41,6 @@ class AT(AttackConfig):
         discriminator="kind",
         description="`single` step of the whole budget, or `projected` ones (PGD).",
     )
-
-    def off(self) -> Self:
-        return self._with(adversarial_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.adversarial_weight:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -73,6 +73,8 @@ class RelativeAscent(WeightAscent):
 class AWP(Method):
     """Settings of adversarial weight perturbation."""
 
+    OFF: ClassVar = {"gamma": 0.0}
+
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # trades_AWP/train_trades_cifar.py of csdongxian/AWP@00a8e85, without its warm-up of ten
         # epochs.
@@ -85,9 +87,6 @@ class AWP(Method):
         description="Fraction of each matrix's norm (the paper: 0.01 with plain adversarial "
         "training, 0.005 with TRADES); 0 is plain fine-tuning.",
     )
-
-    def off(self) -> Self:
-        return self._with(gamma=0.0)
 
     def update(self) -> list[UpdateRule]:
         return [RelativeAscent(self.gamma)] if self.gamma else []

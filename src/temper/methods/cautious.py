@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -90,6 +90,8 @@ class AgreeingUpdate(UpdateRule):
 class Cautious(Method):
     """Settings of cautious updates."""
 
+    OFF: ClassVar = {"mask": "off"}
+
     mask: Literal["sign", "off"] = Field(
         default="sign",
         description="`sign` keeps the entries of the update that agree with the gradient; `off` "
@@ -101,9 +103,6 @@ class Cautious(Method):
         le=1.0,
         description="Smallest fraction that the kept entries are divided by.",
     )
-
-    def off(self) -> Self:
-        return self._with(mask="off")
 
     def update(self) -> list[UpdateRule]:
         return [AgreeingUpdate(self.floor)] if self.mask == "sign" else []

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -143,6 +143,8 @@ def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
 class ChildTuningD(Method):
     """Settings of Child-Tuning-D."""
 
+    OFF: ClassVar = {"reserve_p": 1.0}
+
     reserve_p: float = Field(
         default=0.3,
         gt=0.0,
@@ -157,9 +159,6 @@ class ChildTuningD(Method):
         description="Norm to which the gradient of each tensor is clipped before it is squared "
         "(the released code: the training's `max_grad_norm`, 1).",
     )
-
-    def off(self) -> Self:
-        return self._with(reserve_p=1.0)
 
     def update(self) -> list[UpdateRule]:
         return [ChosenMask(self.reserve_p, self.largest_norm)] if self.reserve_p != 1.0 else []

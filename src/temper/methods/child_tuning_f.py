@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -105,6 +105,8 @@ class RandomMask(UpdateRule):
 class ChildTuningF(Method):
     """Settings of Child-Tuning-F."""
 
+    OFF: ClassVar = {"reserve_p": 1.0}
+
     reserve_p: FiniteFloat = Field(
         default=0.3,
         gt=0.0,
@@ -112,9 +114,6 @@ class ChildTuningF(Method):
         description="Probability that an entry is kept (the released script: 0.3); 1 is plain "
         "fine-tuning.",
     )
-
-    def off(self) -> Self:
-        return self._with(reserve_p=1.0)
 
     def update(self) -> list[UpdateRule]:
         return [RandomMask(self.reserve_p)] if self.reserve_p != 1.0 else []

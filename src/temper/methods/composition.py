@@ -7,7 +7,7 @@ error that names both.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 from temper.backward.rule import UpdateRule
 from temper.errors import CompositionError, FieldError, SettingError, TemperError
@@ -45,9 +45,6 @@ class Composed(Method):
 
     def settings(self) -> dict[str, Any]:
         return {method.name: method.settings() for method in self.methods}
-
-    def off(self) -> Self:
-        return type(self)(methods=tuple(method.off() for method in self.methods))
 
     def composed(self) -> Sequence[Method]:
         return self.methods

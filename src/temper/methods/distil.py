@@ -12,7 +12,7 @@ teacher: Tarvainen and Valpola, NeurIPS 2017. Differs: docs/methods/distil.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -74,6 +74,8 @@ class Ensemble(Variant):
 class Distil(Method):
     """Settings of distillation."""
 
+    OFF: ClassVar = {"weight": 0.0, "clean_weight": 1.0}
+
     teacher: OwnAverage | Ensemble = Field(
         default=OwnAverage(),
         discriminator="kind",
@@ -96,9 +98,6 @@ class Distil(Method):
                 "clean_weight=0 trains on the teacher's predictions only. Set a weight "
                 "above 0 and an ensemble as the teacher"
             )
-
-    def off(self) -> Self:
-        return self._with(weight=0.0, clean_weight=1.0)
 
     @property
     def folders(self) -> tuple[str, ...]:

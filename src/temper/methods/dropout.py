@@ -5,7 +5,7 @@ Source: UEGR (arXiv 2503.16550), Table IV's "w/" rows, where classical models ru
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -24,6 +24,8 @@ from temper.types import Step
 class Dropout(Method):
     """Settings of dropout at a set rate."""
 
+    OFF: ClassVar = {"rate": None}
+
     rate: FiniteFloat | None = Field(
         default=0.5,
         ge=0.0,
@@ -31,9 +33,6 @@ class Dropout(Method):
         description="Rate of every dropout layer, attention included if it reads its layer's rate "
         "(the paper: 0.5 for classical models).",
     )
-
-    def off(self) -> Self:
-        return self._with(rate=None)
 
     def plan(self, now: Step) -> Plan:
         """Run every single pass at the rate: the clean one and those of other methods."""

@@ -11,7 +11,7 @@ warm-up: polynomial-decay averaging, Shamir and Zhang, ICML 2013. Differs: docs/
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ from temper.methods import Method, register
 )
 class EMA(Method):
     """Settings of weight averaging."""
+
+    OFF: ClassVar = {"decay": 0.0}
 
     # SWA: the mean over the last quarter of the run.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -60,9 +62,6 @@ class EMA(Method):
                 "decay=1 with warm_up=0 would keep the weights of the first step. Set warm_up=1 "
                 "for the mean, or a smaller decay"
             )
-
-    def off(self) -> Self:
-        return self._with(decay=0.0)
 
     def update(self) -> list[UpdateRule]:
         return [FinalAverage(self.decay, self.warm_up, self.begin)] if self.decay else []

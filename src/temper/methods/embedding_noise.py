@@ -11,7 +11,7 @@ gets no noise.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 class EmbeddingNoise(Method):
     """Settings of NEFTune."""
 
+    OFF: ClassVar = {"alpha": 0.0}
+
     # The sizes that the paper tries.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "neftune_5": {"alpha": 5.0},
@@ -51,9 +53,6 @@ class EmbeddingNoise(Method):
     special_tokens: bool = Field(
         default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
     )
-
-    def off(self) -> Self:
-        return self._with(alpha=0.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.alpha:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -53,6 +53,8 @@ def _published(step_size: float, init: float, max_norm: float, passes: int) -> d
 )
 class FreeLB(Method):
     """Settings of FreeLB."""
+
+    OFF: ClassVar = {"adversarial_weight": 0.0, "clean_weight": 1.0}
 
     # Fairseq's script counts ascents (adv_steps), so that K is one more; ALBERT's counts passes.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -132,9 +134,6 @@ class FreeLB(Method):
                 "sizes need relative=False.",
                 reach,
             )
-
-    def off(self) -> Self:
-        return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.adversarial_weight:

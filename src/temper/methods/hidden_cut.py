@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 class HiddenCut(Method):
     """Settings of HiddenCut."""
 
+    OFF: ClassVar = {"cut_weight": 0.0, "divergence_weight": 0.0}
+
     ratio: float = Field(
         default=0.1,
         gt=0.0,
@@ -64,9 +66,6 @@ class HiddenCut(Method):
     special_tokens: bool = Field(
         default=True, description="Also cut special tokens such as [CLS] and [SEP]."
     )
-
-    def off(self) -> Self:
-        return self._with(cut_weight=0.0, divergence_weight=0.0)
 
     @property
     def cuts(self) -> bool:

@@ -7,7 +7,7 @@ Source: Szegedy et al., CVPR 2016, section 7.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -29,6 +29,8 @@ from temper.types import Step
 class LabelSmoothing(Method):
     """Settings of label smoothing."""
 
+    OFF: ClassVar = {"smoothing": 0.0}
+
     smoothing: FiniteFloat = Field(
         default=0.1,
         ge=0.0,
@@ -36,9 +38,6 @@ class LabelSmoothing(Method):
         description="Fraction s of each label that is spread over all classes (the paper: 0.1); 0 "
         "is plain fine-tuning.",
     )
-
-    def off(self) -> Self:
-        return self._with(smoothing=0.0)
 
     def plan(self, now: Step) -> Plan:
         conflicts = {"label smoothing"} if self.smoothing else set()

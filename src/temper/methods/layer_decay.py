@@ -10,7 +10,7 @@ al., ICLR 2020 (0.8 and 0.9); Sun et al., CCL 2019 (0.95). Differs: docs/methods
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -51,6 +51,8 @@ class LayerDecay(UpdateRule):
 class LayerDecayConfig(Method):
     """Settings of layer-wise learning rates."""
 
+    OFF: ClassVar = {"decay": 1.0}
+
     PRETRAINED = "trains pre-trained layers more slowly than the head"
 
     decay: FiniteFloat = Field(
@@ -60,9 +62,6 @@ class LayerDecayConfig(Method):
         description="Factor on the learning rate from one layer to the next lower; 1 is plain "
         "fine-tuning.",
     )
-
-    def off(self) -> Self:
-        return self._with(decay=1.0)
 
     def update(self) -> list[UpdateRule]:
         return [LayerDecay(self.decay)] if self.decay != 1.0 else []

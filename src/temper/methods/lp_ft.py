@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -140,6 +140,8 @@ class HeadFirst(UpdateRule):
 class LPFT(Method):
     """Settings of LP-FT."""
 
+    OFF: ClassVar = {"probe": {"fraction": 0.0}}
+
     PRETRAINED = "trains the head on pre-trained features first"
 
     probe: ByFraction | BySteps = Field(
@@ -156,9 +158,6 @@ class LPFT(Method):
         allow_inf_nan=False,
         description="Factor on the learning rate while only the head trains.",
     )
-
-    def off(self) -> Self:
-        return self._with(probe={"fraction": 0.0})
 
     def update(self) -> list[UpdateRule]:
         probe = self.probe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -23,7 +22,7 @@ from temper.methods.variants import completed, merged
 from temper.types import Step
 
 
-class Method(BaseModel, ABC):
+class Method(BaseModel):
     """A method: frozen settings, the losses of a step, and the update rule.
 
     A method that changes what is minimized overrides ``plan`` and ``losses``; one that changes how
@@ -38,6 +37,8 @@ class Method(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    OFF: ClassVar[Mapping[str, Any]] = {}
+    """Settings under which the method is plain fine-tuning, bit for bit."""
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
     """Settings that belong together, most of them published, by name of the preset."""
     NEEDS_UNLABELED: ClassVar[bool] = False
@@ -66,10 +67,6 @@ class Method(BaseModel, ABC):
     def _checked(self) -> Self:
         self.check()
         return self
-
-    @abstractmethod
-    def off(self) -> Self:
-        """Return settings under which the method is plain fine-tuning, bit for bit."""
 
     def plan(self, now: Step) -> Plan:
         """Return the requirements of the losses for a step, before anything runs."""
@@ -139,9 +136,6 @@ class Method(BaseModel, ABC):
         from temper import methods
 
         return methods.compose(self, other)
-
-    def _with(self, **changes: object) -> Self:
-        return type(self)(**{**self.model_dump(), **changes})
 
 
 def check_whole_text(method: Method, head: type[Head]) -> None:

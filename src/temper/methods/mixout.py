@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -166,6 +166,8 @@ class Mixing(InitialWeightsRule):
 class Mixout(Method):
     """Settings of mixout."""
 
+    OFF: ClassVar = {"probability": 0.0}
+
     PRETRAINED = "mixes the weights with pre-trained ones"
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -189,9 +191,6 @@ class Mixout(Method):
         description="Unit of replacement: an `entry`, or a `neuron`'s outgoing weights (the "
         "paper and its code).",
     )
-
-    def off(self) -> Self:
-        return self._with(probability=0.0)
 
     def update(self) -> list[UpdateRule]:
         return [Mixing(self.probability, self.mix_scope, self.unit)] if self.probability else []

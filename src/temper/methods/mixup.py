@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, FiniteFloat
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 class MixupConfig(Method):
     """Settings of mixup."""
 
+    OFF: ClassVar = {"weight": 0.0, "clean_weight": 1.0}
+
     weight: FiniteFloat = Field(default=1.0, ge=0.0, description="Weight of the mixtures' loss.")
     alpha: FiniteFloat = Field(
         default=0.4,
@@ -61,9 +63,6 @@ class MixupConfig(Method):
         super().check()
         if not self.weight and not self.clean_weight:
             raise ValueError("weight=0 and clean_weight=0 leave nothing to learn. Set one above 0")
-
-    def off(self) -> Self:
-        return self._with(weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.weight:

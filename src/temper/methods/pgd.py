@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 class PGD(AttackConfig):
     """Settings of adversarial training with projected steps, with those of the attack."""
 
+    OFF: ClassVar = {"adversarial_weight": 0.0, "clean_weight": 1.0}
+
     adversarial_weight: FiniteFloat = Field(
         default=1.0, ge=0.0, description="Weight of the attacked loss."
     )
@@ -64,9 +66,6 @@ class PGD(AttackConfig):
                 "adversarial_weight and clean_weight are both 0, so nothing is minimized; set one "
                 "of them"
             )
-
-    def off(self) -> Self:
-        return self._with(adversarial_weight=0.0, clean_weight=1.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.adversarial_weight:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from temper.methods import Method, register
 
 
@@ -16,6 +14,3 @@ from temper.methods import Method, register
 )
 class Plain(Method):
     """Settings of plain fine-tuning: none."""
-
-    def off(self) -> Self:
-        return self

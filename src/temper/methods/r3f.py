@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -40,6 +40,8 @@ SMALLEST_NOISE = 1e-3
 )
 class R3F(Method):
     """Settings of R3F."""
+
+    OFF: ClassVar = {"weight": 0.0}
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # fairseq examples/rxf, README: --r3f-lambda 0.7 for RTE; no half there, so twice that.
@@ -98,9 +100,6 @@ class R3F(Method):
                 SMALLEST_NOISE,
             )
         warn_of_small_divergence("R3F", self.divergence, self.reduction, self.weight)
-
-    def off(self) -> Self:
-        return self._with(weight=0.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.weight:

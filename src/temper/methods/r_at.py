@@ -12,7 +12,7 @@ separate pass, 11F.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 )
 class RAT(AttackConfig):
     """Settings of R-AT, with those of the attack."""
+
+    OFF: ClassVar = {"adversarial_weight": 0.0, "divergence_weight": 0.0}
 
     adversarial_weight: FiniteFloat = Field(
         default=1.0,
@@ -81,9 +83,6 @@ class RAT(AttackConfig):
         warn_of_small_divergence(
             type(self).__name__, self.divergence, self.reduction, self.divergence_weight
         )
-
-    def off(self) -> Self:
-        return self._with(adversarial_weight=0.0, divergence_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.adversarial_weight and not self.divergence_weight:

@@ -5,7 +5,7 @@ Source: UEGR (arXiv 2503.16550), ablation study; the objective is R-AT's, the up
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar
 
 from temper.methods import register
 from temper.methods.r_at import RAT
@@ -22,5 +22,4 @@ from temper.methods.selection import SelectionConfig
 class RATSU(RAT, SelectionConfig):
     """Settings of R-AT and of the selective update."""
 
-    def off(self) -> Self:
-        return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask="off")
+    OFF: ClassVar = {"adversarial_weight": 0.0, "divergence_weight": 0.0, "mask": "off"}

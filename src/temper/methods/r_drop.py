@@ -11,7 +11,7 @@ the divergence over the batch while the CE is a mean, so its effective weight gr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -31,6 +31,8 @@ from temper.types import Reduction, Step
 class RDrop(Method):
     """Settings of R-Drop."""
 
+    OFF: ClassVar = {"weight": 0.0}
+
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "released_bert": {"weight": 0.25, "reduction": "sum"},
         "released_roberta": {"weight": 0.7, "reduction": "sum"},
@@ -47,9 +49,6 @@ class RDrop(Method):
         default="mean",
         description="`mean` over the rows (the paper's formula) or `sum` (the released code).",
     )
-
-    def off(self) -> Self:
-        return self._with(weight=0.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.weight:

@@ -16,7 +16,7 @@ import logging
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -159,6 +159,8 @@ class Recall(InitialWeightsRule):
 class RecAdam(Method):
     """Settings of RecAdam."""
 
+    OFF: ClassVar = {"anneal": "off"}
+
     PRETRAINED = "pulls the weights to pre-trained ones"
 
     # README of the released code: ALBERT-xxlarge on CoLA, BERT-base on STS-B.
@@ -180,9 +182,6 @@ class RecAdam(Method):
         "Its product with the learning rate is the fraction of the way back in one of "
         "the first steps.",
     )
-
-    def off(self) -> Self:
-        return self._with(anneal="off")
 
     def update(self) -> list[UpdateRule]:
         anneal = self.anneal

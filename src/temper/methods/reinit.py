@@ -9,7 +9,7 @@ Source: Zhang et al., ICLR 2021, section 5. Differs: docs/methods/reinit.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -74,6 +74,8 @@ class TopLayers(UpdateRule):
 class Reinit(Method):
     """Settings of re-initialized top layers."""
 
+    OFF: ClassVar = {"layers": 0}
+
     PRETRAINED = "re-initializes some of the pre-trained layers"
 
     layers: int = Field(
@@ -85,9 +87,6 @@ class Reinit(Method):
         allow_inf_nan=False,
         description="Standard deviation of the drawn weights.",
     )
-
-    def off(self) -> Self:
-        return self._with(layers=0)
 
     def update(self) -> list[UpdateRule]:
         return [TopLayers(self.layers, self.std)] if self.layers else []

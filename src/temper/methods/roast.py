@@ -11,7 +11,7 @@ one of 255 before the draw; every batch of an epoch counts (the released code le
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -31,6 +31,8 @@ from temper.methods.variants import Off
 class RoAST(AdvEmbed, SelectionConfig):
     """Settings of RoAST: those of adversarial embeddings and of the selective update."""
 
+    OFF: ClassVar = {**AdvEmbed.OFF, "mask": "off"}
+
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # run.sh of the released code.
         "sentiment": {"mask": {"alpha": 0.9, "beta": 10.0}},
@@ -44,6 +46,3 @@ class RoAST(AdvEmbed, SelectionConfig):
         description="`selective`, or `off`. A mask lasts an epoch, as published; alpha and beta "
         "are the milder ones: p is 0.23 at least, so that nothing is divided by less.",
     )
-
-    def off(self) -> Self:
-        return super().off()._with(mask="off")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -90,6 +90,8 @@ class WeightAverage(WeightAverageRule):
 class SMART(VAT):
     """Settings of SMART, with those of VAT and of the attack."""
 
+    OFF: ClassVar = {"weight": 0.0, "proximal_weight": 0.0}
+
     # The paper's experiments: as VAT's preset, with mu = 1, beta = 0.99 for the first tenth of the
     # steps and 0.999 for the rest.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -114,9 +116,6 @@ class SMART(VAT):
     early: float = Field(
         default=0.1, ge=0.0, le=1.0, description="Fraction of the steps that are early."
     )
-
-    def off(self) -> Self:
-        return self._with(weight=0.0, proximal_weight=0.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.proximal_weight:

@@ -21,7 +21,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -110,6 +110,8 @@ class FourPoint(Variant):
 class SmoothnessConfig(Method):
     """Settings of a smoothness penalty, and the penalty itself."""
 
+    OFF: ClassVar = {"strength": {"weight": 0.0}}
+
     LAW: ClassVar[Law] = "signs"
     """Law of the random projections; see `probes`."""
 
@@ -144,9 +146,6 @@ class SmoothnessConfig(Method):
     @property
     def is_off(self) -> bool:
         return isinstance(self.strength, Weight) and not self.strength.weight
-
-    def off(self) -> Self:
-        return self._with(strength={"weight": 0.0})
 
     @property
     def smoothed(self) -> Literal["all", "logits"]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -113,6 +113,8 @@ def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
 class SoupConfig(Method):
     """Settings of soups within a run."""
 
+    OFF: ClassVar = {"members": 1}
+
     PRETRAINED = (
         "averages trainings, which stay in one basin only if they start from pre-trained weights"
     )
@@ -122,9 +124,6 @@ class SoupConfig(Method):
         ge=1,
         description="Number k of trainings, each of `train.epochs`; 1 is plain fine-tuning.",
     )
-
-    def off(self) -> Self:
-        return self._with(members=1)
 
     def update(self) -> list[UpdateRule]:
         return [Soup(self.members)] if self.members > 1 else []

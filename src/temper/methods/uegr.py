@@ -76,6 +76,8 @@ class Fixed(Variant):
 class UEGR(AttackConfig, SelectionConfig):
     """Settings of UEGR, with those of the attack and of the selective update."""
 
+    OFF: ClassVar = {"adversarial_weight": 0.0, "divergence_weight": 0.0, "mask": "off"}
+
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"epsilon": 0.1, "relative": False, "adaptive": {"low": 0.3, "high": 0.5}},
         "sentiment": {"mask": {"alpha": 0.9, "beta": 10.0}},
@@ -152,9 +154,6 @@ class UEGR(AttackConfig, SelectionConfig):
         adaptive = given.get("adaptive", {})
         free = not (isinstance(adaptive, Mapping) and rates.keys() & adaptive.keys())
         return {**super().from_scratch(given), **({"adaptive": rates} if free else {})}
-
-    def off(self) -> Self:
-        return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask="off")
 
     def submodels(self) -> SubModels:
         return SubModels(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -49,6 +49,8 @@ UNDERFLOW_GUARD = 2.0**12
 )
 class VAT(AttackConfig):
     """Settings of virtual adversarial training, with those of the attack."""
+
+    OFF: ClassVar = {"weight": 0.0}
 
     # SMART's experiments: epsilon = sigma = 1e-5, eta = 1e-3, one step, lambda = 1. The step is 100
     # times the ball, so the projection cuts it to the whole budget, as one step has here.
@@ -125,9 +127,6 @@ class VAT(AttackConfig):
                 self.init_noise,
                 self.epsilon,
             )
-
-    def off(self) -> Self:
-        return self._with(weight=0.0)
 
     def plan(self, now: Step) -> Plan:
         if not self.weight:

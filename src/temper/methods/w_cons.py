@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, FiniteFloat
 
@@ -104,6 +104,8 @@ def _add_pull(
 class WCons(Method):
     """Settings of W-Cons."""
 
+    OFF: ClassVar = {"weight": 0.0}
+
     PRETRAINED = "keeps the weights near pre-trained ones"
 
     weight: FiniteFloat = Field(
@@ -112,9 +114,6 @@ class WCons(Method):
         description="Weight of the squared distance (our default is not tuned; the papers select "
         "it by task; L2-SP's alpha is twice this weight); 0 is plain fine-tuning.",
     )
-
-    def off(self) -> Self:
-        return self._with(weight=0.0)
 
     def update(self) -> list[UpdateRule]:
         return [Anchor(self.weight)] if self.weight else []

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -66,6 +66,8 @@ class Interpolation(InitialWeightsRule):
 class WiseFT(Method):
     """Settings of WiSE-FT."""
 
+    OFF: ClassVar = {"alpha": 1.0}
+
     PRETRAINED = "interpolates with the pre-trained weights"
 
     alpha: float = Field(
@@ -75,9 +77,6 @@ class WiseFT(Method):
         description="Weight of the trained weights (the paper: 0.5 if nothing is known); 1 is "
         "plain fine-tuning, 0 keeps only the head as trained.",
     )
-
-    def off(self) -> Self:
-        return self._with(alpha=1.0)
 
     def update(self) -> list[UpdateRule]:
         return [Interpolation(self.alpha)] if self.alpha != 1.0 else []
