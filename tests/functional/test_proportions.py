@@ -86,6 +86,11 @@ def test_the_worst_of_one_group_has_its_own_interval() -> None:
         assert (found.low, found.high) == pytest.approx(wilson(9, 10))
 
 
+def test_groups_that_are_no_whole_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="whole numbers from 0 on as groups, got float64"):
+        GroupProportions(np.ones(2), np.array([0.0, 1.0]), least=True)
+
+
 def test_the_worst_group_is_held_by_its_interval() -> None:
     # Two groups as good as each other: the one that looks worse does so by chance.
     draws = np.random.default_rng(0)

@@ -20,8 +20,6 @@ from temper.seeding import Streams
 from temper.types import Batch, Gradients, State, Step
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.models.network import Network, Parameters
 
 
@@ -120,14 +118,6 @@ class Regularizes(Protocol):
 
         ``grads`` are multiplied by ``step.loss_scale``; their storage may be reused.
         """
-
-
-@runtime_checkable
-class LogsRegularization(Protocol):
-    """Reports the losses whose gradients ``regularize`` added; logs add them to the loss."""
-
-    def regularization_losses(self, state: State) -> Mapping[str, Tensor]:
-        """Return the weighted losses of this step by name."""
 
 
 @runtime_checkable

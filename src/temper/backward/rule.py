@@ -17,7 +17,6 @@ from temper.backward.hooks import (
     BeginsEpoch,
     BeginsRun,
     Calibrates,
-    LogsRegularization,
     OnTrainEnd,
     RecomputesGradient,
     Regularizes,
@@ -59,6 +58,13 @@ class UpdateRule:
 
         It is nested dicts of tensors and plain values. A tensor shaped like a parameter is stored
         under the parameter's name and sharded like it.
+        """
+        return {}
+
+    def regularization_losses(self, state: State) -> Mapping[str, Tensor]:
+        """Return the weighted losses whose gradients ``regularize`` added, by name.
+
+        Logs add them to the step's loss.
         """
         return {}
 
@@ -172,8 +178,8 @@ class Chain(UpdateRule):
 
     def regularization_losses(self, state: State) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
-        for rule, rule_state in self.implementing(state, LogsRegularization):
-            losses |= rule.regularization_losses(rule_state)
+        for rule in self.rules:
+            losses |= rule.regularization_losses(state[rule.name])
         return losses
 
     def transform(

@@ -104,11 +104,21 @@ class GroupProportions:
 
     ``groups`` [n] are whole numbers from 0 on without a gap; without ``least`` the mean is
     unweighted.
+
+    Raises:
+        ValueError: If ``groups`` are not whole numbers.
     """
 
     right: FloatArray
     groups: IntegerArray
     least: bool
+
+    def __post_init__(self) -> None:
+        if self.groups.dtype.kind not in "iu":
+            raise ValueError(
+                f"Expected whole numbers from 0 on as groups, got {self.groups.dtype}. Number the "
+                "groups, for example with np.unique(groups, return_inverse=True)."
+            )
 
     def __call__(self, counts: FloatArray) -> FloatArray:
         measure = least_accuracy if self.least else mean_group_accuracy

@@ -21,13 +21,14 @@ from pydantic import Field, FiniteFloat
 from temper.backward.averaging import update_average
 from temper.backward.rule import UpdateRule, WeightAverageRule
 from temper.forward import Losses, Plan, StepContext
-from temper.functional.precision import at_least_single
 from temper.lazy import torch
 from temper.methods import register
 from temper.methods.vat import VAT
 from temper.types import State, Step, Term
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
@@ -54,12 +55,10 @@ class WeightAverage(WeightAverageRule):
     supports_fsdp = True
 
     def init(self, params: Parameters) -> State:
-        # bf16 does not resolve a step of 1 - 0.999.
-        copies = {
-            name: at_least_single(tensor.detach()).clone()
-            for name, tensor in params.tensors.items()
-        }
-        return {"weights": copies}
+        # Unlike `RunningAverage`, this one starts at the weights before the first step.
+        weights: dict[str, Tensor] = {}
+        update_average(weights, params, fraction=1.0)
+        return {"weights": weights}
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
         if step.number == 0 and not step.total and self.decay != self.final_decay:
@@ -69,9 +68,7 @@ class WeightAverage(WeightAverageRule):
                 self.decay,
                 self.final_decay,
             )
-        if step.skipped:
-            return
-        with torch.no_grad():
+        if not step.skipped:
             update_average(state["weights"], params, fraction=1 - self.decay_at(step))
 
     def decay_at(self, step: Step) -> float:
