@@ -1,7 +1,7 @@
 """The least work of a step of each method: forward passes, memory traffic and memory.
 
 Run ``python -m dev.benchmarks.account --write docs/benchmarks.md``.
-`temper.training.passes.passes_of` counts the passes; a test compares them with the costs that
+`temper.training.cost.passes_of` counts the passes; a test compares them with the costs that
 methods declare. `MOVED` has the numbers that each update rule reads and writes. The memory is the
 declared one. `limit` computes from passes and traffic the shortest possible time of a step,
 relative to plain fine-tuning. `dev.benchmarks.step_cost` prints this limit next to the measured
@@ -34,7 +34,7 @@ from temper.methods.smart import WeightAverage
 from temper.methods.w_cons import Anchor
 from temper.models.blocks import Parameters
 from temper.models.network import Network
-from temper.training.passes import PLAIN, passes_of
+from temper.training.cost import PLAIN, passes_of
 
 OPENING, CLOSING = "<!-- account -->", "<!-- /account -->"
 HEADINGS = ("method", "passes", "declared", "moved per weight", "memory")

@@ -140,7 +140,7 @@ def test_a_loss_scale_leaves_the_ascent_as_it_is_and_an_overflow_stops_it() -> N
             (total * scale).backward()
 
         with recorded_deltas() as deltas:
-            stepper.accumulate(batch, Step(units=2), backward=backward)
+            stepper.run_passes(batch, Step(units=2), backward=backward)
         found.append(deltas)
     for plain, scaled in zip(*found[:2], strict=True):
         torch.testing.assert_close(plain, scaled)
@@ -151,7 +151,7 @@ def test_a_loss_scale_leaves_the_ascent_as_it_is_and_an_overflow_stops_it() -> N
 def test_the_next_pass_waits_for_the_backward_of_the_last() -> None:
     stepper = Stepper(tiny_network(), "freelb")
     with pytest.raises(ValueError, match="Backward must run on a total before"):
-        stepper.accumulate(Batch.of(rows(5, 3)), Step(units=2), backward=lambda total: None)
+        stepper.run_passes(Batch.of(rows(5, 3)), Step(units=2), backward=lambda total: None)
 
 
 def test_presets_count_all_passes() -> None:

@@ -15,7 +15,7 @@ from temper.methods.layer_decay import LayerDecayConfig
 from temper.methods.reinit import Reinit
 from temper.models.network import Network
 from temper.training.config import RunConfig
-from temper.training.passes import passes_of
+from temper.training.cost import passes_of
 from tests.contracts.architectures import tiny
 from tests.methods.tiny import rows, tiny_bert, tiny_network
 from tests.methods.weights import PlantedError, copies, same, stepper_of, two_batches

@@ -86,7 +86,7 @@ def test_among_several_processes_every_parameter_takes_part_and_the_head_alone_i
     step = Step(units=3, ranks=2, total=10)
     stepper.begin_step(step)
     assert all(t.requires_grad for t in stepper.params.tensors.values())
-    stepper.accumulate(Batch.of(rows(5, 3, 6)), step)
+    stepper.run_passes(Batch.of(rows(5, 3, 6)), step)
     assert set(stepper.params.gradients()) > HEAD
     stepper.end_step()
     # Before clipping already, so that the norm is the same as in one process.

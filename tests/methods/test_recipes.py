@@ -14,7 +14,7 @@ from temper.methods.recipes import Evidence, default_recipe, recipes, with_recip
 from temper.methods.soup import trainings_of
 from temper.study.plan import StudyConfig, columns_of
 from temper.training.config import RunConfig
-from temper.training.passes import passes_of
+from temper.training.cost import passes_of
 from tests.cli.tiny_project import make_data, make_model
 from tests.training.tiny_training import Rows, collate, record, settings_of_run, tiny_model
 

@@ -29,7 +29,7 @@ from temper.models.modes import in_mode
 from temper.models.sentence import PAIRS, contrast
 from temper.seeding import seeded
 from temper.training.config import RunConfig, is_scratch
-from temper.training.passes import PLAIN
+from temper.training.cost import PLAIN
 from temper.training.prepared import label_names
 
 STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)

@@ -50,7 +50,7 @@ from temper.study.alternatives import (
 )
 from temper.study.wrong_labels import held_out_probabilities
 from temper.training.config import RunConfig
-from temper.training.passes import PLAIN
+from temper.training.cost import PLAIN
 from temper.training.prepared import label_names
 from temper.training.run import train
 

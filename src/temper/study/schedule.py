@@ -52,7 +52,7 @@ from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import run_in_words, side_by_side
 from temper.training.checks import check_head, check_in_windows
 from temper.training.config import RunConfig, run_key, weights_size
-from temper.training.passes import PLAIN, passes_of
+from temper.training.cost import PLAIN, passes_of
 from temper.training.prepared import label_names, make_network, with_head
 
 PAIRED = "paired.json"

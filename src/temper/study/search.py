@@ -46,7 +46,7 @@ from temper.study.goals import (
 from temper.study.plan import Column, StudyConfig
 from temper.study.work import StudyFolder, Work, evaluation_sets
 from temper.training.config import RunConfig, run_key
-from temper.training.passes import PLAIN as PASSES
+from temper.training.cost import PLAIN as PASSES
 
 PARTS: Final = 5
 FOLDS: Final = 3

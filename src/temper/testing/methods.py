@@ -123,10 +123,10 @@ def declaration(subject: Subject) -> Iterator[str]:
     lacking = [each for each in ("summary", "cost", "memory", "paper") if not getattr(about, each)]
     if lacking:
         yield f"@register gives no {', '.join(lacking)}."
-    unsaid = [each["setting"] for each in settings(name) if not each["meaning"]]
-    if unsaid:
-        yield f"Settings without Field(description=...): {', '.join(unsaid)}."
-    for preset in getattr(config, "PRESETS", {}):
+    undescribed = [each["setting"] for each in settings(name) if not each["meaning"]]
+    if undescribed:
+        yield f"Settings without Field(description=...): {', '.join(undescribed)}."
+    for preset in config.PRESETS:
         configure(name, {"preset": preset})
     if configure(name, subject.config.settings()) != subject.config:
         yield "settings() gives values that configure reads otherwise."
@@ -140,8 +140,8 @@ def off(subject: Subject) -> Iterator[str]:
     generator = torch.get_rng_state()
     with _noted_draws() as drawn:
         result = subject.train(model, switched_off(subject.config))
-    yield from _told("OFF is not plain fine-tuning", differences(result, plain))
-    yield from _told("OFF draws", sorted(drawn - {"dropout clean"}))
+    yield from _with_names("OFF is not plain fine-tuning", differences(result, plain))
+    yield from _with_names("OFF draws", sorted(drawn - {"dropout clean"}))
     if not torch.equal(torch.get_rng_state(), generator):
         yield "OFF draws from the global generator."
 
@@ -161,7 +161,7 @@ def repetition(subject: Subject) -> Iterator[str]:
     model = tiny_bert()
     before = _modules(model)
     first, second = subject.train(model), subject.train(tiny_bert())
-    yield from _told("Two runs of one seed differ", differences(first, second))
+    yield from _with_names("Two runs of one seed differ", differences(first, second))
     if _modules(model) != before:
         yield "Modules or dropout rates of the model are left changed."
 
@@ -200,7 +200,7 @@ def resumption(subject: Subject) -> Iterator[str]:
     for step in range(1, STEPS):
         subject.step(stepper, optimizer, step)
     stepper.finish()
-    yield from _told(
+    yield from _with_names(
         "A resumed run differs from a whole one", differences(weights_of(other), whole)
     )
 
@@ -226,7 +226,7 @@ def micro_batches(subject: Subject) -> Iterator[str]:
     scale = max(float(gradient.abs().max()) for gradient in one.values())
     far = [name for name in one if float((one[name] - summed[name]).abs().max()) > 1e-6 * scale]
     advice = "If what is drawn depends on which rows come together, say draws_by_row=True"
-    yield from _told(f"Micro-batches have another gradient than one batch. {advice}. Of", far)
+    yield from _with_names(f"Micro-batches have another gradient than one batch. {advice}. Of", far)
 
 
 @law
@@ -252,9 +252,9 @@ def failing_pass(subject: Subject) -> Iterator[str]:
         pass
     finally:
         Network.logits = forward  # type: ignore[method-assign]
-    yield from _told("A failing pass leaves moved", differences(weights_of(model), before))
+    yield from _with_names("A failing pass leaves moved", differences(weights_of(model), before))
     frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
-    yield from _told("A failing pass leaves frozen", frozen)
+    yield from _with_names("A failing pass leaves frozen", frozen)
     stepper.remove_hooks()
     if _modules(model) != modules:
         yield "Modules or dropout rates of the model are left changed."
@@ -274,13 +274,15 @@ def half_precision(subject: Subject) -> Iterator[str]:
             if kinds - {torch.float32}:
                 yield f"Gradients are in {', '.join(map(str, kinds))}."
             stepper.step(optimizer)
-    yield from _told("Not finite is", [name for name in logs if not math.isfinite(logs[name])])
+    yield from _with_names(
+        "Not finite is", [name for name in logs if not math.isfinite(logs[name])]
+    )
     lost = [
         name
         for name, each in model.named_parameters()
         if each.dtype != torch.float32 or not bool(torch.isfinite(each).all())
     ]
-    yield from _told("Not finite or not in single precision are", lost)
+    yield from _with_names("Not finite or not in single precision are", lost)
 
 
 @law
@@ -384,7 +386,7 @@ def differences(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> 
     return [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)]
 
 
-def _told(fault: str, which: Sequence[str]) -> Iterator[str]:
+def _with_names(fault: str, which: Sequence[str]) -> Iterator[str]:
     if which:
         more = f" and {len(which) - 3} more" if len(which) > 3 else ""
         yield f"{fault}: {', '.join(which[:3])}{more}."

@@ -26,7 +26,7 @@ from temper.models.hf import load_classifier
 
 SMALLEST = 1e-8
 """Below this a probability is taken as this, so that its logarithm is finite."""
-_TOLD = b"temper"
+_METADATA = b"temper"
 
 
 def teacher_logits(
@@ -80,7 +80,7 @@ def _answers(
         table = pa.table({"row": list(by_row), "answer": list(by_row.values())})
         metadata = json.dumps({**asked, "labels": names}).encode()
         with suppress(OSError, WriteError), replaced(file) as temporary:
-            pq.write_table(table.replace_schema_metadata({_TOLD: metadata}), temporary)
+            pq.write_table(table.replace_schema_metadata({_METADATA: metadata}), temporary)
     return names, by_row
 
 
@@ -88,7 +88,7 @@ def _kept(file: Path, asked: dict[str, Any]) -> tuple[list[str] | None, dict[str
     """Return the answers in a file; none if they are of other weights or unreadable."""
     with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         table = pq.read_table(file)
-        metadata = json.loads(table.schema.metadata[_TOLD])
+        metadata = json.loads(table.schema.metadata[_METADATA])
         labels = metadata.pop("labels")
         if metadata == asked:
             columns = table.to_pydict()

@@ -70,8 +70,8 @@ class MultiTaskConfig:
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
         """Check nested settings, those of `RunConfig.of` with ``tasks``, and fill in defaults."""
-        indices = (*PLACES, "tasks")
-        result = Faults(unknown("setting", name, indices) for name in tree if name not in indices)
+        known = (*PLACES, "tasks")
+        result = Faults(unknown("setting", name, known) for name in tree if name not in known)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})
         if not isinstance(tables, Mapping) or len(tables) < 2:
             result.append(
@@ -194,7 +194,7 @@ def train_tasks(
         )
     progress.notice_all(prepared.notices)
     prepared = replace(prepared, notices=(*notices, *prepared.notices))
-    _ActiveTasks(config, folder, key, loaded, progress, prepared).go(resume=resume)
+    _ActiveTasks(config, folder, key, loaded, progress, prepared).run(resume=resume)
     return folder.path
 
 

@@ -34,7 +34,7 @@ from temper.progress import Progress
 from temper.training import sharding
 from temper.training.checks import check_disk, check_one_process
 from temper.training.config import RunConfig, run_key
-from temper.training.passes import cost_in_words, passes_of
+from temper.training.cost import cost_in_words, passes_of
 from temper.training.prepared import (
     Prepared,
     label_names,
@@ -114,7 +114,7 @@ def train(
     if not finished:
         active = ActiveRun(config, folder, key, splits, progress, prepared, processes)
         try:
-            active.go(resume=resume)
+            active.run(resume=resume)
         except (KeyboardInterrupt, SystemExit):
             processes.wait_stopped()
             raise
@@ -184,12 +184,12 @@ class ActiveRun:
         """The settings as the caller gave them."""
         return self.config
 
-    def go(self, *, resume: bool) -> None:
+    def run(self, *, resume: bool) -> None:
         """Train; the folder then has a finished run, a stopped one, or nothing."""
-        with ExitStack() as held:
+        with ExitStack() as stack:
             is_new, result = False, None
             with self.processes.together():
-                is_new = held.enter_context(self.folder.held())
+                is_new = stack.enter_context(self.folder.held())
                 if self.folder.writes:
                     # Another process may have come to its end since the folder was looked at.
                     result = self.folder.record()
@@ -198,12 +198,12 @@ class ActiveRun:
                 if is_finished(self.folder, result, self.plan, self.key, self.progress):
                     return
                 if self.folder.writes:
-                    self._check_goes_on(result if resume else None)
+                    self._check_process_count(result if resume else None)
                 if result is None and self.folder.writes:
                     check_disk(self.folder.path, self.prepared.model)
             self._train(result if resume else None, is_new=is_new)
 
-    def _check_goes_on(self, found: dict[str, Any] | None) -> None:
+    def _check_process_count(self, found: dict[str, Any] | None) -> None:
         """Raise a `CheckpointError` if the number of processes of a stopped run has changed."""
         before, now = (found or {}).get("processes", 1), self.processes.count
         # The draws of other processes would be different.
@@ -218,7 +218,7 @@ class ActiveRun:
     def _train(self, found: dict[str, Any] | None, *, is_new: bool) -> None:
         try:
             with writing(self.folder.path):
-                self._train_on(found)
+                self._train_steps(found)
         except (TemperError, KeyboardInterrupt, SystemExit):
             if is_new and self.recorder.done == 0:
                 self.folder.clear()
@@ -289,7 +289,7 @@ class ActiveRun:
             }
         return records
 
-    def _train_on(self, found: dict[str, Any] | None) -> None:
+    def _train_steps(self, found: dict[str, Any] | None) -> None:
         step = 0
         with self.processes.together():
             if self.folder.writes:

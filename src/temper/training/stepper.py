@@ -1,12 +1,19 @@
 """Stepper: a method's step for any PyTorch loop, and the core that the Trainer drives.
 
-for batch, every optimizer step:
-rule.before_forward(weights)                               a new training: initial weights first
-for total in step_totals(methods, ...):  backward(total)   one graph alive at a time
-gradients = rule.gradient(...)                             may recompute the gradient
-rule.after_backward(weights); gradients = rule.regularize(gradients)
-clip
-gradients = rule.transform(gradients); optimizer.step(); rule.after_step(weights)
+Every optimizer step::
+
+    backward(*micro_batches)
+        begin_step           rule.before_forward(weights); a new training: initial weights first
+        run_passes           for each micro-batch: for total in step_totals(methods, ...):
+                             total.backward(), so that one graph is alive at a time
+        recompute_gradient   rule.gradient(...), for example at other weights
+        end_step             rule.after_backward(weights)
+        finish_backward      gradients = rule.regularize(gradients)
+    clip                     the caller's
+    step(optimizer)
+        before_optimizer     gradients = rule.transform(gradients); learning rates
+        optimizer.step()
+        after_optimizer      rule.after_step(weights)
 """
 
 from __future__ import annotations
@@ -142,6 +149,8 @@ class Stepper:
         self._begun = False
         self._rates: dict[str, tuple[float, float]] = {}
 
+    # The passes of a step
+
     def backward(self, *micro_batches: Mapping[str, Any] | Batch) -> dict[str, float]:
         """Add the gradient of one optimizer step to ``.grad``.
 
@@ -193,7 +202,7 @@ class Stepper:
             for micro, batch in enumerate(batches):
                 last = micro == len(batches) - 1
                 with nullcontext() if last else self._apart():
-                    self.accumulate(
+                    self.run_passes(
                         batch,
                         step,
                         micro=micro,
@@ -215,17 +224,13 @@ class Stepper:
     def begin_step(self, step: Step) -> None:
         """Run the rule's hook before a step's first pass."""
         self.params.refresh(self.network.model)
-        self._begin()
+        self._begin_run()
         if self.begins_training(step):
             self.params.restore_initial_weights()
         streams = self.streams.at(step=step.number)
         self.rule.before_forward(self.params, self.state, step, streams)
 
-    def begins_training(self, step: Step) -> bool:
-        """Whether a new training of the run (of a soup) begins with a step."""
-        return step.number in first_steps_of(self.rule, step.total)
-
-    def _begin(self) -> None:
+    def _begin_run(self) -> None:
         """Run the rule's ``begin_run`` once, before the first step of the run."""
         if self._begun or self.number:
             return
@@ -238,121 +243,17 @@ class Stepper:
             for name, tensor in self.params.start.items():
                 tensor.copy_(self.params.tensors[name])
 
-    def end_step(self) -> None:
-        """Undo the changes of ``begin_step``, after the passes or a failure of one."""
-        self.network.reset()
-        self.params.refresh(self.network.model)
-        self.rule.after_backward(self.params, self.state)
+    def begins_training(self, step: Step) -> bool:
+        """Whether a new training of the run (of a soup) begins with a step."""
+        return step.number in first_steps_of(self.rule, step.total)
 
-    def discard(self) -> None:
-        """Clear the gradient that ``backward`` prepared, so that the step is left out."""
-        self.params.clear_gradients()
-        self._waiting, self._micro_batches = False, []
-
-    def recompute_gradient(self, step: Step, repeat: Callable[[], None]) -> None:
-        """Let the rule compute the step's gradient again, for example at other weights."""
-        if not self.recomputes:
-            return
-        # Before the rule recomputes: other processes would wait for one that has raised.
-        self.check(step)
-        first = [self.params.gradients()]
-
-        def compute() -> Gradients:
-            if first:
-                return first.pop()
-            self.params.clear_gradients()
-            self.log.replaying = True
-            try:
-                # The passes of all micro-batches, with the same draws.
-                repeat()
-            finally:
-                self.log.replaying = False
-            return self.params.gradients()
-
-        self.params.set_gradients(self.rule.gradient(self.params, self.state, compute))
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Apply the update rule around the optimizer's step; clip the gradient before this call.
-
-        Raises:
-            SettingError: If Accelerate prepared the optimizer and the stepper has no accelerator.
-        """
-        if self.accelerator is None:
-            if type(optimizer).__module__.startswith("accelerate."):
-                raise SettingError(
-                    "The optimizer was prepared by Accelerate, which skips steps and scales "
-                    "losses. Pass its accelerator: Stepper(..., accelerator=accelerator)."
-                )
-        elif not self.accelerator.sync_gradients:
-            return
-        elif self.accelerator.scaler is not None:
-            try:
-                self.accelerator.unscale_gradients(optimizer)
-            except RuntimeError as error:
-                # clip_grad_norm_ unscales too, and torch refuses a second time in one step.
-                if "already been called" not in str(error):
-                    raise
-        self.before_optimizer(optimizer)
-        try:
-            optimizer.step()
-        finally:
-            self._restore_rates()
-        self.after_optimizer(skipped=bool(getattr(optimizer, "step_was_skipped", False)))
-
-    @property
-    def prepares(self) -> bool:
-        """Whether the rule needs batches before the first step."""
-        return implements(self.rule, Accumulates) or self.rule.calibration_rows > 0
-
-    def prepare(self, batches: Iterable[Mapping[str, Any]]) -> None:
-        """Run the rule's measurements before training, on one epoch of training batches.
-
-        They are squared gradients of the clean loss over all batches, or norms of the model's
-        layers on the first of them. Rules that need neither are skipped.
-        """
-        if not self.prepares:
-            return
-        self._begin()
-        accumulates = implements(self.rule, Accumulates)
-        calibration: list[Batch] = []
-        rows = 0
-        for index, inputs in enumerate(batches):
-            batch = Batch.of(inputs)
-            if rows < self.rule.calibration_rows:
-                calibration.append(batch)
-                rows += batch.size * self.ranks
-            elif not accumulates:
-                break
-            if not accumulates:
-                continue
-            self.params.clear_gradients()
-            units = self.network.heads.units(batch) * self.ranks
-            step = Step(index, units=units, rows=batch.size * self.ranks, ranks=self.ranks)
-            self.accumulate(batch, step, methods=(), stream="prepare")
-            self.check(step)
-            self.rule.accumulate(self.params.gradients(), self.params, self.state)
-        self.params.clear_gradients()
-        if calibration:
-            first, streams = Step(ranks=self.ranks), self.streams.at(step=0)
-            self.rule.calibrate(self.network, calibration, self.params, self.state, first, streams)
-        self.network.reset()
-        self.log.clear()
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Begin an epoch, from 0; needed by rules whose masks last an epoch."""
-        self._begin()
-        self.rule.begin_epoch(
-            self.params, self.state, self.streams.at(step=self.number), epoch=epoch
-        )
-
-    def accumulate(
+    def run_passes(
         self,
         batch: Batch,
         step: Step,
         *,
         micro: int = 0,
-        methods: Sequence[HasLosses] | None = None,
-        stream: str = "train",
+        prepass: bool = False,
         backward: Callable[[Tensor], None] = torch.Tensor.backward,
         forward_context: Context = nullcontext,
         early_context: Context = nullcontext,
@@ -363,20 +264,20 @@ class Stepper:
             batch: The micro-batch.
             step: Position in training; losses are divided by its ``units``.
             micro: Number of the micro-batch within the step.
-            methods: Other methods whose losses are run; none for the clean loss alone (pre-passes).
-            stream: Name that keeps the draws of pre-passes apart.
+            prepass: Whether this is a pass before training: the clean loss alone, with other draws.
             backward: Runs backward on a total (a loss scaler's, say).
             forward_context: Entered around every forward (autocast).
             early_context: Entered around forward and backward of every total but the last
                 (``no_sync``).
         """
         checks.check_batch(batch, longest=self.longest)
-        methods = self.method.composed() if methods is None else methods
         if batch.labels is not None:
             self.method.check_head(type(self.network.heads.of(batch.labels)))
         streams = self.streams.at(step=step.number, micro=micro)
-        if stream != "train":
-            streams = Streams(streams.local(stream), step.number, micro, streams.rank)
+        methods: Sequence[HasLosses] = self.method.composed()
+        if prepass:
+            methods = ()
+            streams = Streams(streams.local("prepare"), step.number, micro, streams.rank)
         context = StepContext(self.network, batch, self.state, step, streams)
         losses = step_totals(methods, context)
         passes = context.plan.all_totals
@@ -403,6 +304,34 @@ class Stepper:
         # Passes without a graph leave weights gathered, which a rule may be about to move.
         self.params.refresh(self.network.model)
         return whole
+
+    def recompute_gradient(self, step: Step, repeat: Callable[[], None]) -> None:
+        """Let the rule compute the step's gradient again, for example at other weights."""
+        if not self.recomputes:
+            return
+        # Before the rule recomputes: other processes would wait for one that has raised.
+        self.check(step)
+        first = [self.params.gradients()]
+
+        def compute() -> Gradients:
+            if first:
+                return first.pop()
+            self.params.clear_gradients()
+            self.log.replaying = True
+            try:
+                # The passes of all micro-batches, with the same draws.
+                repeat()
+            finally:
+                self.log.replaying = False
+            return self.params.gradients()
+
+        self.params.set_gradients(self.rule.gradient(self.params, self.state, compute))
+
+    def end_step(self) -> None:
+        """Undo the changes of ``begin_step``, after the passes or a failure of one."""
+        self.network.reset()
+        self.params.refresh(self.network.model)
+        self.rule.after_backward(self.params, self.state)
 
     def finish_backward(self, step: Step) -> Tensor | float:
         """Check the losses, regularize the gradients, and return the regularization losses' sum."""
@@ -443,6 +372,41 @@ class Stepper:
                 rows=[],
             )
 
+    def discard(self) -> None:
+        """Clear the gradient that ``backward`` prepared, so that the step is left out."""
+        self.params.clear_gradients()
+        self._waiting, self._micro_batches = False, []
+
+    # The step of the optimizer
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Apply the update rule around the optimizer's step; clip the gradient before this call.
+
+        Raises:
+            SettingError: If Accelerate prepared the optimizer and the stepper has no accelerator.
+        """
+        if self.accelerator is None:
+            if type(optimizer).__module__.startswith("accelerate."):
+                raise SettingError(
+                    "The optimizer was prepared by Accelerate, which skips steps and scales "
+                    "losses. Pass its accelerator: Stepper(..., accelerator=accelerator)."
+                )
+        elif not self.accelerator.sync_gradients:
+            return
+        elif self.accelerator.scaler is not None:
+            try:
+                self.accelerator.unscale_gradients(optimizer)
+            except RuntimeError as error:
+                # clip_grad_norm_ unscales too, and torch refuses a second time in one step.
+                if "already been called" not in str(error):
+                    raise
+        self.before_optimizer(optimizer)
+        try:
+            optimizer.step()
+        finally:
+            self._restore_rates()
+        self.after_optimizer(skipped=bool(getattr(optimizer, "step_was_skipped", False)))
+
     def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Apply a rule that comes after clipping, and scale the learning rates of this step."""
         streams = self.streams.at(step=self.number)
@@ -470,11 +434,6 @@ class Stepper:
         self._waiting = False
         self.number += 1
 
-    def finish(self) -> None:
-        """Let the rule set the final weights, for example to their average."""
-        with torch.no_grad():
-            self.rule.on_train_end(self.params, self.state)
-
     def _now(self) -> Step:
         return Step(self.number, total=self.total, ranks=self.ranks, rates=self._rates)
 
@@ -488,6 +447,61 @@ class Stepper:
             group.update({key: value for key, value in parts[0].items() if key not in kept})
         groups[:] = [group for group, _ in split]
         self._groups = None
+
+    # Before training, at each epoch, and at the end
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the rule needs batches before the first step."""
+        return implements(self.rule, Accumulates) or self.rule.calibration_rows > 0
+
+    def prepare(self, batches: Iterable[Mapping[str, Any]]) -> None:
+        """Run the rule's measurements before training, on one epoch of training batches.
+
+        They are squared gradients of the clean loss over all batches, or norms of the model's
+        layers on the first of them. Rules that need neither are skipped.
+        """
+        if not self.prepares:
+            return
+        self._begin_run()
+        accumulates = implements(self.rule, Accumulates)
+        calibration: list[Batch] = []
+        rows = 0
+        for index, inputs in enumerate(batches):
+            batch = Batch.of(inputs)
+            if rows < self.rule.calibration_rows:
+                calibration.append(batch)
+                rows += batch.size * self.ranks
+            elif not accumulates:
+                break
+            if not accumulates:
+                continue
+            self.params.clear_gradients()
+            units = self.network.heads.units(batch) * self.ranks
+            step = Step(index, units=units, rows=batch.size * self.ranks, ranks=self.ranks)
+            self.run_passes(batch, step, prepass=True)
+            self.check(step)
+            self.rule.accumulate(self.params.gradients(), self.params, self.state)
+        self.params.clear_gradients()
+        if calibration:
+            first, streams = Step(ranks=self.ranks), self.streams.at(step=0)
+            self.rule.calibrate(self.network, calibration, self.params, self.state, first, streams)
+        self.network.reset()
+        self.log.clear()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Begin an epoch, from 0; needed by rules whose masks last an epoch."""
+        self._begin_run()
+        self.rule.begin_epoch(
+            self.params, self.state, self.streams.at(step=self.number), epoch=epoch
+        )
+
+    def finish(self) -> None:
+        """Let the rule set the final weights, for example to their average."""
+        with torch.no_grad():
+            self.rule.on_train_end(self.params, self.state)
+
+    # Logs, checkpoints, hooks of the model
 
     def diagnostics(self) -> dict[str, float]:
         return {name: float(value) for name, value in self.rule.diagnostics(self.state).items()}

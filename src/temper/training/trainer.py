@@ -1,4 +1,14 @@
-"""RobustTrainer: Transformers' Trainer whose step is a method's."""
+"""RobustTrainer: Transformers' Trainer whose step is a method's.
+
+The way of a batch::
+
+    get_train_dataloader                the rows carry their numbers
+    get_batch_samples                   the micro-batches of a step, and the units of its losses
+    training_step, for each of them     Stepper.begin_step, run_passes; after the last one
+                                        recompute_gradient, end_step, finish_backward
+    Trainer                             clips the gradient
+    MethodCallback                      Stepper.before_optimizer, the optimizer, after_optimizer
+"""
 
 from __future__ import annotations
 
@@ -138,133 +148,6 @@ class RobustTrainer(Trainer):
         check_kept(method, best)
         self.add_callback(MethodCallback(self))
 
-    # The step
-
-    def training_step(
-        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
-    ) -> Tensor:
-        """Run all passes of one micro-batch; on the last one of a step, finish the gradient."""
-        stepper = self.running()
-        # Empty micro-batches fill up the short last step of a phase or a task, and have no effect.
-        if not inputs:
-            return torch.zeros((), device=self.args.device)
-        if self._step.number != self.state.global_step:
-            raise ModelError(
-                "The rows of this step were not counted: get_batch_samples is overridden and does "
-                "not call super().get_batch_samples(). Call it there."
-            )
-        model.train()
-        optimizer: Any = self.optimizer
-        # Schedule-free optimizers keep other weights for evaluation.
-        if callable(getattr(optimizer, "train", None)):
-            optimizer.train()
-        batch = Batch.of(self._prepare_inputs(inputs))
-        last = bool(self.accelerator.sync_gradients)
-        try:
-            if not self._micro:
-                stepper.begin_step(self._step)
-            loss = self._accumulate(model, batch, micro=self._micro, synchronise=last)
-            self._micro += 1
-            if stepper.recomputes:
-                self._kept.append(batch)
-            if last:
-                stepper.recompute_gradient(self._step, partial(self._repeat, model))
-        except BaseException as error:
-            stepper.end_step()
-            checks.check_memory(error, rows=batch.size)
-            raise
-        stepper.network.reset()
-        self._empty_cache()
-        if last:
-            self._kept = []
-            stepper.end_step()
-            loss = loss + stepper.finish_backward(self._step)
-        return loss
-
-    def _empty_cache(self) -> None:
-        every = self.args.torch_empty_cache_steps
-        if every is None or self.state.global_step % every:
-            return
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        if torch.backends.mps.is_available():
-            torch.mps.empty_cache()
-
-    def _accumulate(
-        self, model: nn.Module, batch: Batch, *, micro: int, synchronise: bool
-    ) -> Tensor:
-        stepper = self.running()
-        stepper.network.use(model)
-        apart = partial(self.accelerator.no_sync, model=model)
-        with nullcontext() if synchronise else apart():
-            return stepper.accumulate(
-                batch,
-                self._step,
-                micro=micro,
-                backward=self.accelerator.backward,
-                forward_context=self.compute_loss_context_manager,
-                early_context=apart,
-            )
-
-    def _repeat(self, model: nn.Module) -> None:
-        for micro, batch in enumerate(self._kept):
-            last = micro == len(self._kept) - 1
-            self._accumulate(model, batch, micro=micro, synchronise=last)
-
-    def get_batch_samples(
-        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
-    ) -> tuple[list[Any], Any]:
-        """Take the micro-batches of one optimizer step and count its units over all ranks."""
-        # Transformers would count labels.
-        samples = list(islice(epoch_iterator, num_batches))
-        batches = [Batch.of(sample) for sample in samples if sample]
-        units = sum(map(self.running().network.heads.units, batches))
-        rows = sum(batch.size for batch in batches)
-        self._agreed = 0
-        if self.args.world_size > 1:
-            # Signals reach ranks in different steps; all of them stop after the same one.
-            counted = torch.tensor([[units, rows, self._stop.number]], device=self.args.device)
-            *counts, signals = self.accelerator.gather(counted).unbind(-1)
-            units, rows = (int(each.sum()) for each in counts)
-            self._agreed = int(signals.max())
-        scaler = self.accelerator.scaler
-        self._step = Step(
-            number=self.state.global_step,
-            epoch=float(self.state.epoch or 0.0),
-            units=units,
-            rows=rows,
-            ranks=self.args.world_size,
-            total=self.state.max_steps,
-            loss_scale=1.0 if scaler is None else float(scaler.get_scale()),
-        )
-        self._micro, self._kept = 0, []
-        return samples, None
-
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        norm = sharding.whole(super()._get_grad_norm(model, grad_norm), keep=True)
-        # Infinite gradients are normal with a loss scaler, which skips these steps.
-        if self.accelerator.scaler is None:
-            checks.check_gradient_norm(norm, self._step)
-        return norm
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the parts of the loss, which add up to it, and diagnostics to a training log."""
-        if self.stepper is not None and "loss" in logs:
-            means = self.stepper.log.means()
-            means.pop("loss")
-            means |= self._of_all_ranks({n: means[n] for n in means if n.startswith("loss/")})
-            logs = {**logs, **means, **self.stepper.diagnostics()}
-            self.stepper.log.clear()
-        super().log(logs, start_time)
-
-    def _of_all_ranks(self, parts: dict[str, float]) -> dict[str, float]:
-        """Return the means over the processes, like Transformers for the loss."""
-        if self.args.world_size == 1:
-            return parts
-        mine = torch.tensor(list(parts.values()), device=self.args.device)
-        result = self.accelerator.reduce(mine, reduction="mean").tolist()
-        return dict(zip(parts, result, strict=True))
-
     # One training run
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -391,6 +274,133 @@ class RobustTrainer(Trainer):
             lengths, batch_size=rows, seed=seed, drop_last=self.args.dataloader_drop_last
         )
         return self.sampler
+
+    # The step
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Any]:
+        """Take the micro-batches of one optimizer step and count its units over all ranks."""
+        # Transformers would count labels.
+        samples = list(islice(epoch_iterator, num_batches))
+        batches = [Batch.of(sample) for sample in samples if sample]
+        units = sum(map(self.running().network.heads.units, batches))
+        rows = sum(batch.size for batch in batches)
+        self._agreed = 0
+        if self.args.world_size > 1:
+            # Signals reach ranks in different steps; all of them stop after the same one.
+            counted = torch.tensor([[units, rows, self._stop.number]], device=self.args.device)
+            *counts, signals = self.accelerator.gather(counted).unbind(-1)
+            units, rows = (int(each.sum()) for each in counts)
+            self._agreed = int(signals.max())
+        scaler = self.accelerator.scaler
+        self._step = Step(
+            number=self.state.global_step,
+            epoch=float(self.state.epoch or 0.0),
+            units=units,
+            rows=rows,
+            ranks=self.args.world_size,
+            total=self.state.max_steps,
+            loss_scale=1.0 if scaler is None else float(scaler.get_scale()),
+        )
+        self._micro, self._kept = 0, []
+        return samples, None
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> Tensor:
+        """Run all passes of one micro-batch; on the last one of a step, finish the gradient."""
+        stepper = self.running()
+        # Empty micro-batches fill up the short last step of a phase or a task, and have no effect.
+        if not inputs:
+            return torch.zeros((), device=self.args.device)
+        if self._step.number != self.state.global_step:
+            raise ModelError(
+                "The rows of this step were not counted: get_batch_samples is overridden and does "
+                "not call super().get_batch_samples(). Call it there."
+            )
+        model.train()
+        optimizer: Any = self.optimizer
+        # Schedule-free optimizers keep other weights for evaluation.
+        if callable(getattr(optimizer, "train", None)):
+            optimizer.train()
+        batch = Batch.of(self._prepare_inputs(inputs))
+        last = bool(self.accelerator.sync_gradients)
+        try:
+            if not self._micro:
+                stepper.begin_step(self._step)
+            loss = self._run_passes(model, batch, micro=self._micro, synchronise=last)
+            self._micro += 1
+            if stepper.recomputes:
+                self._kept.append(batch)
+            if last:
+                stepper.recompute_gradient(self._step, partial(self._repeat, model))
+        except BaseException as error:
+            stepper.end_step()
+            checks.check_memory(error, rows=batch.size)
+            raise
+        stepper.network.reset()
+        self._empty_cache()
+        if last:
+            self._kept = []
+            stepper.end_step()
+            loss = loss + stepper.finish_backward(self._step)
+        return loss
+
+    def _run_passes(
+        self, model: nn.Module, batch: Batch, *, micro: int, synchronise: bool
+    ) -> Tensor:
+        stepper = self.running()
+        stepper.network.use(model)
+        apart = partial(self.accelerator.no_sync, model=model)
+        with nullcontext() if synchronise else apart():
+            return stepper.run_passes(
+                batch,
+                self._step,
+                micro=micro,
+                backward=self.accelerator.backward,
+                forward_context=self.compute_loss_context_manager,
+                early_context=apart,
+            )
+
+    def _repeat(self, model: nn.Module) -> None:
+        for micro, batch in enumerate(self._kept):
+            last = micro == len(self._kept) - 1
+            self._run_passes(model, batch, micro=micro, synchronise=last)
+
+    def _empty_cache(self) -> None:
+        every = self.args.torch_empty_cache_steps
+        if every is None or self.state.global_step % every:
+            return
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if torch.backends.mps.is_available():
+            torch.mps.empty_cache()
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        norm = sharding.whole(super()._get_grad_norm(model, grad_norm), keep=True)
+        # Infinite gradients are normal with a loss scaler, which skips these steps.
+        if self.accelerator.scaler is None:
+            checks.check_gradient_norm(norm, self._step)
+        return norm
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the parts of the loss, which add up to it, and diagnostics to a training log."""
+        if self.stepper is not None and "loss" in logs:
+            means = self.stepper.log.means()
+            means.pop("loss")
+            means |= self._of_all_ranks({n: means[n] for n in means if n.startswith("loss/")})
+            logs = {**logs, **means, **self.stepper.diagnostics()}
+            self.stepper.log.clear()
+        super().log(logs, start_time)
+
+    def _of_all_ranks(self, parts: dict[str, float]) -> dict[str, float]:
+        """Return the means over the processes, like Transformers for the loss."""
+        if self.args.world_size == 1:
+            return parts
+        mine = torch.tensor(list(parts.values()), device=self.args.device)
+        result = self.accelerator.reduce(mine, reduction="mean").tolist()
+        return dict(zip(parts, result, strict=True))
 
     # Checkpoints
 

@@ -25,7 +25,7 @@ STEPS = 1000
 
 
 def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> float | None:
-    """Count the passes of a step on the method's own objective and rule, the mean over its cycle.
+    """Count the passes of a step with the method's losses and rule, the mean over its cycle.
 
     A step is run on a few rows, and its multiplications are set against those of a step of plain
     fine-tuning, which is worth 3F (F is a forward pass of the batch). Neither the model nor the

@@ -18,7 +18,7 @@ from dev.benchmarks.account import counted_model
 from temper.methods import build, configure, entry, names
 from temper.models.adapters import add_adapter
 from temper.training.config import RunConfig
-from temper.training.passes import cost_in_words, passes_of
+from temper.training.cost import cost_in_words, passes_of
 from temper.training.run import train
 from tests.training.listeners import Heard
 from tests.training.tiny_training import Rows, collate, tiny_model, unequal, weights
