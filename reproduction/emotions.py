@@ -24,7 +24,7 @@ from reproduction.which_model import lines_of
 from temper.calibration.thresholds import choose_thresholds, label_temperatures
 from temper.cli.screen import say
 from temper.data.sources import load_examples
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.functional.calibration import expected_calibration_error
 from temper.functional.several import label_f1, mean_average_precision, micro_f1
 

@@ -39,7 +39,7 @@ from temper.data.suites.suite import find_sets, load_set, read_suite
 from temper.display.wording import pipe_table
 from temper.evaluation.loading import load_predictor
 from temper.evaluation.measurement import labels_of
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.functional.calibration import fit_temperature
 from temper.functional.detectors import Mahalanobis
 from temper.functional.estimates import estimate_scores

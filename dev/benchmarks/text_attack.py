@@ -33,7 +33,7 @@ from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.text_attack.contract import TextAttackSettings
 from temper.evaluation.text_attack.recipes import CHARACTERS
 from temper.evaluation.text_attack.search import (

@@ -12,7 +12,7 @@ from temper.calibration.answers import UnlabeledScores
 from temper.calibration.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.calibration.classifier import Classifier
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 
 
 def drawn(count: int, seed: int, mean: float = 0.0) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from temper.calibration.calibrate import _Fit
 from temper.calibration.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.calibration.settings import CalibrationSettings
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.functional.resampling import FloatArray
 
 FREQUENT, MASS = 3, 0.1

@@ -21,7 +21,7 @@ from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.folder import read
 from temper.evaluation.loading import load_predictor
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import OTHERS, sentences, write_csv
 

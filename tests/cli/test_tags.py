@@ -16,7 +16,7 @@ from temper.data.examples import Examples
 from temper.data.tags import of_words
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Block
 from temper.evaluation.tag_calibration import tag_errors
 from temper.functional.entities import COUNTS, entities_of, tag_counts, tag_score

@@ -18,7 +18,8 @@ from temper.cluster.machines import Cluster, _predict, cause_of, spread, whole_n
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError, TemperError
 from temper.evaluation.loading import load_predictor, predictor_identity
-from temper.evaluation.predictor import Prediction, Predictor
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import Predictor
 from temper.evaluation.settings import PredictorSettings
 from temper.export.verify import verify
 

@@ -16,7 +16,7 @@ from temper.evaluation.folder import write
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.perspectives.calibration import fold_numbers
 from temper.evaluation.perspectives.coverage import MOST, in_words
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.conformal import chance_coverage

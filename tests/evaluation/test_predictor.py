@@ -15,7 +15,8 @@ from temper.errors import ModelError
 from temper.evaluation import classifier
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor, EstimatorPredictor, PipelinePredictor
-from temper.evaluation.predictor import Prediction, in_order
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import in_order
 from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
 
 

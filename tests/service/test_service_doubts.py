@@ -18,7 +18,7 @@ from temper.calibration.calibration import Calibration, Detector, HeldOut, SetRu
 from temper.calibration.classifier import ALARM, Classifier
 from temper.errors import SettingError
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.service.metrics import ShiftWindow
 from temper.service.settings import ServiceSettings
 from temper.service.web import Service

@@ -19,7 +19,8 @@ from temper.data.examples import Examples
 from temper.errors import DataError, ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor, EstimatorPredictor, PipelinePredictor
-from temper.evaluation.predictor import Prediction, States
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import States
 from temper.testing import check_predictor
 from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
 

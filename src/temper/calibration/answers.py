@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, overload
 
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.functional.estimates import Estimate
 from temper.functional.resampling import FloatArray
 

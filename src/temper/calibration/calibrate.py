@@ -43,7 +43,8 @@ from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import check_kind, unknown_in
 from temper.evaluation.measurement import block_of, labels_of
 from temper.evaluation.perspectives.registry import ONE_ANSWER, ONE_LABEL
-from temper.evaluation.predictor import KINDS, Prediction, Predictor, StateReader
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import KINDS, Predictor, StateReader
 from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of

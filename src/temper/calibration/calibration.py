@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from temper.calibration.settings import Within
 from temper.errors import SettingError
 from temper.evaluation.decisions import decided
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.functional import detectors
 from temper.functional.calibration import scaled as scaled_logits
 from temper.functional.conformal import (

@@ -34,7 +34,8 @@ from temper.evaluation.loading import (
     load_predictor,
     unknown_in,
 )
-from temper.evaluation.predictor import Prediction, Predictor, StateReader, joined
+from temper.evaluation.prediction import Prediction, joined
+from temper.evaluation.predictor import Predictor, StateReader
 from temper.evaluation.request import check_pairs
 from temper.evaluation.settings import PredictorSettings
 from temper.functional.label_names import placeholders

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from temper.calibration.calibration import Calibration, Detector, DetectorName, one_class
 from temper.evaluation.perspectives.anomaly import OF_STATES
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.functional.detectors import Mahalanobis, auroc
 from temper.functional.resampling import IntegerArray
 

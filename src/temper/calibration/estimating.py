@@ -8,7 +8,7 @@ import numpy as np
 
 from temper.calibration.answers import Shift, UnlabeledScores
 from temper.calibration.calibration import Calibration, HeldOut, one_class
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.functional.estimates import estimate_scores
 from temper.functional.resampling import FloatArray
 from temper.lazy import scipy

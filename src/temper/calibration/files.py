@@ -27,7 +27,7 @@ from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
 from temper.checkpoints.identity import CALIBRATION_ARRAYS, model_identity, versions
 from temper.errors import CheckpointError, faults
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.files import replaced, sha256, write_json, writing
 from temper.functional.detectors import Mahalanobis
 from temper.locks import locked

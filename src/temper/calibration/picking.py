@@ -7,7 +7,7 @@ from typing import Any
 
 from temper.calibration.answers import Span
 from temper.data.choices import choices_of
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 
 
 def picked_choices(

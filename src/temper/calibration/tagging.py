@@ -11,7 +11,7 @@ from temper.calibration.answers import TaggedSpan
 from temper.data.examples import Examples
 from temper.data.tags import words_of
 from temper.errors import DataError
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.tag_calibration import pieces_of
 
 

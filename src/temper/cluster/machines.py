@@ -24,7 +24,8 @@ from temper.cluster.store import Store
 from temper.data.examples import Examples
 from temper.errors import SettingError, TemperError, install_command, one_line
 from temper.evaluation.loading import load_predictor, predictor_identity
-from temper.evaluation.predictor import Prediction, Predictor, joined
+from temper.evaluation.prediction import Prediction, joined
+from temper.evaluation.predictor import Predictor
 from temper.evaluation.settings import PredictorSettings
 from temper.models.hf import lasting_name
 from temper.settings import section

@@ -19,18 +19,17 @@ from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples
 from temper.data.token_spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
+from temper.evaluation.prediction import Prediction, joined
 from temper.evaluation.predictor import (
     KINDS,
     Gives,
     Precision,
-    Prediction,
     RowBatch,
     Session,
     States,
     answers_of,
     answers_of_texts,
     in_order,
-    joined,
 )
 from temper.evaluation.session import ModelSession, opened, read_states, special_ids
 from temper.functional.label_names import are_named

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.functional.conformal import BooleanArray
 from temper.functional.resampling import FloatArray
 

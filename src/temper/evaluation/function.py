@@ -17,7 +17,8 @@ from temper.data.encode import encode
 from temper.data.examples import Examples
 from temper.errors import ModelError, TemperError, unknown
 from temper.evaluation.classifier import label_names_of
-from temper.evaluation.predictor import Gives, Prediction
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import Gives
 from temper.functional.resampling import FloatArray
 from temper.importing import place_of
 from temper.models.pipelines import FunctionToApply, TextPipeline, estimator_classes

@@ -20,7 +20,8 @@ from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples, Kind
 from temper.errors import ModelError
 from temper.evaluation.binned import gaps_by_bin
-from temper.evaluation.predictor import Gives, Prediction, RowBatch, Session, joined
+from temper.evaluation.prediction import Prediction, joined
+from temper.evaluation.predictor import Gives, RowBatch, Session
 from temper.evaluation.session import ModelSession, opened, read_states, special_ids
 from temper.functional.precision import at_least_single
 from temper.heads import Completions, Seq2Seq, per_row

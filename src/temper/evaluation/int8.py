@@ -14,7 +14,8 @@ from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.classifier import TextPredictor
-from temper.evaluation.predictor import BROKEN, Prediction, answers_of_texts
+from temper.evaluation.prediction import BROKEN, Prediction
+from temper.evaluation.predictor import answers_of_texts
 from temper.lazy import torch
 from temper.models.int8 import load_int8
 

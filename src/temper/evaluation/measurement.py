@@ -14,16 +14,15 @@ from temper.data.spans import texts_at
 from temper.errors import DataError, shortened
 from temper.evaluation.decisions import decided
 from temper.evaluation.folder import Texts
+from temper.evaluation.prediction import Prediction, joined
 from temper.evaluation.predictor import (
     PerturbablePredictor,
     Precision,
-    Prediction,
     Predictor,
     RowBatch,
     Session,
     StatePredictor,
     answers_of,
-    joined,
 )
 from temper.evaluation.rows import ANSWER, LABEL, PREDICTED, TARGETS, Block, Condition
 from temper.functional.answers import SPAN_SCORES, answer_scores

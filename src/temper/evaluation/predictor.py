@@ -21,9 +21,7 @@ from temper.data.examples import Examples, ScoredKind
 from temper.data.spans import answer_place
 from temper.data.tags import of_words
 from temper.data.token_spans import Span
-from temper.evaluation.prediction import BROKEN as BROKEN
-from temper.evaluation.prediction import Prediction as Prediction
-from temper.evaluation.prediction import joined as joined
+from temper.evaluation.prediction import Prediction
 from temper.functional.resampling import FloatArray
 from temper.heads import best_spans
 from temper.lazy import torch

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from temper.data.examples import Examples
 from temper.errors import ModelError
-from temper.evaluation.predictor import BROKEN, Prediction, RowBatch, joined
+from temper.evaluation.prediction import BROKEN, Prediction, joined
+from temper.evaluation.predictor import RowBatch
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.probing import innermost

@@ -9,7 +9,7 @@ import numpy as np
 
 from temper.data.examples import Examples
 from temper.evaluation.binned import binned_error, gap_columns, gaps_by_bin
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.functional.calibration import expected_calibration_error
 from temper.functional.conformal import BooleanArray

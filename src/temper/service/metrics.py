@@ -21,7 +21,7 @@ from prometheus_client import (
 from temper.calibration.answers import Answers, Shift, UnlabeledScores
 from temper.calibration.classifier import ALARM, Classifier
 from temper.calibration.estimating import unlabeled_scores
-from temper.evaluation.predictor import joined
+from temper.evaluation.prediction import joined
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from temper.data.examples import Examples
 from temper.errors import DataError, ModelError
 from temper.evaluation.function import known_names
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import (
     Gives,
     PerturbablePredictor,
-    Prediction,
     Predictor,
     Session,
     StatePredictor,

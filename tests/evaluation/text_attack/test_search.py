@@ -19,7 +19,7 @@ from temper.data.examples import Examples
 from temper.data.stored import RowHashes
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.text_attack.contract import Ask, Draft, Position, Recipe, TextAttackSettings
 from temper.evaluation.text_attack.recipes import CHARACTERS
 from temper.evaluation.text_attack.search import (

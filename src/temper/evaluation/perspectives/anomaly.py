@@ -43,7 +43,8 @@ from temper.evaluation.measurement import (
     PerspectiveSettings,
 )
 from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
-from temper.evaluation.predictor import Prediction, StateReader, joined
+from temper.evaluation.prediction import Prediction, joined
+from temper.evaluation.predictor import StateReader
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional import detectors

@@ -25,7 +25,7 @@ from temper.errors import DataError
 from temper.evaluation.binned import binned_error
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
 from temper.evaluation.perspectives.registry import LABELED, Perspective
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition
 from temper.evaluation.scoring import METRICS_OF, ScoreEntry, Scoring, statistic_of
 from temper.evaluation.span_calibration import SpanLogits

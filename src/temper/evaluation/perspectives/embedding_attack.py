@@ -25,7 +25,8 @@ from temper.evaluation.measurement import (
     labels_of,
 )
 from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
-from temper.evaluation.predictor import Prediction, RowBatch, Session, in_order
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (
     METRICS,

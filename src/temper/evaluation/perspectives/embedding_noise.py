@@ -23,7 +23,8 @@ from temper.display.views import Heading
 from temper.display.wording import described, title
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, PositiveFloat, block_of
 from temper.evaluation.perspectives.registry import Perspective
-from temper.evaluation.predictor import Prediction, RowBatch, in_order
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring, curve_entries
 from temper.functional.smoothness import root_mean_square

@@ -24,7 +24,8 @@ from temper.display.wording import title
 from temper.errors import DataError, SettingError, unknown
 from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement, block_of
 from temper.evaluation.perspectives.registry import Perspective
-from temper.evaluation.predictor import Prediction, Predictor
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (
     CLASSIFICATION_METRICS,

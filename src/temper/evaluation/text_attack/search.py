@@ -27,7 +27,7 @@ import numpy as np
 
 from temper.data.examples import Examples
 from temper.data.words import Words, is_stop_word
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.text_attack.contract import (
     IN_FLIGHT,
     Ask,
