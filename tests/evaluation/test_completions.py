@@ -19,7 +19,7 @@ from transformers import (
 from temper.data.examples import Examples
 from temper.display.records import Parameters
 from temper.evaluation.generator import TextGenerator
-from temper.evaluation.rows import Block, Condition, to_blocks
+from temper.evaluation.rows import TARGETS, Block, Condition, to_blocks
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.detectors import Mahalanobis
@@ -271,8 +271,9 @@ def test_an_attack_climbs_the_loss_of_the_completion(predictor: TextGenerator) -
     drop = reported["fgm", "completion_loss"] - reported["clean", "completion_loss"]
     assert reported["fgm", "drop"] == pytest.approx(drop)
     assert drop > 0
-    # The clean pass of the attack also gives the clean rows.
+    # Only clean rows have bins of confidence.
     clean = block(found, Condition("task", "dev")).measured
+    assert set(clean) - set(fgm.measured) == set(TARGETS[2:])
     plain = predictor.predict(dev).targets
     assert plain is not None
     assert clean["target_loss"] == pytest.approx(plain[:, 0], rel=1e-4)

@@ -106,21 +106,25 @@ class TextGenerator:
         return output, Prediction.of_targets(values, truncated=part.truncated)
 
     def _targets(self, part: RowBatch, logits: Tensor) -> Tensor:
-        """Return the `Prediction.targets` of a batch in fp64; its losses have a graph."""
-        labels = part.batch.labels
-        assert labels is not None
-        mask = self.head.unit_mask(part.batch, logits)
-        losses = per_row(self.head.loss(logits, labels), mask).double()
-        with torch.no_grad():
-            right = logits.argmax(-1) == self.head.unit_labels(logits, labels)
-            sure = in_chunks(lambda scores: at_least_single(scores).softmax(-1).amax(-1), logits)
-            owners, hits, chances = (
-                values.cpu().numpy() for values in (mask.nonzero()[:, 0], right[mask], sure[mask])
-            )
+        """Return the `Prediction.targets` of a batch in fp64."""
+        labels, mask = _labels(part), self.head.unit_mask(part.batch, logits)
+        right = logits.argmax(-1) == self.head.unit_labels(logits, labels)
+        sure = in_chunks(lambda scores: at_least_single(scores).softmax(-1).amax(-1), logits)
+        owners, hits, chances = (
+            values.cpu().numpy() for values in (mask.nonzero()[:, 0], right[mask], sure[mask])
+        )
         # A probability in fp32 may round to a little above 1.
         gaps = gaps_by_bin(owners, hits, np.minimum(chances, 1.0), rows=len(mask))
-        counts = mask.sum(1, keepdim=True).double()
-        return torch.cat([losses[:, None], counts, torch.tensor(gaps, device=mask.device)], 1)
+        return torch.cat([self._losses(part, logits), torch.tensor(gaps, device=mask.device)], 1)
+
+    def _losses(self, part: RowBatch, logits: Tensor) -> Tensor:
+        """Return the first two columns of `Prediction.targets`, which perturbations change.
+
+        The losses have a graph. An attack would compute the bins of confidence at every step.
+        """
+        mask = self.head.unit_mask(part.batch, logits)
+        losses = per_row(self.head.loss(logits, _labels(part)), mask)
+        return torch.stack([losses, mask.sum(1)], 1).double()
 
     @contextmanager
     def session(self, *, single: bool = False) -> Iterator[Session]:
@@ -129,7 +133,7 @@ class TextGenerator:
         With ``single`` everything is computed in fp32.
         """
         with opened(self.model, single=single) as network:
-            yield ModelSession(network, self.parts, self._targets)
+            yield ModelSession(network, self.parts, self._losses)
 
     def lacks_second_derivative(self) -> str:
         """Return why the model cannot be differentiated twice and what to do; empty if it can."""
@@ -215,3 +219,9 @@ class TextGenerator:
             max_length=self.max_length,
         )
         return [row for row, _, _ in rows]
+
+
+def _labels(part: RowBatch) -> Tensor:
+    # `TextGenerator.parts` gives rows without completions labels of no target tokens.
+    assert part.batch.labels is not None
+    return part.batch.labels

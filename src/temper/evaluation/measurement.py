@@ -447,7 +447,8 @@ def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> di
     if not labeled or examples.labels is None:
         return {}
     if prediction.targets is not None:
-        return dict(zip(TARGETS, prediction.targets.T, strict=True))
+        # A perturbed prediction has no bins of confidence.
+        return dict(zip(TARGETS, prediction.targets.T, strict=False))
     if prediction.spans is not None:
         result = texts_at(prediction.spans.tolist(), examples.text_pair or ())
         right = ([text for _, text in answers] for answers in examples.labels)

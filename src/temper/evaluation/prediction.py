@@ -39,7 +39,8 @@ class Prediction:
             answers, and ``prediction`` is NaN.
         targets: Of each given completion the sum of its tokens' losses, their number, and for each
             bin of confidence the sum of right less confidence (`temper.evaluation.binned`),
-            [n, 2 + bins]; the arrays above then are NaN.
+            [n, 2 + bins], under a perturbation without the bins, [n, 2]; the arrays above then are
+            NaN.
     """
 
     probabilities: FloatArray

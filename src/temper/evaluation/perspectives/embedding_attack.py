@@ -81,7 +81,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                     for outcome in outcomes
                 ]
             )
-    if len(index) == len(measurement.dev):
+    # Of completions the attack's clean pass has no bins of confidence.
+    if len(index) == len(measurement.dev) and examples.kind != "completions":
         truncated = measurement.perturbable.truncated(examples)
         answers = measurement.joined(indices, clean)
         measurement.keep("dev", replace(answers, truncated=truncated))
