@@ -20,7 +20,6 @@ from dev.benchmarks.workload import METHODS, synthetic
 from dev.tables import between
 from temper.backward.averaging import FinalAverage, RunningAverage
 from temper.backward.rule import UpdateRule, rules_of
-from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 from temper.display.wording import pipe_table
 from temper.methods import Method, build, configure, entry
 from temper.methods.adv_weight import SharpnessAware
@@ -30,6 +29,7 @@ from temper.methods.child_tuning_d import ChosenMask
 from temper.methods.child_tuning_f import RandomMask
 from temper.methods.mixout import Mixing
 from temper.methods.rec_adam import Recall
+from temper.methods.selection import EpochSelectiveUpdate, SelectiveUpdate
 from temper.methods.smart import WeightAverage
 from temper.methods.w_cons import Anchor
 from temper.models.blocks import Parameters

@@ -21,8 +21,8 @@ from torch import Tensor
 from dev.benchmarks.record import write
 from dev.benchmarks.workload import Workload
 from reproduction.theorem import exact_ranks
-from temper.backward.selective import SelectiveUpdate
 from temper.functional.masks import keep_probability
+from temper.methods.selection import Selective, SelectiveUpdate
 from temper.seeding import Streams
 from temper.types import Gradients
 
@@ -65,7 +65,7 @@ def candidates() -> tuple[dict[str, Callable[[Gradients], object]], Gradients, i
     plain = Workload("plain")
     plain.step()
     plain.passes()
-    rule = SelectiveUpdate(alpha=ALPHA, beta=BETA)
+    rule = SelectiveUpdate(Selective(alpha=ALPHA, beta=BETA))
     params = plain.stepper.params
     grads = {name: grad.clone() for name, grad in params.gradients().items()}
     plain.stepper.discard()

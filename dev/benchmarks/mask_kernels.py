@@ -15,8 +15,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertForSequenceClassification
 
-from temper.backward.selective import SelectiveUpdate
 from temper.functional import masks
+from temper.methods.selection import Selective, SelectiveUpdate
 from temper.models.network import Network
 from temper.seeding import Streams
 
@@ -48,7 +48,7 @@ def as_on_a_gpu(chunk: int = masks.CHUNK_ON_DEVICE) -> Iterator[None]:
 def main() -> None:
     """Print the number of operations."""
     params = Network(BertForSequenceClassification(BertConfig())).parameters()
-    rule = SelectiveUpdate()
+    rule = SelectiveUpdate(Selective())
     grads = {name: torch.randn(tensor.shape) for name, tensor in params.tensors.items()}
     state = rule.init(params)
     with as_on_a_gpu(), Operations() as operations:

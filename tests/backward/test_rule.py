@@ -10,12 +10,13 @@ import torch
 from transformers import TrainingArguments
 
 from temper import Stepper
-from temper.backward import EpochSelectiveUpdate, SelectiveUpdate, UpdateRule, chain, hooks
+from temper.backward import UpdateRule, chain, hooks
 from temper.backward.averaging import FinalAverage
 from temper.backward.hooks import Accumulates, AfterStep, RecomputesGradient
 from temper.backward.rule import implements, rules_of
 from temper.errors import CompositionError, NonFiniteError
 from temper.methods import Method, build, names
+from temper.methods.selection import EpochSelectiveUpdate, Selective, SelectiveUpdate
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
@@ -90,11 +91,11 @@ def test_a_chain_nests_gradient_and_pipes_transform_from_left_to_right() -> None
 def test_a_chain_keeps_a_state_for_each_rule_and_calls_those_that_implement_a_hook() -> None:
     network = tiny_network()
     params = Stepper(network).params
-    rule = chain(EpochSelectiveUpdate(), UpdateRule(), Named("other", []))
+    rule = chain(EpochSelectiveUpdate(Selective()), UpdateRule(), Named("other", []))
     state = rule.init(params)
     assert implements(rule, Accumulates)
     assert implements(rule, RecomputesGradient)
-    assert not implements(chain(EpochSelectiveUpdate()), AfterStep)
+    assert not implements(chain(EpochSelectiveUpdate(Selective())), AfterStep)
     assert set(state) == {"selective", "rule", "other"}
     rule.accumulate({name: torch.ones_like(p) for name, p in params.tensors.items()}, params, state)
     assert state["selective"]["observed"] == 1
@@ -155,7 +156,7 @@ def test_every_hook_of_a_method_s_rule_has_the_signature_of_its_protocol(rule: t
 
 def test_two_rules_that_claim_one_slot_or_have_one_name_clash() -> None:
     with pytest.raises(CompositionError, match="'selective' and 'selective' both use the mask"):
-        chain(SelectiveUpdate(), SelectiveUpdate(alpha=0.9))
+        chain(SelectiveUpdate(Selective()), SelectiveUpdate(Selective(alpha=0.9)))
     with pytest.raises(CompositionError, match="'rule' and 'rule' have the same name"):
         chain(UpdateRule(), UpdateRule())
 

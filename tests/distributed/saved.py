@@ -19,13 +19,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from temper.backward.rule import UpdateRule, chain
-from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
 from temper.functional.masks import MANY_ROWS
 from temper.methods import Method, configure
 from temper.methods.child_tuning_d import ChosenMask
 from temper.methods.child_tuning_f import RandomMask
 from temper.methods.mixout import Mixing
 from temper.methods.reinit import TopLayers
+from temper.methods.selection import EpochSelectiveUpdate, Selective, SelectiveUpdate
 from temper.methods.w_cons import Anchor
 from temper.models.blocks import find_blocks, parameters_of
 from temper.models.network import Parameters
@@ -145,10 +145,10 @@ class Toy(nn.Module):
 
 
 RULES: dict[str, UpdateRule] = {
-    "step": SelectiveUpdate(),
-    "fine": SelectiveUpdate(p_min=0.0, scope="all"),
-    "range": SelectiveUpdate(normalize="range"),
-    "epoch": EpochSelectiveUpdate(),
+    "step": SelectiveUpdate(Selective()),
+    "fine": SelectiveUpdate(Selective(p_min=0.0, scope="all")),
+    "range": SelectiveUpdate(Selective(normalize="range")),
+    "epoch": EpochSelectiveUpdate(Selective()),
     "random": RandomMask(),
     "chosen": ChosenMask(largest_norm=0.5),
     "mixing": Mixing(),

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from temper import Stepper
-from temper.backward.selective import EpochSelectiveUpdate
 from temper.errors import ModelError
 from temper.methods import configure
+from temper.methods.selection import EpochSelectiveUpdate, Selective
 from temper.types import Step
 from tests.methods import reference
 from tests.methods.perturbed import deltas
@@ -158,8 +158,7 @@ def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
     method = configure("roast")
     (rule,) = method.rule.rules
     assert isinstance(rule, EpochSelectiveUpdate)
-    assert (rule.scope, rule.normalize) == ("blocks", "rank")
-    assert (rule.orientation, rule.alpha, rule.beta) == ("prose", 0.6, 1.0)
+    assert rule.settings == Selective(refresh="epoch")
     assert method.plan(Step()).conflicts == configure("adv_embed").plan(Step()).conflicts
     sentiment = configure("roast", {"preset": "sentiment"})
     assert (sentiment.mask.alpha, sentiment.mask.beta) == (0.9, 10.0)

@@ -1,18 +1,50 @@
-"""Settings of the selective update, shared by methods, and the rules built from them."""
+"""Selective update: a random mask over the gradient that favors salient entries (UEGR, RoAST).
+
+The settings that methods share, and the update rules.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import UpdateRule
-from temper.backward.selective import EpochSelectiveUpdate, SelectiveUpdate
-from temper.functional.masks import Normalize, Orientation
+from temper.errors import TemperError
+from temper.functional.masks import (
+    FINE_LEVELS,
+    LEVELS,
+    Normalize,
+    Orientation,
+    bucket_counts,
+    bucket_factors,
+    bucket_ranks,
+    buckets_of,
+    drop_codes,
+    keep_probability,
+    nearest_codes,
+    quantize,
+    range_normalize,
+    spaced_levels,
+    thin,
+    thin_by_bucket,
+    thin_by_code,
+)
+from temper.lazy import torch
 from temper.methods.method import Method
 from temper.methods.variants import Off, Variant
+from temper.seeding import Streams
+from temper.types import Gradients, State, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +82,223 @@ class Selective(Variant):
     scope: Literal["blocks", "all"] = Field(default="blocks", description="`blocks` or `all`.")
 
 
+@dataclass(frozen=True)
+class Selection(UpdateRule):
+    """The selective update: which entries it covers, and the probability that one is kept.
+
+    ``s = grad^2`` normalized to s~ in [0, 1], ``p = sigmoid(2 beta (s~ - alpha))``, ``m ~
+    Bernoulli(p)``, gradient ``m * g / p``.
+
+    References:
+        UEGR (arXiv 2503.16550), Eqs. 7 to 9; RoAST (arXiv 2312.04032) for the rank and the epoch's
+        mask.
+    """
+
+    settings: Selective
+
+    name = "selective"
+    conflicts = frozenset({"mask"})
+    supports_fsdp = True
+    logged = MappingProxyType({"mask/kept": "kept"})
+
+    def names(self, params: Parameters) -> list[str]:
+        # Embeddings and head always train. A model without blocks is masked whole.
+        if self.settings.scope == "all" or not params.blocks:
+            return list(params.tensors)
+        return [name for name in params.tensors if name in params.blocks]
+
+    def _covered(self, grads: Gradients, params: Parameters) -> Gradients:
+        return {
+            name: grads[name].float().contiguous() for name in self.names(params) if name in grads
+        }
+
+    def _quantized(self, saliency: Tensor, levels: int) -> Tensor:
+        """Return p of Eq. 9 as q/levels."""
+        settings = self.settings
+        p = keep_probability(
+            saliency, alpha=settings.alpha, beta=settings.beta, orientation=settings.orientation
+        )
+        return quantize(p, p_min=settings.p_min, levels=levels)
+
+
+@dataclass(frozen=True)
+class SelectiveUpdate(Selection):
+    """Draw a new mask in each step, from the squared gradient of this step.
+
+    Nothing is kept between steps. As `Selection`.
+    """
+
+    @property
+    def levels(self) -> int:
+        """Resolution of the probabilities: a 16-bit draw has none below 1/65536."""
+        return LEVELS if self.settings.p_min > 0 else FINE_LEVELS
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        covered = self._covered(grads, params)
+        if not covered:
+            return grads
+        mask = self._by_rank if self.settings.normalize == "rank" else self._by_range
+        masked = mask(covered, params, state, rng)
+        return {**grads, **{name: masked[name].to(grads[name].dtype) for name in covered}}
+
+    def _by_rank(
+        self, covered: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        """Mask in place by magnitude bucket, without a probability for each entry."""
+        counts = _counts(params, covered)
+        table = self._quantized(bucket_ranks(counts), self.levels)
+        state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
+        thin_by_bucket(
+            list(covered.values()),
+            bucket_factors(table),
+            [rng.shared("mask", name) for name in covered],
+            starts=[params.first_entry(name) for name in covered],
+            scale=self.settings.scale,
+        )
+        return covered
+
+    def _by_range(
+        self, covered: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        saliency = range_normalize(list(covered.values()), largest=params.largest)  # Eq. 8
+        masked = {
+            name: thin(
+                gradient,
+                self._quantized(values, self.levels),
+                rng.shared("mask", name),
+                start=params.first_entry(name),
+                scale=self.settings.scale,
+            )
+            for (name, gradient), values in zip(covered.items(), saliency, strict=True)
+        }
+        state["kept"] = _kept(params, {name: tensor != 0 for name, tensor in masked.items()})
+        return masked
+
+
+@dataclass(frozen=True)
+class EpochSelectiveUpdate(Selection):
+    """Draw one mask per epoch, from the squared gradients of the epoch before.
+
+    The first mask needs the gradients of one epoch before training. Five bytes are kept for each
+    entry in scope: the importance in fp32, and a byte that encodes one of 255 probabilities, 0 for
+    a dropped entry. p is rounded to those (by at most 1.4% for a p_min of 1e-3) before the draw, so
+    that draw and divisor agree. As `Selection`.
+    """
+
+    def init(self, params: Parameters) -> State:
+        covered = set(self.names(params))
+        zeros = {
+            name: torch.zeros(tensor.shape, dtype=torch.float32, device=tensor.device)
+            for name, tensor in params.tensors.items()
+            if name in covered
+        }
+        return {"importance": zeros, "codes": {}, "epoch": -1, "observed": 0, "loss_scale": 1.0}
+
+    def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
+        if state["observed"] == 0:
+            # Reset here, not in begin_epoch: an epoch of only the head has no new importance.
+            for total in state["importance"].values():
+                total.zero_()
+        for name, total in state["importance"].items():
+            if name in grads:
+                gradient = grads[name].float()
+                # The loss scale changes between steps and must not weight them.
+                total.addcmul_(gradient, gradient, value=state["loss_scale"] ** -2)
+        state["observed"] += 1
+
+    def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
+        """Draw the epoch's mask from the accumulated importance, and reset the importance."""
+        if state["epoch"] == epoch:
+            return
+        if not state["observed"] and not state["codes"]:
+            raise TemperError(
+                "refresh='epoch' needs the importance of the epoch before. Call "
+                "prepare(batches) once before the first epoch (RobustTrainer does)."
+            )
+        roots = {name: total.sqrt() for name, total in state["importance"].items()}
+        table = _table(self.settings.p_min, next(iter(roots.values())).device)
+        state["codes"] = {
+            name: drop_codes(
+                codes,
+                table,
+                rng.shared("mask", "epoch", epoch, name),
+                start=params.first_entry(name),
+            )
+            for name, codes in self._codes(roots, table, params).items()
+        }
+        state["kept"] = _kept(params, {n: codes > 0 for n, codes in state["codes"].items()})
+        state["epoch"], state["observed"] = epoch, 0
+
+    def regularize(
+        self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
+    ) -> Gradients:
+        """Accumulate the importance from the gradients before clipping."""
+        state["loss_scale"] = step.loss_scale
+        covered = any(name in grads for name in state["importance"])
+        if covered and not _overflowed(grads, params, state):
+            self.accumulate(grads, params, state)
+        return grads
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        covered = self._covered(grads, params)
+        if not covered or _overflowed(covered, params, state):
+            return grads
+        if state["epoch"] < 0:
+            raise TemperError(
+                "refresh='epoch' has no mask yet. Call prepare(batches) once, and "
+                "begin_epoch(number) before each epoch's first step (RobustTrainer does both)."
+            )
+        table = _table(self.settings.p_min, next(iter(covered.values())).device)
+        for name, gradient in covered.items():
+            thin_by_code(gradient, state["codes"][name], table, scale=self.settings.scale)
+        return {**grads, **{name: covered[name].to(grads[name].dtype) for name in covered}}
+
+    def _codes(self, roots: Gradients, table: Tensor, params: Parameters) -> Gradients:
+        """Return the code of each entry's probability, from the square roots of the importance."""
+        if self.settings.normalize == "range":
+            saliency = range_normalize(list(roots.values()), largest=params.largest)  # Eq. 8
+            return {
+                name: nearest_codes(self._quantized(values, FINE_LEVELS), table)
+                for name, values in zip(roots, saliency, strict=True)
+            }
+        ranks = bucket_ranks(_counts(params, roots))
+        by_bucket = nearest_codes(self._quantized(ranks, FINE_LEVELS), table)
+        return {
+            name: by_bucket.index_select(0, buckets_of(root.flatten())).view_as(root)
+            for name, root in roots.items()
+        }
+
+
+def _overflowed(grads: Gradients, params: Parameters, state: State) -> bool:
+    """Whether a loss scaler will skip this step: its gradients have no saliency."""
+    if state["loss_scale"] == 1.0:
+        return False
+    sums = torch.stack([gradient.sum() for gradient in grads.values()])
+    return not bool(torch.isfinite(params.summed(sums)).all())
+
+
+@cache
+def _table(p_min: float, device: torch.device) -> Tensor:
+    return spaced_levels(p_min=p_min).to(device)
+
+
+def _counts(params: Parameters, tensors: Gradients) -> Tensor:
+    """Count the magnitude buckets of whole tensors; this process may hold a part of each."""
+    positions = [
+        (params.first_entry(name), params.shape(name, tensor)) for name, tensor in tensors.items()
+    ]
+    return params.summed(bucket_counts(list(tensors.values()), parts=positions))
+
+
+def _kept(params: Parameters, kept: dict[str, Tensor]) -> Tensor:
+    counts = torch.stack([mask.sum() for mask in kept.values()]).sum()
+    return params.summed(counts) / sum(params.shape(n, mask).numel() for n, mask in kept.items())
+
+
 class SelectionConfig(Method):
     """Settings of the selective update."""
 
@@ -76,8 +325,7 @@ class SelectionConfig(Method):
         return {"mask": {"scope": "all"}}
 
     def update(self) -> list[UpdateRule]:
-        if self.mask.is_off:
+        if not isinstance(self.mask, Selective):
             return []
-        values = self.mask.values
-        update = SelectiveUpdate if values.pop("refresh") == "step" else EpochSelectiveUpdate
-        return [update(**values)]
+        rule = SelectiveUpdate if self.mask.refresh == "step" else EpochSelectiveUpdate
+        return [rule(self.mask)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper, configure
-from temper.backward import SelectiveUpdate
+from temper.methods.selection import Selective, SelectiveUpdate
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State
@@ -41,10 +41,11 @@ def probability_by_sorting(values: Tensor, rule: SelectiveUpdate) -> Tensor:
         each.double().sum(1) for each in (alive < squares[:, None], alive == squares[:, None])
     )
     fraction = (smaller + equal / 2) / len(alive)
-    if rule.normalize == "range":
+    if rule.settings.normalize == "range":
         fraction = (squares - squares.min()) / (squares.max() - squares.min())
-    sign = 1 if rule.orientation == "prose" else -1
-    return 1 / (1 + torch.exp(-sign * 2 * rule.beta * (fraction - rule.alpha)))
+    sign = 1 if rule.settings.orientation == "prose" else -1
+    beta, alpha = rule.settings.beta, rule.settings.alpha
+    return 1 / (1 + torch.exp(-sign * 2 * beta * (fraction - alpha)))
 
 
 def mean_keep_probability(alpha: float, beta: float) -> float:
@@ -62,7 +63,7 @@ def test_the_mean_over_many_draws_is_the_gradient_and_the_share_kept_is_p(
     p_min: float, beta: float, orientation: str, normalize: str
 ) -> None:
     rule = SelectiveUpdate(
-        alpha=0.6, beta=beta, p_min=p_min, orientation=orientation, normalize=normalize
+        Selective(alpha=0.6, beta=beta, p_min=p_min, orientation=orientation, normalize=normalize)
     )
     params = parameters(block=40, block_other=25)
     # No two in one bucket (they are 1% wide), so that the bucketed ranks are the exact ones.
@@ -87,7 +88,7 @@ def test_the_mean_over_many_draws_is_the_gradient_and_the_share_kept_is_p(
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.6, 1.0), (0.9, 10.0), (0.6, 5.0)])
 def test_the_share_kept_is_the_closed_form_and_is_reported(alpha: float, beta: float) -> None:
-    rule = SelectiveUpdate(alpha=alpha, beta=beta)
+    rule = SelectiveUpdate(Selective(alpha=alpha, beta=beta))
     params = parameters(block=50_000)
     state = rule.init(params)
     found = rule.transform(gradients_like(params), params, state, Streams(1))
@@ -98,7 +99,7 @@ def test_the_share_kept_is_the_closed_form_and_is_reported(alpha: float, beta: f
 
 
 def test_the_share_kept_by_range_is_that_of_the_entries_which_are_left() -> None:
-    rule, params = SelectiveUpdate(normalize="range"), parameters(block=2_000)
+    rule, params = SelectiveUpdate(Selective(normalize="range")), parameters(block=2_000)
     state = rule.init(params)
     found = rule.transform(gradients_like(params), params, state, Streams(1))
     fraction = float((found["block"] != 0).double().mean())
@@ -110,7 +111,7 @@ def test_zeros_and_tensors_without_a_gradient_take_no_part() -> None:
     grads = gradients_like(params)
     del grads["block_unused"]
     grads["block_words"][100:] = 0
-    found = masked(SelectiveUpdate(), params, grads)
+    found = masked(SelectiveUpdate(Selective()), params, grads)
     assert set(found) == {"block_words", "block"}
     assert not found["block_words"][100:].any()
     alive = torch.cat([found["block_words"][:100], found["block"]])
@@ -121,14 +122,14 @@ def test_zeros_and_tensors_without_a_gradient_take_no_part() -> None:
 def test_the_scope_is_the_blocks_or_everything() -> None:
     params = parameters(words=500, block=500, head=500)
     grads = gradients_like(params)
-    found = masked(SelectiveUpdate(), params, grads)
+    found = masked(SelectiveUpdate(Selective()), params, grads)
     assert torch.equal(found["words"], grads["words"])
     assert torch.equal(found["head"], grads["head"])
     assert (found["block"] == 0).any()
-    found = masked(SelectiveUpdate(scope="all"), params, grads)
+    found = masked(SelectiveUpdate(Selective(scope="all")), params, grads)
     assert all((gradient == 0).any() for gradient in found.values())
     flat = parameters(words=500, head=500)
-    found = masked(SelectiveUpdate(), flat, gradients_like(flat))
+    found = masked(SelectiveUpdate(Selective()), flat, gradients_like(flat))
     assert all((gradient == 0).any() for gradient in found.values())
 
 
@@ -139,27 +140,31 @@ def test_parameters_of_one_shape_have_draws_of_their_own(
     params = parameters(block=2000, block_other=2000)
     gradient = gradients_like(params)["block"]
     grads = dict.fromkeys(params.tensors, gradient)
-    one, other = masked(SelectiveUpdate(p_min=0.2, normalize=normalize), params, grads).values()
+    one, other = masked(
+        SelectiveUpdate(Selective(p_min=0.2, normalize=normalize)), params, grads
+    ).values()
     assert 0.1 < float(((one != 0) != (other != 0)).double().mean()) < 0.9
 
 
 def test_a_single_entry_has_the_middle_rank() -> None:
     params, state = parameters(block=1), State()
-    SelectiveUpdate(alpha=0.5).transform({"block": torch.ones(1)}, params, state, Streams(1))
+    SelectiveUpdate(Selective(alpha=0.5)).transform(
+        {"block": torch.ones(1)}, params, state, Streams(1)
+    )
     assert float(state["kept"]) == 0.5
 
 
 def test_nothing_in_scope_changes_nothing() -> None:
     params = parameters(words=5, block=5)
     grads = {"words": torch.ones(5)}
-    found = masked(SelectiveUpdate(), params, grads)
+    found = masked(SelectiveUpdate(Selective()), params, grads)
     assert torch.equal(found["words"], grads["words"])
 
 
 def test_without_scaling_what_moves_moves_as_far_as_before() -> None:
     params = parameters(block=500)
     grads = gradients_like(params)
-    found = masked(SelectiveUpdate(scale=False), params, grads)["block"]
+    found = masked(SelectiveUpdate(Selective(scale=False)), params, grads)["block"]
     kept = found != 0
     assert torch.equal(found[kept], grads["block"][kept])
     assert 0 < int(kept.sum()) < 500
@@ -168,7 +173,7 @@ def test_without_scaling_what_moves_moves_as_far_as_before() -> None:
 def test_the_smallest_probability_bounds_what_is_divided() -> None:
     params = parameters(block=100_000)
     grads = gradients_like(params)
-    rule = SelectiveUpdate(alpha=1.0, beta=100.0, p_min=0.25)
+    rule = SelectiveUpdate(Selective(alpha=1.0, beta=100.0, p_min=0.25))
     found = masked(rule, params, grads)["block"]
     kept = found != 0
     factor = found[kept] / grads["block"][kept]
@@ -180,7 +185,7 @@ def test_the_smallest_probability_bounds_what_is_divided() -> None:
 def test_half_precision_gradients_stay_in_half_precision(normalize: str) -> None:
     params = parameters(block=5000)
     grads = {name: g.to(torch.bfloat16) for name, g in gradients_like(params).items()}
-    rule = SelectiveUpdate(normalize=normalize, orientation="printed")
+    rule = SelectiveUpdate(Selective(normalize=normalize, orientation="printed"))
     found = masked(rule, params, grads)["block"]
     assert found.dtype == torch.bfloat16
     kept = found != 0
@@ -191,8 +196,10 @@ def test_half_precision_gradients_stay_in_half_precision(normalize: str) -> None
 def test_non_contiguous_gradients_have_the_same_mask() -> None:
     params = Parameters({"block": nn.Parameter(torch.zeros(30, 20))}, frozenset({"block"}))
     gradient = torch.randn(20, 30).T
-    plain = SelectiveUpdate().transform({"block": gradient.contiguous()}, params, {}, Streams(1))
-    found = SelectiveUpdate().transform({"block": gradient}, params, {}, Streams(1))
+    plain = SelectiveUpdate(Selective()).transform(
+        {"block": gradient.contiguous()}, params, {}, Streams(1)
+    )
+    found = SelectiveUpdate(Selective()).transform({"block": gradient}, params, {}, Streams(1))
     assert torch.equal(found["block"], plain["block"])
 
 
@@ -205,7 +212,7 @@ def stepper_with(rule: SelectiveUpdate, model: TinyNetwork) -> Stepper:
 
 def test_the_mask_comes_after_clipping() -> None:
     model, plain = tiny_network(rate=0.0), tiny_network(rate=0.0)
-    stepper = stepper_with(SelectiveUpdate(), model)
+    stepper = stepper_with(SelectiveUpdate(Selective()), model)
     stepper.backward(rows(5, 3))
     in_blocks = torch.cat([p.grad.flatten() for p in model.layers.parameters()])
     assert not bool((in_blocks == 0).any())
@@ -228,7 +235,8 @@ def test_a_whole_step_moves_each_weight_by_g_over_p_or_not_at_all(name: str) -> 
     stepper.step(torch.optim.SGD(model.parameters(), lr=1.0))
     inside = [key for key in raw if key.startswith("layers.")]
     p = probability_by_sorting(
-        torch.cat([raw[key].flatten() for key in inside]), SelectiveUpdate(alpha=0.6, beta=5.0)
+        torch.cat([raw[key].flatten() for key in inside]),
+        SelectiveUpdate(Selective(alpha=0.6, beta=5.0)),
     ).clamp(min=1e-3)
     moved = torch.cat([(before[k] - model.get_parameter(k)).flatten().detach() for k in inside])
     gradient = torch.cat([raw[key].flatten() for key in inside])

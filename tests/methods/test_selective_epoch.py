@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.backward import EpochSelectiveUpdate
 from temper.methods import configure
+from temper.methods.selection import EpochSelectiveUpdate, Selective
 from temper.seeding import Streams
 from temper.types import Step
-from tests.backward.test_selective import (
+from tests.methods.test_selective import (
     gradients_like,
     parameters,
     probability_by_sorting,
@@ -23,7 +21,7 @@ from tests.methods.tiny import rows, tiny_bert, tiny_network
 
 
 def epoch_rule(**settings: object) -> EpochSelectiveUpdate:
-    return EpochSelectiveUpdate(alpha=0.5, beta=20.0, **settings)
+    return EpochSelectiveUpdate(Selective(**{"alpha": 0.5, "beta": 20.0, **settings}))
 
 
 def test_an_epoch_s_importance_is_the_sum_of_squared_gradients() -> None:
@@ -37,7 +35,7 @@ def test_an_epoch_s_importance_is_the_sum_of_squared_gradients() -> None:
 
 @pytest.mark.parametrize("p_min", [1e-3, 0.0, 0.3])
 def test_an_epoch_s_mask_divides_by_the_probability_of_its_byte(p_min: float) -> None:
-    rule, params = replace(epoch_rule(), beta=3.0, p_min=p_min), parameters(block=5000)
+    rule, params = epoch_rule(beta=3.0, p_min=p_min), parameters(block=5000)
     gradient = gradients_like(params)["block"]
     state = rule.init(params)
     rule.accumulate({"block": gradient}, params, state)
@@ -84,7 +82,7 @@ def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalize: str) -> N
 
 
 def test_parameters_of_one_shape_have_draws_of_their_own() -> None:
-    rule, params = replace(epoch_rule(), beta=1.0), parameters(block=500, block_other=500)
+    rule, params = epoch_rule(beta=1.0), parameters(block=500, block_other=500)
     state = rule.init(params)
     rule.accumulate(dict.fromkeys(params.tensors, gradients_like(params)["block"]), params, state)
     rule.begin_epoch(params, state, Streams(1), epoch=0)
@@ -92,7 +90,7 @@ def test_parameters_of_one_shape_have_draws_of_their_own() -> None:
 
 
 def test_the_mean_over_epochs_masks_is_the_gradient() -> None:
-    rule, params = replace(epoch_rule(), beta=2.0), parameters(block=30)
+    rule, params = epoch_rule(beta=2.0), parameters(block=30)
     gradient = torch.linspace(0.5, 2, 30)
     total = torch.zeros(30, dtype=torch.float64)
     for epoch in range(1000):
