@@ -8,7 +8,6 @@ from typing import Any, get_args
 import pytest
 
 import temper
-from temper import methods
 from temper.errors import SettingError
 from temper.methods.recipes import Evidence, default_recipe, recipes, with_recipe
 from temper.methods.soup import trainings_of
@@ -43,7 +42,7 @@ def test_the_default_is_the_baseline_and_claims_no_evidence_of_its_own() -> None
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_recipe_costs_what_it_says(name: str) -> None:
-    method = methods.build(RunConfig.of(tree(name)).method_config())
+    method = RunConfig.of(tree(name)).method_config()
     counted = passes_of(tiny_model(), method, collate([Rows(8)[place] for place in range(4)]))
     # Heads and layers above the attacked embeddings weigh more in a model of two small layers.
     assert counted is not None

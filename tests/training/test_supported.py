@@ -87,7 +87,9 @@ REFUSED: dict[str, Any] = {
 
 
 def test_there_is_a_value_for_everything_that_is_refused() -> None:
-    refusing = {name for name, each in ARGUMENTS.items() if each.rule not in ("works", "no effect")}
+    refusing = {
+        name for name, each in ARGUMENTS.items() if each.refuses not in ("works", "no effect")
+    }
     assert set(REFUSED) == refusing
 
 

@@ -19,6 +19,11 @@ from temper.types import Reduction
 if TYPE_CHECKING:
     from torch import Tensor
 
+logger = logging.getLogger(__name__)
+
+SMALLEST_LOSS = 0.01
+"""A term of the loss that is always smaller has almost no effect."""
+
 
 class Single(Variant):
     """One ascent step with the whole budget."""
@@ -114,11 +119,6 @@ class AttackConfig(Method):
         if not self.relative:
             return radius
         return radius * norms.size(embeddings, norm=self.norm, scope=self.attack_scope)
-
-
-logger = logging.getLogger(__name__)
-
-SMALLEST_LOSS = 0.01
 
 
 def warn_of_small_divergence(

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from temper.models.network import Parameters
 
+logger = logging.getLogger(__name__)
+
 
 class ByFraction(Variant):
     """A fraction of all steps."""
@@ -48,9 +50,6 @@ class BySteps(Variant):
 
     kind: Literal["steps"] = "steps"
     steps: int = Field(ge=0, description="Number of steps that train only the head.")
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -45,15 +45,14 @@ class Method(BaseModel):
     """Whether training needs rows without labels too."""
     PRETRAINED: ClassVar[str] = ""
     """Its use of pre-trained weights, as the verb of an error, if it needs them; else empty."""
+    SIZE: ClassVar[str] = ""
+    """The setting that bounds the perturbation of the embeddings; empty if there is none."""
 
     def __init__(self, /, **settings: object) -> None:
         try:
             super().__init__(**settings)
         except ValidationError as error:
             raise FieldError(error, type(self), f"{type(self).__name__}.") from None
-
-    SIZE: ClassVar[str] = ""
-    """The setting that bounds the perturbation of the embeddings; empty if there is none."""
 
     def check(self) -> None:
         """Raise a `ValueError` on contradicting settings; warn about settings without effect."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from temper.models.network import Parameters
 
+logger = logging.getLogger(__name__)
+
 
 class Sigmoid(Variant):
     """lambda(t) = 1 / (1 + exp(-k (t - t0)))."""
@@ -48,9 +50,6 @@ class Sigmoid(Variant):
         description="Step, counted from 1, at which it is 1/2 (searched: 100, 250, 500, 1000; the "
         "code: 250). Set it below the number of steps.",
     )
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

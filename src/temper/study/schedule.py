@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas
 
-from temper import methods, report
+from temper import report
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import held_folder, read_json
 from temper.checkpoints.identity import model_identity
@@ -185,7 +185,7 @@ def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
 def checked_sets(config: StudyConfig, splits: Splits, progress: Progress) -> EvaluationSets:
     """Load a plan's evaluation sets, and check that sets, data, model and methods fit."""
     for (column, _), run in config.runs.items():
-        method = methods.build(run.method_config())
+        method = run.method_config()
         check_head(method, {f"Column {column!r}": splits.train.kind})
         if config.data.windows is not None:
             check_in_windows(method)
@@ -378,7 +378,7 @@ def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
         length = passes_over_rows(run, len(rows)) / passes_over_rows(reference, len(rows))
         if plain:
             return length
-        method = methods.build(run.method_config())
+        method = run.method_config()
         passes = passes_of(model, method, batch)
         return None if passes is None else trainings_of(method.rule) * length * passes / PLAIN
 

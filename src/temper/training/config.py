@@ -114,7 +114,7 @@ class RunConfig(BaseModel):
         if "data" in checked and "method" in checked:
             with result.caught():
                 given = checked["data"].unlabeled is not None
-                method = _built(checked["method"])
+                method = _method_of(checked["method"])
                 check_unlabeled(method, given=given)
                 if "train" in checked and checked["train"].keep == "best":
                     check_kept(method, "`train.keep` 'best'")
@@ -145,9 +145,8 @@ class RunConfig(BaseModel):
     def method_name(self) -> str:
         return str(self.method["name"])
 
-    def method_config(self) -> Any:
-        """Return the method's own config, built from ``method``."""
-        return methods.configure(self.method_name, _without_name(self.method))
+    def method_config(self) -> Method:
+        return _method_of(self.method)
 
     def settings(self) -> Tree:
         """Return the resolved settings in the form of ``run.json``."""
@@ -204,11 +203,11 @@ def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -
         train_hash=digest([splits.train.hash, splits.train.label_names]),
         dev_hash=splits.dev.hash,
         unlabeled_hash=None if unlabeled is None else unlabeled.hash,
-        teachers=[model_identity(folder) for folder in teachers_of(_built(config.method))],
+        teachers=[model_identity(folder) for folder in teachers_of(config.method_config())],
     )
 
 
-def teachers_of(method: methods.Method) -> tuple[str, ...]:
+def teachers_of(method: Method) -> tuple[str, ...]:
     """Return the folders of the models that a method learns from."""
     members = method.composed()
     return tuple(folder for m in members if isinstance(m, Distil) for folder in m.folders)
@@ -233,7 +232,7 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
     if not isinstance(data, Mapping) or data.get("unlabeled") is None:
         return dict(tree)
     try:
-        wanted = wants_unlabeled(_built(checked_method(tree.get("method", {}))))
+        wanted = wants_unlabeled(_method_of(checked_method(tree.get("method", {}))))
     # RunConfig.of raises on wrong settings.
     except (SettingError, CompositionError):
         return dict(tree)
@@ -262,8 +261,9 @@ def checked_method(table: Any) -> Tree:
     return {"name": methods.name_of(config), **config.settings()}
 
 
-def _built(method: Tree) -> methods.Method:
-    return methods.build(methods.configure(str(method["name"]), _without_name(method)))
+def _method_of(table: Tree) -> Method:
+    """Return the method of a checked table ``method``."""
+    return methods.configure(str(table["name"]), _without_name(table))
 
 
 def _without_name(table: Mapping[str, Any]) -> Tree:

@@ -23,7 +23,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from temper import methods
 from temper.checkpoints.folder import RunFolder, is_finished
 from temper.checkpoints.identity import digest, model_identity
 from temper.data.augmentation import augmented
@@ -138,7 +137,7 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
         "`train.keep` 'best'": config.train.keep == "best",
         "An adapter (`train.lora`, `train.peft`)": config.train.adapter is not None,
         "`train.class_weights`": config.train.class_weights is not None,
-        "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),
+        "A teacher of the method": bool(teachers_of(config.method_config())),
     }
     Faults(
         f"{setting} is for a training on one task. Leave it out."
@@ -200,7 +199,7 @@ def train_tasks(
 
 def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prepared:
     """Load and build everything that a run needs, so that errors come before any writing."""
-    method = methods.build(config.first.method_config())
+    method = config.first.method_config()
     kinds = {f"Task {name!r} (`tasks.{name}`)": splits[name].train.kind for name in config.tasks}
     check_head(method, kinds)
     if any(run.data.windows is not None for run in config.tasks.values()):

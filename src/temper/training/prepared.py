@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from temper import methods
 from temper.data.augmentation import AugmentedExamples, augmented
 from temper.data.encode import LazilyEncoded, unknown_notices
 from temper.data.examples import LABELS_OF, NAMED, Examples, Splits, label_counts
@@ -60,7 +59,7 @@ def prepare(
     selection: Examples | None = None,
 ) -> Prepared:
     """Load and build everything that a run needs, so that errors come before any writing."""
-    method = methods.build(config.method_config())
+    method = config.method_config()
     check_head(method, {f"Method {config.method_name!r}": splits.train.kind})
     windows, length = config.data.windows, config.data.max_length
     if windows is not None:

@@ -173,7 +173,6 @@ def joined() -> Processes:
 
 def check_run(config: RunConfig, processes: Processes) -> None:
     """Raise a `SettingError` if a run has settings that several processes do not support."""
-    from temper import methods
     from temper.training.config import teachers_of
 
     train, count = config.train, processes.count
@@ -207,7 +206,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         )
     if count > 1 and train.device != "cpu" and (fault := _missing_gpu()):
         faults.append(fault)
-    if count > 1 and teachers_of(methods.build(config.method_config())):
+    if count > 1 and teachers_of(config.method_config()):
         faults.append(
             "A method with a teacher is for a run of one process, and there are "
             f"{count}. Leave the teacher out, or start the command without torchrun."

@@ -25,24 +25,24 @@ class Support:
     Args:
         verdict: The list that it is in.
         note: What to use instead, or why there is no effect.
-        rule: Which of its values are refused, if it works with others.
+        refuses: Which of its values are refused, if it works with others.
     """
 
     verdict: Verdict
     note: str
-    rule: str
+    refuses: str
 
 
-def _refused(rule: str, value: Any) -> bool:
-    if rule == "inside_backward":
+def _refused(refuses: str, value: Any) -> bool:
+    if refuses == "inside_backward":
         name = str(getattr(value, "value", value))
         return "lomo" in name or "layerwise" in name
-    if rule == "reentrant":
+    if refuses == "reentrant":
         return isinstance(value, Mapping) and bool(value.get("use_reentrant"))
-    if rule == "other_labels":
+    if refuses == "other_labels":
         return value is not None and list(value) != ["labels"]
     # Any value that is not empty.
-    return rule == "refused" and bool(value)
+    return refuses == "refused" and bool(value)
 
 
 def _supported(kind: str) -> dict[str, Support]:
@@ -68,7 +68,7 @@ def check_arguments(args: Any) -> None:
     Faults(
         f"`{name}` is {getattr(args, name)!r}. {support.note}"
         for name, support in ARGUMENTS.items()
-        if _refused(support.rule, getattr(args, name, None))
+        if _refused(support.refuses, getattr(args, name, None))
     ).refuse()
 
 
