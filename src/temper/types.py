@@ -146,7 +146,6 @@ class Step:
 
     Args:
         number: Optimizer step, from 0.
-        epoch: Epochs passed, fractional.
         units: Units (rows, words ...) of this optimizer step over all micro-batches and ranks (N),
             which losses are divided by.
         rows: Rows of this optimizer step over all micro-batches and ranks; None if each row is one
@@ -159,7 +158,6 @@ class Step:
     """
 
     number: int = 0
-    epoch: float = 0.0
     units: int = 1
     rows: int | None = None
     ranks: int = 1

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SATURATED = 0.99
+PROJECTIONS = 2
+"""Probes per row and layer."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,6 @@ class LayerNorms(UpdateRule):
     Args:
         strategy: Formula of the weights; ``uniform`` needs no measurement.
         rows: Number of rows to measure on, >= 1.
-        projections: Probes per row and layer, >= 1.
         twice: Whether the penalty will differentiate the states twice; a model without a second
             derivative then raises before training.
 
@@ -47,7 +48,6 @@ class LayerNorms(UpdateRule):
     strategy: Strategy = "log"
     temperature: float = 1.0
     rows: int = 256
-    projections: int = 2
     twice: bool = True
 
     name = "smoothness"
@@ -74,7 +74,7 @@ class LayerNorms(UpdateRule):
         norms = jacobian_norms(
             network,
             batches,
-            projections=self.projections,
+            projections=PROJECTIONS,
             draws=generator(rng.local("layer norms")),
             ranks=step.ranks,
             twice=self.twice,
@@ -109,7 +109,7 @@ def jacobian_norms(
     """Estimate the mean over examples of ``||J_l||_F^2`` in evaluation mode (Eq. 2).
 
     ``twice`` raises if the states have no second derivative. The result is [L], fp64 on the CPU,
-    over the examples of all ``ranks`` processes.
+    over the examples of all ``ranks`` processes, with ``projections`` probes per row and layer.
     """
     # Several derivatives of one graph read weights after FSDP would have freed them.
     keep_whole(network.model)

@@ -296,7 +296,6 @@ class RobustTrainer(Trainer):
         scaler = self.accelerator.scaler
         self._step = Step(
             number=self.state.global_step,
-            epoch=float(self.state.epoch or 0.0),
             units=units,
             rows=rows,
             ranks=self.args.world_size,
