@@ -122,7 +122,7 @@ def test_a_sound_method_keeps_all_laws() -> None:
 @pytest.mark.parametrize(
     ("config", "law", "message"),
     [
-        (KeepsActing, "off", "off: off.. is not plain fine-tuning: "),
+        (KeepsActing, "off", "off: With OFF it is not plain fine-tuning: "),
         (DrawsFromTheGlobalGenerator, "off", "draws from the global generator"),
         (DoesNothing, "on", "With these settings it is plain fine-tuning"),
         (Undocumented, "declaration", r"without Field\(description=...\): hidden"),

@@ -140,10 +140,10 @@ def off(subject: Subject) -> Iterator[str]:
     generator = torch.get_rng_state()
     with _noted_draws() as drawn:
         result = subject.train(model, switched_off(subject.config))
-    yield from _with_names("OFF is not plain fine-tuning", differences(result, plain))
-    yield from _with_names("OFF draws", sorted(drawn - {"dropout clean"}))
+    yield from _with_names("With OFF it is not plain fine-tuning", differences(result, plain))
+    yield from _with_names("With OFF it draws", sorted(drawn - {"dropout clean"}))
     if not torch.equal(torch.get_rng_state(), generator):
-        yield "OFF draws from the global generator."
+        yield "With OFF it draws from the global generator."
 
 
 @law

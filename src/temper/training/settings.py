@@ -248,7 +248,7 @@ class TrainSettings(BaseModel):
         return GivenNames(self.label_names, self.label_map)
 
     @model_validator(mode="after")
-    def _keep_share_is_read(self) -> Self:
+    def _check_keep_fraction(self) -> Self:
         if self.keep == "last" and self.keep_fraction != KEEP_FRACTION:
             raise ValueError(
                 "`train.keep_fraction` is read with `train.keep` 'best' alone, and it is 'last'. "
@@ -271,10 +271,10 @@ class TrainSettings(BaseModel):
 
     def deciding(self) -> Tree:
         """Return the settings that decide the trained weights; a key is made of them."""
-        apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
+        excluded = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
         if self.keep == "last":
-            apart |= {"keep", "keep_fraction"}
+            excluded |= {"keep", "keep_fraction"}
         # Left out if not set, so that the keys of earlier runs stay valid.
         later = ("lora", "peft", "label_names", "label_map", "new_head", "fsdp")
-        apart |= {setting for setting in later if not getattr(self, setting)}
-        return self.model_dump(mode="json", exclude=apart)
+        excluded |= {setting for setting in later if not getattr(self, setting)}
+        return self.model_dump(mode="json", exclude=excluded)

@@ -200,15 +200,14 @@ class Stepper:
 
         def run() -> None:
             for micro, batch in enumerate(batches):
-                last = micro == len(batches) - 1
-                with nullcontext() if last else self._apart():
-                    self.run_passes(
-                        batch,
-                        step,
-                        micro=micro,
-                        backward=differentiate,
-                        early_context=self._apart,
-                    )
+                self.run_passes(
+                    batch,
+                    step,
+                    micro=micro,
+                    last=micro == len(batches) - 1,
+                    backward=differentiate,
+                    no_sync=self._no_sync,
+                )
 
         if self.recomputes:
             self.params.clear_gradients()
@@ -253,10 +252,11 @@ class Stepper:
         step: Step,
         *,
         micro: int = 0,
+        last: bool = True,
         prepass: bool = False,
         backward: Callable[[Tensor], None] = torch.Tensor.backward,
         forward_context: Context = nullcontext,
-        early_context: Context = nullcontext,
+        no_sync: Context = nullcontext,
     ) -> Tensor:
         """Run all passes of one micro-batch and their backwards; return its detached total.
 
@@ -264,11 +264,12 @@ class Stepper:
             batch: The micro-batch.
             step: Position in training; losses are divided by its ``units``.
             micro: Number of the micro-batch within the step.
+            last: Whether it is the step's last micro-batch.
             prepass: Whether this is a pass before training: the clean loss alone, with other draws.
             backward: Runs backward on a total (a loss scaler's, say).
             forward_context: Entered around every forward (autocast).
-            early_context: Entered around forward and backward of every total but the last
-                (``no_sync``).
+            no_sync: Entered around forward and backward of every total of the step but the last, in
+                whose backward distributed training synchronizes gradients.
         """
         checks.check_batch(batch, longest=self.longest)
         if batch.labels is not None:
@@ -283,7 +284,7 @@ class Stepper:
         passes = context.plan.all_totals
         whole = torch.zeros((), device=batch.device)
         for index in range(passes):
-            with early_context() if index < passes - 1 else nullcontext():
+            with nullcontext() if last and index == passes - 1 else no_sync():
                 with forward_context():
                     terms = next(losses)
                     total = terms.total(step)
@@ -525,11 +526,10 @@ class Stepper:
         self._restore_rates()
         self.network.remove_hooks()
 
-    def _apart(self) -> AbstractContextManager[Any]:
-        """Keep gradients on this process, where the model is wrapped to exchange them."""
-        apart = getattr(self.network.forward_module, "no_sync", None)
-        context: AbstractContextManager[Any] = nullcontext() if apart is None else apart()
-        return context
+    def _no_sync(self) -> AbstractContextManager[Any]:
+        """Keep gradients on this process, if the model is wrapped to synchronize them."""
+        no_sync: Context = getattr(self.network.forward_module, "no_sync", nullcontext)
+        return no_sync()
 
 
 def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:

@@ -17,7 +17,6 @@ import json
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -328,7 +327,7 @@ class RobustTrainer(Trainer):
         try:
             if not self._micro:
                 stepper.begin_step(self._step)
-            loss = self._run_passes(model, batch, micro=self._micro, synchronise=last)
+            loss = self._run_passes(model, batch, micro=self._micro, last=last)
             self._micro += 1
             if stepper.recomputes:
                 self._kept.append(batch)
@@ -346,26 +345,22 @@ class RobustTrainer(Trainer):
             loss = loss + stepper.finish_backward(self._step)
         return loss
 
-    def _run_passes(
-        self, model: nn.Module, batch: Batch, *, micro: int, synchronise: bool
-    ) -> Tensor:
+    def _run_passes(self, model: nn.Module, batch: Batch, *, micro: int, last: bool) -> Tensor:
         stepper = self.running()
         stepper.network.use(model)
-        apart = partial(self.accelerator.no_sync, model=model)
-        with nullcontext() if synchronise else apart():
-            return stepper.run_passes(
-                batch,
-                self._step,
-                micro=micro,
-                backward=self.accelerator.backward,
-                forward_context=self.compute_loss_context_manager,
-                early_context=apart,
-            )
+        return stepper.run_passes(
+            batch,
+            self._step,
+            micro=micro,
+            last=last,
+            backward=self.accelerator.backward,
+            forward_context=self.compute_loss_context_manager,
+            no_sync=partial(self.accelerator.no_sync, model=model),
+        )
 
     def _repeat(self, model: nn.Module) -> None:
         for micro, batch in enumerate(self._kept):
-            last = micro == len(self._kept) - 1
-            self._run_passes(model, batch, micro=micro, synchronise=last)
+            self._run_passes(model, batch, micro=micro, last=micro == len(self._kept) - 1)
 
     def _empty_cache(self) -> None:
         every = self.args.torch_empty_cache_steps
