@@ -49,8 +49,8 @@ def test_a_tracker_that_fails_is_a_notice_and_others_still_get_the_scores(
     assert sent == [({"a": 0.5}, 3), False]
     assert heard.notices == [
         "The tracker 'tensorboard' did not take the scores of step 3: ConnectionError: no route to "
-        "the host. The work goes on.",
-        "The tracker 'tensorboard' cannot be closed: OSError: failed is False. The work goes on.",
+        "the host. Continuing.",
+        "The tracker 'tensorboard' cannot be closed: OSError: failed is False. Continuing.",
     ]
 
 

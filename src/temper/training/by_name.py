@@ -25,11 +25,11 @@ def from_name(
     and the tokenizer.
     """
     given = [key for key in ("processing_class", "data_collator") if settings.get(key) is not None]
-    came = f", got {', '.join(given)}" if given else ""
+    got = f", got {', '.join(given)}" if given else ""
     if given or settings.get("train_dataset") is None:
         raise SettingError(
             "A RobustTrainer with the name of a model needs `train_dataset` with a text column, "
-            f"and chooses `processing_class` and `data_collator` itself{came}. Give "
+            f"and chooses `processing_class` and `data_collator` itself{got}. Give "
             "`train_dataset` alone, or a loaded model with encoded rows."
         )
     source = hold(settings["train_dataset"])

@@ -64,8 +64,8 @@ class RunConfig(BaseModel):
     Args:
         model: A Hub id, a folder, or a short name of ``temper list models``.
         data: Where the text comes from.
-        method: The method's ``name`` (``uegr`` if none is given) and its settings, or those of
-            each method of a composition; the rest is filled with the methods' defaults.
+        method: The method's ``name`` and its settings, or those of each method of a composition;
+            missing ones are the methods' defaults.
         train: The training loop.
         architecture: The network, if it is trained from scratch; else None.
         seed: Seed of every random draw, in [0, 2^32).

@@ -1,4 +1,4 @@
-"""What trained models answer to the training rows, asked once before a student learns from them."""
+"""Predictions of teachers for the training rows, computed once before training."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ def teacher_logits(
     max_length: int = 128,
     device: str = "auto",
 ) -> Tensor:
-    """Ask an ensemble for the logarithm of the mean of the models' probabilities, [n, C].
+    """Return the logarithm of the mean of the models' probabilities, [n, C].
 
-    The models are loaded one after the other and answer in evaluation mode. Their classes are
-    matched by name. Each folder keeps the answers by the rows' hashes, so no model is asked for a
-    row twice. For a regression (no ``labels``) the result is the mean of the values, [n, 1]. It is
-    in fp32 on the CPU.
+    The models are loaded one after the other and predict in evaluation mode. Their classes are
+    matched by name. Each folder caches the predictions by the rows' hashes. For a regression (no
+    ``labels``) the result is the mean of the values, [n, 1]. It is in fp32 on the CPU.
     """
     total: FloatArray | float = 0.0
     for folder in folders:
@@ -104,12 +103,12 @@ def _order_of_classes(
         return None
     order = [each for each in match_names(labels or (), theirs or ()) if each is not None]
     if not order or not len(set(order)) == len(labels or ()) == len(theirs or ()):
-        came, expected = (
+        got, expected = (
             "no classes (a regression)" if names is None else f"the classes {', '.join(names)}"
             for names in (theirs, labels)
         )
         raise ModelError(
-            f"The teacher {folder} has {came}, and the training data has {expected}. Give a model "
+            f"The teacher {folder} has {got}, and the training data has {expected}. Give a model "
             "that was trained on these."
         )
     return order

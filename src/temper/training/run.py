@@ -465,7 +465,7 @@ def training_arguments(
         "logging_steps": settings.logging_steps,
         "report_to": list(settings.report_to) or "none",
         "seed": seed,
-        # Said also where there is nothing but a CPU: without it Transformers refuses bf16 there.
+        # Also on a machine without a GPU: Transformers would refuse bf16 there.
         "use_cpu": on_cpu,
         "dataloader_pin_memory": on_gpu,
         "logging_nan_inf_filter": False,

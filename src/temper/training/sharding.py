@@ -1,4 +1,4 @@
-"""Training with weights, gradients and states shared out between processes (FSDP2)."""
+"""Training with weights, gradients and optimizer states sharded over processes (FSDP2)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def shard(model: nn.Module) -> nn.Module:
     """
     if not torch.distributed.is_initialized():
         raise SettingError(
-            "Weights are shared out between the processes of a group, and there is none. Call "
+            "Weights are sharded over the processes of a group, and there is none. Call "
             "torch.distributed.init_process_group() in a script that torchrun starts."
         )
     if is_sharded(model):

@@ -522,7 +522,7 @@ class Stepper:
         self.params.start.update(moved(state["start"], device))
 
     def remove_hooks(self) -> None:
-        """Remove every hook from the model; it is then as it came, except for its weights."""
+        """Remove all hooks from the model, which is then unchanged except for its weights."""
         self._restore_rates()
         self.network.remove_hooks()
 

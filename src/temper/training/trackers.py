@@ -151,8 +151,8 @@ class OpenTrackers:
         for name, tracker in self.trackers.items():
             try:
                 act(tracker)
-            except Exception as error:  # noqa: BLE001 - whatever a tracker raises
-                self.notice(f"The tracker {name!r} {fault}: {_reason(error)} The work goes on.")
+            except Exception as error:  # noqa: BLE001 - trackers raise anything
+                self.notice(f"The tracker {name!r} {fault}: {_reason(error)} Continuing.")
 
 
 @contextmanager

@@ -61,7 +61,7 @@ from temper.types import CONTEXT, TEACHER, Batch, Step
 
 
 class RobustTrainer(Trainer):
-    """Train with any method, in all else as ``transformers.Trainer``.
+    """Train with any method; everything else is as in ``transformers.Trainer``.
 
     Accumulation, clipping, schedulers, mixed precision, callbacks, ``report_to``, evaluation and
     resuming work as documented there. Checkpoints are safetensors and JSON, appear whole or not at
@@ -81,16 +81,18 @@ class RobustTrainer(Trainer):
             every row once. A step has the same rows however many micro-batches and processes share
             it. Off when ``args.train_sampling_strategy`` asks for another order;
             ``"group_by_length"`` asks for this one.
-        unlabeled_dataset: Rows that a method learns from without labels, as ``train_dataset``; any
-            labels are taken off. Each epoch has its batches after all labeled ones, and they
-            count as steps. Errors number its rows on from the last of ``train_dataset``.
+        unlabeled_dataset: Unlabeled rows for methods that train on them, in the format of
+            ``train_dataset``; labels are removed. Each epoch has its batches after all labeled
+            ones, and they count as steps. In errors, its row numbers continue after those of
+            ``train_dataset``.
         settings: All other arguments of ``Trainer``.
 
     Raises:
         SettingError: If the method is unknown, or a training argument cannot be kept.
-        NonFiniteError: From ``train``, when a loss is NaN or infinite; the last checkpoint stays.
-        MemoryLimitError: From ``train``, when a step runs out of memory; it stays, too.
-        ProcessLostError: From ``train``, when another process has died; it stays, too.
+        NonFiniteError: From ``train``, if a loss is NaN or infinite.
+        MemoryLimitError: From ``train``, if a step runs out of memory.
+        ProcessLostError: From ``train``, if another process has ended. The last checkpoint is kept
+            in all three cases.
 
     Example:
         In place of ``Trainer``; examples/trainer.py runs::
@@ -549,11 +551,11 @@ def times_as_long(args: Any, trainings: int) -> Any:
 def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:
     """Make a scheduler for one training repeat its schedule from each of several steps on."""
     if given or not isinstance(scheduler, LambdaLR):
-        came = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
+        reason = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
         raise SettingError(
             f"The method {method!r} repeats the learning rate schedule, for which it needs a "
-            f"scheduler of Transformers, but {came}. Leave the scheduler out of `optimizers`, and "
-            "use linear, cosine or constant as `lr_scheduler_type`."
+            f"scheduler of Transformers, but {reason}. Leave the scheduler out of `optimizers`, "
+            "and use linear, cosine or constant as `lr_scheduler_type`."
         )
     scheduler.lr_lambdas = [_from_each(course, starts) for course in scheduler.lr_lambdas]
 
