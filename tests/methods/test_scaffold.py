@@ -118,6 +118,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         ("class", "is already used by"),
         ("preset", "is already used by"),
         ("method", "is already used by"),
+        ("step_context", "is already used by"),
         ("random", "is already used by"),
         ("torch", "is already used by"),
     ],

@@ -42,11 +42,15 @@ def class_name(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-# Such a class would shadow an import of the file, or a module of the package.
-SPOKEN_FOR = {"clean", "field", "iterator", "joint", "method", "method_config", "part", "self"}
-SPOKEN_FOR |= {"loss_terms", "stage", "stepper", "setting_error", "reader", "tensor", "term"}
-# Keys of the settings table that a method's name must not use.
-SPOKEN_FOR |= {"name", "preset"}
+RESERVED = {"name", "preset"}
+"""Keys of the table of settings, which no method's name may use."""
+
+
+def _hides_import(noun: Noun, name: str) -> bool:
+    """Whether a plug-in's class would replace one that its files import or define."""
+    bound = re.compile(rf"^(?:from|import|class)\b.*\b{class_name(name)}\b", re.MULTILINE)
+    texts = (asset("temper.cli", f"{noun}/{what}.txt") for what in ("file", "test"))
+    return any(bound.search(text) for text in texts)
 
 
 def start(noun: Noun, name: str, folder: Path | str = ".") -> list[Path]:
@@ -112,6 +116,8 @@ def name_fault(noun: Noun, name: str, *, alone: bool) -> str | None:
         >>> name_fault("method", "MyMethod", alone=True)
         "A method's name is lower case with '_' between words, got 'MyMethod'. Try 'my_method'."
         >>> name_fault("method", "my_method", alone=True)
+        >>> name_fault("method", "step_context", alone=True) is None
+        False
     """
     if not NAME.fullmatch(name):
         spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name)
@@ -122,7 +128,7 @@ def name_fault(noun: Noun, name: str, *, alone: bool) -> str | None:
     similar = [known for known in names if known.replace("_", "") == name.replace("_", "")]
     if similar:
         return f"There is already a {noun} {similar[0]!r}. Choose a name that is less similar."
-    hides = keyword.iskeyword(name) or name in SPOKEN_FOR
+    hides = keyword.iskeyword(name) or name in RESERVED or _hides_import(noun, name)
     if alone and not hides:
         spec = importlib.util.find_spec(name)
         hides = name in sys.stdlib_module_names or (spec is not None and spec.origin is not None)
