@@ -347,8 +347,7 @@ def test_a_block_of_tags_classifies_no_texts() -> None:
         loss=np.zeros(1),
         measured={name: np.ones(1) for name in COUNTS},
     )
-    assert block.tagged
-    assert not block.classifies
+    assert block.kind == "tokens"
 
 
 def test_encoding_needs_a_tokenizer_that_knows_where_tokens_are() -> None:

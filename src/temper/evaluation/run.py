@@ -17,12 +17,9 @@ from temper.evaluation.measurement import Aligned, Measurement, Progress, align
 from temper.evaluation.measurement import EvaluationData as EvaluationData
 from temper.evaluation.predictor import KINDS, Predictor
 from temper.evaluation.rows import Block, to_blocks, to_table
-from temper.evaluation.scoring import (
-    METRICS_OF,
-    ScoreEntry,
-    Scoring,
-)
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.settings import EvaluationSettings as EvaluationSettings
+from temper.functional.scores import metrics_of
 from temper.lazy import pyarrow as pa
 
 _LOG = logging.getLogger(__name__)
@@ -245,12 +242,12 @@ def _refuse_misfits(
 
     ``skipped`` perspectives will not be measured; ``faults`` are further faults to report.
     """
-    if kind not in METRICS_OF:
+    metrics = metrics_of(kind)
+    if not metrics:
         raise SettingError(
             f"The labels are {LABELS_OF[kind]}, which `temper train` and `temper predict` support; "
             "an evaluation does not score them."
         )
-    metrics = METRICS_OF[kind]
     result = list(faults)
     if data.metric not in metrics:
         result.append(unknown("metric", data.metric, metrics))

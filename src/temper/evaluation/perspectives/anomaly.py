@@ -42,20 +42,23 @@ from temper.evaluation.measurement import (
     Measurement,
     PerspectiveSettings,
 )
-from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, ONE_ANSWER, Perspective
 from temper.evaluation.predictor import Prediction, StateReader, joined
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional import detectors
 from temper.functional.detectors import Mahalanobis, aupr, auroc, fpr95
-from temper.functional.intervals import Statistic
 from temper.functional.proportions import OfKinds
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
 
 Detector = Literal["max_softmax", "max_logit", "energy", "mahalanobis"]
 ONE_KIND = "it needs in-distribution and OOD rows, and one kind is missing"
-MEASURES = {"auroc": auroc, "aupr": aupr, "fpr95": fpr95}
+SCORES = (
+    ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5, measure=auroc),
+    ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND, measure=aupr),
+    ScoreFacts("fpr95", "FPR at 95% TPR", False, 0.0, ONE_KIND, measure=fpr95),
+)
 OF_LOGITS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "max_logit": detectors.max_logit,
     "energy": detectors.energy,
@@ -140,10 +143,15 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         if block.value is None and not block.classifies:
             reason = "a regression gives no probabilities"
             entries += [
-                scoring.undefined(condition, name, reason=reason, rows=total) for name in MEASURES
+                scoring.undefined(condition, facts.name, reason=reason, rows=total)
+                for facts in SCORES
             ]
         else:
-            statistics = {name: _statistic(name, dev, block) for name in MEASURES}
+            flags = np.concatenate([np.zeros(len(dev)), np.ones(len(block))])
+            values = np.concatenate([values_of(dev), values_of(block)])
+            statistics = {
+                facts.name: OfKinds(facts.statistic(flags, values), flags) for facts in SCORES
+            }
             entries += scoring.entries_of(condition, statistics, rows=total)
     return entries
 
@@ -159,14 +167,6 @@ def _misfits(
         for name, examples in data.anomaly.items()
         if examples.text_pair is None
     ]
-
-
-def _statistic(name: str, ordinary: Block, anomalies: Block) -> Statistic:
-    """Return a score of two blocks as a function of resample counts."""
-    measure = MEASURES[name]
-    flags = np.concatenate([np.zeros(len(ordinary)), np.ones(len(anomalies))])
-    values = np.concatenate([values_of(ordinary), values_of(anomalies)])
-    return OfKinds(lambda counts: measure(flags, values, counts=counts), flags)
 
 
 def values_of(block: Block) -> FloatArray:
@@ -391,14 +391,10 @@ ANOMALY = Perspective(
     own_rows=False,
     summary="AUROC, AUPR and FPR at 95% TPR of four detectors on texts of other tasks "
     "(--anomaly, --suite); for other labels than one per text by hidden states",
-    scores=(
-        ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5),
-        ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND),
-        ScoreFacts("fpr95", "FPR at 95% TPR", False, 0.0, ONE_KIND),
-    ),
+    scores=SCORES,
     rows=rows,
     score=score,
     settings=AnomalySettings,
     misfits=_misfits,
-    kinds=(*ONE_ANSWER, "multi_label", "tokens", "spans", "completions"),
+    kinds=ALL_KINDS,
 )

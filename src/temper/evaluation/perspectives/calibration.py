@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,10 @@ from temper.display.views import Heading, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.binned import binned_error
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
-from temper.evaluation.perspectives.registry import LABELED, Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, LABELED, Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition
-from temper.evaluation.scoring import METRICS_OF, ScoreEntry, Scoring, statistic_of
+from temper.evaluation.scoring import ScoreEntry, Scoring, mean_of
 from temper.evaluation.span_calibration import SpanLogits
 from temper.evaluation.tag_calibration import (
     in_entities,
@@ -39,26 +40,43 @@ from temper.evaluation.tag_calibration import (
 from temper.functional.answers import SPAN_SCORES
 from temper.functional.calibration import (
     Temperature,
+    adaptive_calibration_error,
+    brier_of_rows,
+    classwise_calibration_error,
+    expected_calibration_error,
     fit_temperature,
     log_probabilities,
     reliability,
     scaled,
 )
 from temper.functional.intervals import Centered, Statistic, fewest_rows
+from temper.functional.proportions import OfKinds
 from temper.functional.resampling import FloatArray, IntegerArray
-from temper.functional.scores import NO_ROWS, ScoreFacts
+from temper.functional.scores import NO_ROWS, ScoreFacts, facts
 from temper.functional.thresholds import FittedOn, Refitted
 from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
 
 SCORES = (
-    ScoreFacts("ece_10", "ECE (10 bins)", False, 0.0, NO_ROWS),
-    ScoreFacts("ece_15", "ECE (15 bins)", False, 0.0, NO_ROWS),
-    ScoreFacts("adaptive_ece", "ECE (15 equal masses)", False, 0.0, NO_ROWS),
-    ScoreFacts("classwise_ece", "Class-wise ECE (15 bins)", False, 0.0, NO_ROWS),
+    ScoreFacts(
+        "ece_10", "ECE (10 bins)", False, 0.0, NO_ROWS,
+        measure=partial(expected_calibration_error, bins=10),
+    ),
+    ScoreFacts(
+        "ece_15", "ECE (15 bins)", False, 0.0, NO_ROWS,
+        measure=partial(expected_calibration_error, bins=15),
+    ),
+    ScoreFacts(
+        "adaptive_ece", "ECE (15 equal masses)", False, 0.0, NO_ROWS,
+        measure=adaptive_calibration_error,
+    ),
+    ScoreFacts(
+        "classwise_ece", "Class-wise ECE (15 bins)", False, 0.0, NO_ROWS,
+        measure=classwise_calibration_error,
+    ),
     ScoreFacts("brier", "Brier", False, 0.0, NO_ROWS, PLAIN),
     ScoreFacts("nll", "NLL", False, 0.0, "a label has probability 0", PLAIN),
-)
+)  # fmt: skip
 NAMES = tuple(score.name for score in SCORES)
 OF_ENTITIES = ScoreFacts("entity_ece", "ECE of entities (10 bins)", False, 0.0, NO_ROWS)
 OF_LABELS = ("classwise_ece", "nll")
@@ -123,7 +141,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the labeled rows of dev, shift and adversarial sets, raw and scaled."""
-    if scoring.clean.tagged:
+    if scoring.clean.kind == "tokens":
         return [
             entry
             for block in scoring.of("calibration")
@@ -197,6 +215,24 @@ class _FittedRows:
         ]
         refitted = Refitted(score, indices, self.folds, slopes, fewest_rows(given, len(block)))
         return Centered(refitted) if centered else refitted
+
+
+def statistic_of(name: str, block: Block) -> Statistic:
+    """Return one of `SCORES` of a labeled block, as a statistic."""
+    score = facts(name)
+    if name == "brier":
+        return mean_of(brier_of_rows(block.label, block.probabilities))
+    if name == "nll":
+        return mean_of(block.loss)
+    if name != "classwise_ece":
+        return Centered(score.statistic(block.correct, block.confidence))
+    if block.kind != "multi_label":
+        return Centered(OfKinds(score.statistic(block.label, block.probabilities), block.label))
+    by_label = [
+        facts("ece_15").statistic(applies, chances)
+        for applies, chances in zip(block.applies.T, block.probabilities.T, strict=True)
+    ]
+    return Centered(lambda counts: np.mean([error(counts) for error in by_label], axis=0))
 
 
 def _fitted_on(scoring: Scoring) -> _FittedRows | None:
@@ -334,13 +370,11 @@ def _entries(
     names: Sequence[str] = NAMES,
 ) -> list[ScoreEntry]:
     """Compute all scores of a block; without a block or probabilities, return the reason."""
-    if block is not None and block.classifies:
-        return scoring.entries(block, NAMES, condition=condition)
-    if block is not None and block.several:
-        return scoring.entries(block, OF_LABELS, condition=condition)
-    if block is not None and block.answered:
-        return scoring.entries(block, OF_ANSWERS, condition=condition)
-    if block is not None and TARGETS[0] in block.measured:
+    names_of = {"classification": NAMES, "multi_label": OF_LABELS, "spans": OF_ANSWERS}
+    if block is not None and block.kind in names_of:
+        statistics = {name: statistic_of(name, block) for name in names_of[block.kind]}
+        return scoring.entries_of(condition, statistics, rows=len(block))
+    if block is not None and block.kind == "completions":
         # The most likely next token at each position before a target.
         error = binned_error(TARGETS[1], block.measured)
         return scoring.entries_of(condition, {"ece_10": error}, rows=len(block))
@@ -459,7 +493,7 @@ CALIBRATION = Perspective(
     without_training=TEMPERATURE,
     averaged=True,
     rescores=LABELED,
-    kinds=tuple(METRICS_OF),
+    kinds=ALL_KINDS,
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; before and after "
     "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags; ECE of "
     "answers and of next tokens",

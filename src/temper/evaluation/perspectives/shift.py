@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from temper.display.views import Heading, mean_or_first
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -38,7 +38,7 @@ SHIFT = Perspective(
     answered=True,
     summary="the same on labeled sets from other sources (--shift, --suite)",
     scores=METRICS,
-    kinds=tuple(METRICS_OF),
+    kinds=ALL_KINDS,
     rows=rows,
     score=score,
 )
