@@ -383,7 +383,6 @@ ANOMALY = Perspective(
     leads_clean=True,
     sums_up=mean_or_first,
     conditions=CONDITIONS,
-    unsaid=(),
     figures=figures,
     improves=True,
     without_training="mahalanobis",

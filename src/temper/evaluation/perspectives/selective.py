@@ -135,7 +135,6 @@ SELECTIVE = Perspective(
     says=in_words,
     figures=figures,
     judged=False,
-    ranked=False,
     rescores=LABELED,
     kinds=(*ONE_ANSWER, "spans"),
     summary="risk if the model predicts only 80, 90 or 95% of the texts, AURC and E-AURC",
