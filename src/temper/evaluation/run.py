@@ -25,9 +25,6 @@ from temper.lazy import pyarrow as pa
 _LOG = logging.getLogger(__name__)
 
 
-ONE_LABEL = "This needs one label per text."
-
-
 def evaluate(
     predictor: Predictor,
     data: EvaluationData,
@@ -64,10 +61,7 @@ def evaluate(
     skipped = _check(predictor, data, settings)
     measurement = _measurement(predictor, data, settings, progress)
     measurement.thresholds = thresholds
-    reasons = [reason for reason in skipped.values() if reason != ONE_LABEL]
-    if without := [name for name, reason in skipped.items() if reason == ONE_LABEL]:
-        reasons.append(f"{', '.join(without)}. {ONE_LABEL}")
-    measurement.notices += [f"Not measured: {reason}" for reason in reasons]
+    measurement.notices += [f"Not measured: {reason}" for reason in dict.fromkeys(skipped.values())]
     settings = settings.without(skipped)
     result = _rows(measurement, settings)
     blocks = [block for name in perspectives.names() for block in result.get(name, ())]
@@ -156,11 +150,12 @@ def _check(
     Return the perspectives that cannot be measured on this predictor, with the reasons.
     """
     faults: list[str] = []
-    skipped: dict[str, str] = {}
     chosen = [perspectives.perspective(name) for name in settings.perspectives]
+    kind = KINDS[predictor.gives]
+    unfit = [entry.name for entry in chosen if kind not in entry.kinds]
+    skipped = dict.fromkeys(unfit, f"{', '.join(unfit)} (not for {LABELS_OF[kind]}).")
     for entry in chosen:
-        if KINDS[predictor.gives] not in entry.kinds:
-            skipped[entry.name] = ONE_LABEL
+        if entry.name in skipped:
             continue
         contract, words = perspectives.NEEDS[entry.needs]
         if not isinstance(predictor, contract):
@@ -172,15 +167,9 @@ def _check(
         if reason := entry.lacking(predictor, data):
             skipped[entry.name] = reason
     if skipped and len(skipped) == len(chosen):
-        faults.append(" ".join(skipped.values()) + " Choose other `perspectives`.")
-    _refuse_misfits(
-        data,
-        settings,
-        predictor.label_names,
-        kind=KINDS[predictor.gives],
-        skipped=skipped,
-        faults=faults,
-    )
+        faults.append(" ".join(dict.fromkeys(skipped.values())) + " Choose other `perspectives`.")
+    names = predictor.label_names
+    _refuse_misfits(data, settings, names, kind=kind, skipped=skipped, faults=faults)
     return skipped
 
 
@@ -252,8 +241,9 @@ def _refuse_misfits(
     if data.metric not in metrics:
         result.append(unknown("metric", data.metric, metrics))
     for name in settings.perspectives:
-        if name not in skipped:
-            result += perspectives.perspective(name).misfits(data, settings, label_names)
+        perspective = perspectives.perspective(name)
+        if name not in skipped and kind in perspective.kinds:
+            result += perspective.misfits(data, settings, label_names)
     sets = ["dev", *data.shift, *data.adversarial, *data.anomaly]
     twice = sorted({name for name in sets if sets.count(name) > 1})
     if twice:

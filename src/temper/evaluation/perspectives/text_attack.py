@@ -123,9 +123,6 @@ def misfits(
 ) -> list[str]:
     """Return errors about settings that do not fit the data or classes, and unknown models."""
     asked, dev = settings.section("text_attack", TextAttackSettings), data.dev
-    # Values of a regression cannot be made wrong, so nothing is attacked.
-    if dev.kind == "regression":
-        return []
     result = recipes.misfits(asked)
     if asked.field != "text" and dev.text_pair is None:
         result.append(
@@ -142,15 +139,7 @@ def misfits(
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    asked = settings.section("text_attack", TextAttackSettings)
-    return [] if predictor.gives == "values" else recipes.faults(predictor, asked)
-
-
-def lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Return a reason for a regression, whose values cannot be made wrong."""
-    if predictor.gives != "values":
-        return ""
-    return "text_attack misleads classifiers, and the predictor is a regression."
+    return recipes.faults(predictor, settings.section("text_attack", TextAttackSettings))
 
 
 def _mean_among(values: ArrayLike, among: NDArray[np.bool_]) -> Statistic:
@@ -274,6 +263,7 @@ TEXT_ATTACK = Perspective(
     perturbs=True,
     misfits=misfits,
     faults=faults,
-    lacking=lacking,
+    # Values of a regression cannot be made wrong.
+    kinds=("classification",),
     left_out="hundreds of predictions per row",
 )
