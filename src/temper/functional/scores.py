@@ -297,66 +297,41 @@ _NO_LABEL = "no label applies or is predicted"
 SCORES: dict[str, ScoreFacts] = {
     facts.name: facts
     for facts in (
-        ScoreFacts(
-            "accuracy", "Accuracy", True, 1.0, NO_ROWS,
-            guessing="class", measure=accuracy, kinds=("classification", "choices"),
-        ),
-        ScoreFacts(
-            "macro_f1", "Macro-F1", True, 1.0, NO_ROWS, measure=macro_f1, kinds=_CLASSES
-        ),
-        ScoreFacts(
-            "mcc", "MCC", True, 1.0, "the labels hold one class only", HUNDREDTHS, 0.0,
-            measure=matthews, kinds=_CLASSES, usual=False,
-        ),
-        ScoreFacts(
-            "f1", "F1", True, 1.0, "class 1 is neither a label nor a prediction",
-            measure=f1, kinds=_CLASSES, usual=False,
-        ),
-        ScoreFacts(
-            "pearson", "Pearson", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0,
-            measure=pearson, kinds=_NUMBERS,
-        ),
-        ScoreFacts(
-            "spearman", "Spearman", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0,
-            measure=spearman, kinds=_NUMBERS,
-        ),
-        ScoreFacts(
-            "mse", "Mean squared error", False, 0.0, NO_ROWS, PLAIN,
-            measure=mean_squared_error, kinds=_NUMBERS,
-        ),
-        ScoreFacts(
-            "map", "mAP", True, 1.0, "no label applies to some rows only",
-            measure=mean_average_precision, kinds=_LABELS,
-        ),
+        ScoreFacts("accuracy", "Accuracy", True, 1.0, NO_ROWS, guessing="class",
+                   measure=accuracy, kinds=("classification", "choices")),
+        ScoreFacts("macro_f1", "Macro-F1", True, 1.0, NO_ROWS, measure=macro_f1, kinds=_CLASSES),
+        ScoreFacts("mcc", "MCC", True, 1.0, "the labels hold one class only", HUNDREDTHS, 0.0,
+                   measure=matthews, kinds=_CLASSES, usual=False),
+        ScoreFacts("f1", "F1", True, 1.0, "class 1 is neither a label nor a prediction",
+                   measure=f1, kinds=_CLASSES, usual=False),
+        ScoreFacts("pearson", "Pearson", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0,
+                   measure=pearson, kinds=_NUMBERS),
+        ScoreFacts("spearman", "Spearman", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0,
+                   measure=spearman, kinds=_NUMBERS),
+        ScoreFacts("mse", "Mean squared error", False, 0.0, NO_ROWS, PLAIN,
+                   measure=mean_squared_error, kinds=_NUMBERS),
+        ScoreFacts("map", "mAP", True, 1.0, "no label applies to some rows only",
+                   measure=mean_average_precision, kinds=_LABELS),
         ScoreFacts("micro_f1", "Micro-F1", True, 1.0, _NO_LABEL, measure=micro_f1, kinds=_LABELS),
-        ScoreFacts(
-            "label_f1", "Macro-F1 over labels", True, 1.0, _NO_LABEL,
-            measure=label_f1, kinds=_LABELS,
-        ),
-        ScoreFacts(
-            "exact_match", "Exact match", True, 1.0, NO_ROWS, measure=exact_match, kinds=_LABELS
-        ),
+        ScoreFacts("label_f1", "Macro-F1 over labels", True, 1.0, _NO_LABEL,
+                   measure=label_f1, kinds=_LABELS),
+        ScoreFacts("exact_match", "Exact match", True, 1.0, NO_ROWS,
+                   measure=exact_match, kinds=_LABELS),
         ScoreFacts("entity_f1", "Entity F1", True, 1.0, _NO_ENTITY, guessing=0.0, kinds=_TAGS),
-        ScoreFacts(
-            "entity_precision", "Entity precision", True, 1.0, "no entity is predicted", kinds=_TAGS
-        ),
-        ScoreFacts(
-            "entity_recall", "Entity recall", True, 1.0, "no text has an entity", kinds=_TAGS
-        ),
-        ScoreFacts(
-            "lenient_entity_f1", "Entity F1, lenient", True, 1.0, _NO_ENTITY,
-            guessing=0.0, kinds=_TAGS,
-        ),
+        ScoreFacts("entity_precision", "Entity precision", True, 1.0, "no entity is predicted",
+                   kinds=_TAGS),
+        ScoreFacts("entity_recall", "Entity recall", True, 1.0, "no text has an entity",
+                   kinds=_TAGS),
+        ScoreFacts("lenient_entity_f1", "Entity F1, lenient", True, 1.0, _NO_ENTITY,
+                   guessing=0.0, kinds=_TAGS),
         ScoreFacts("word_accuracy", "Accuracy over words", True, 1.0, NO_ROWS, kinds=_TAGS),
         ScoreFacts("span_f1", "F1 of answers", True, 1.0, NO_ROWS, kinds=_ANSWERS),
         ScoreFacts("span_exact_match", "Exact answers", True, 1.0, NO_ROWS, kinds=_ANSWERS),
-        ScoreFacts(
-            "completion_loss", "Loss per token", False, 0.0, NO_ROWS, PLAIN, kinds=("completions",)
-        ),
+        ScoreFacts("completion_loss", "Loss per token", False, 0.0, NO_ROWS, PLAIN,
+                   kinds=("completions",)),
         ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined", None),
-        ScoreFacts(
-            "area", "Area under the curve", True, 1.0, "a point is undefined", None, "metric"
-        ),
+        ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined", None,
+                   "metric"),
     )
 }  # fmt: skip
 """Scores by name: those of labels and predictions, and those that perspectives add."""

@@ -57,23 +57,14 @@ from temper.functional.thresholds import FittedOn, Refitted
 from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
 
+_ece = expected_calibration_error
 SCORES = (
-    ScoreFacts(
-        "ece_10", "ECE (10 bins)", False, 0.0, NO_ROWS,
-        measure=partial(expected_calibration_error, bins=10),
-    ),
-    ScoreFacts(
-        "ece_15", "ECE (15 bins)", False, 0.0, NO_ROWS,
-        measure=partial(expected_calibration_error, bins=15),
-    ),
-    ScoreFacts(
-        "adaptive_ece", "ECE (15 equal masses)", False, 0.0, NO_ROWS,
-        measure=adaptive_calibration_error,
-    ),
-    ScoreFacts(
-        "classwise_ece", "Class-wise ECE (15 bins)", False, 0.0, NO_ROWS,
-        measure=classwise_calibration_error,
-    ),
+    ScoreFacts("ece_10", "ECE (10 bins)", False, 0.0, NO_ROWS, measure=partial(_ece, bins=10)),
+    ScoreFacts("ece_15", "ECE (15 bins)", False, 0.0, NO_ROWS, measure=partial(_ece, bins=15)),
+    ScoreFacts("adaptive_ece", "ECE (15 equal masses)", False, 0.0, NO_ROWS,
+               measure=adaptive_calibration_error),
+    ScoreFacts("classwise_ece", "Class-wise ECE (15 bins)", False, 0.0, NO_ROWS,
+               measure=classwise_calibration_error),
     ScoreFacts("brier", "Brier", False, 0.0, NO_ROWS, PLAIN),
     ScoreFacts("nll", "NLL", False, 0.0, "a label has probability 0", PLAIN),
 )  # fmt: skip
