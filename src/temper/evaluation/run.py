@@ -59,8 +59,20 @@ def evaluate(
     """
     settings = EvaluationSettings() if settings is None else settings
     skipped = _check(predictor, data, settings)
-    measurement = _measurement(predictor, data, settings, progress)
-    measurement.thresholds = thresholds
+    aligned_sets = _aligned(data, predictor.label_names)
+    measurement = Measurement(
+        predictor,
+        aligned_sets["dev"]["dev"].examples,
+        aligned_sets["shift"],
+        data.anomaly,
+        settings,
+        progress,
+        adversarial=aligned_sets["adversarial"],
+        fit=next((aligned.examples for aligned in aligned_sets["fit"].values()), None),
+        held_out=next((aligned.examples for aligned in aligned_sets["held-out"].values()), None),
+        reference=data.reference,
+        thresholds=thresholds,
+    )
     measurement.notices += [f"Not measured: {reason}" for reason in dict.fromkeys(skipped.values())]
     settings = settings.without(skipped)
     result = _rows(measurement, settings)
@@ -171,27 +183,6 @@ def _check(
     names = predictor.label_names
     _refuse_misfits(data, settings, names, kind=kind, skipped=skipped, faults=faults)
     return skipped
-
-
-def _measurement(
-    predictor: Predictor,
-    data: EvaluationData,
-    settings: EvaluationSettings,
-    progress: Progress | None,
-) -> Measurement:
-    result = _aligned(data, predictor.label_names)
-    return Measurement(
-        predictor,
-        result["dev"]["dev"].examples,
-        result["shift"],
-        data.anomaly,
-        settings,
-        progress,
-        adversarial=result["adversarial"],
-        fit=next((aligned.examples for aligned in result["fit"].values()), None),
-        held_out=next((aligned.examples for aligned in result["held-out"].values()), None),
-        reference=data.reference,
-    )
 
 
 def _labels(measurement: Measurement, found: Mapping[str, Iterable[Block]]) -> list[str]:

@@ -129,11 +129,10 @@ def statistic_of(name: str, block: Block) -> Statistic:
     if name in SPAN_SCORES:
         return mean_of(block.measured[name])
     if name == "completion_loss":
-        losses, tokens = (block.measured[part] for part in TARGETS[:2])
-        return lambda counts: divide(counts @ losses, counts @ tokens)
+        return ratio_of(*(block.measured[part] for part in TARGETS[:2]))
     if name in RATIOS:
-        above, below = (sum(block.measured[part] for part in side) for side in RATIOS[name])
-        return lambda counts: divide(counts @ above, counts @ below)
+        sums = (np.sum([block.measured[part] for part in side], axis=0) for side in RATIOS[name])
+        return ratio_of(*sums)
     score = scores.facts(name)
     if block.kind == "multi_label":
         given = block.probabilities if name == "map" else block.predicted
@@ -147,6 +146,11 @@ def mean_of(values: FloatArray) -> Statistic:
     if not bool(np.isfinite(values).all()):
         return lambda counts: np.full(counts.shape[0], np.nan)
     return lambda counts: weighted_mean(values, counts)
+
+
+def ratio_of(above: FloatArray, below: FloatArray) -> Statistic:
+    """Divide the sums of two values per row."""
+    return lambda counts: divide(counts @ above, counts @ below)
 
 
 def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[ScoreEntry]:
