@@ -48,7 +48,6 @@ class View:
     Args:
         order: Position of the group; lower comes first.
         leads: Name of the primary score, `METRIC` for the task's metric; empty if there is none.
-        leads_clean: Whether the primary score counts under the condition ``clean`` only.
         sums_up: Chooses the rows of the primary score for the overview.
         short: Prefix of the scores' names in the overview, if another group has the same names.
         conditions: Display names of conditions. Of others, ``clean`` is not displayed.
@@ -75,7 +74,6 @@ class View:
     title: str
     order: int = 1000
     leads: str = METRIC
-    leads_clean: bool = False
     sums_up: Callable[[Sequence[Row]], list[Row]] = each_condition
     short: str = ""
     conditions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -101,8 +99,9 @@ class View:
         return metric if self.leads == METRIC else self.leads
 
     def is_lead(self, key: ScoreKey, metric: str) -> bool:
-        clean = key.condition == "clean" or not self.leads_clean
-        return clean and bool(self.leads) and key.name == self.lead(metric)
+        # Post-hoc methods have no vote.
+        counts = key.condition == "clean" or not self.without_training
+        return counts and bool(self.leads) and key.name == self.lead(metric)
 
     def condition(self, name: str) -> str:
         """Return the display name of a condition; empty if it is not displayed."""

@@ -476,7 +476,6 @@ CALIBRATION = Perspective(
     "are right about 80 times in 100.",
     gain="is {better} calibrated ({score} {ours}, {compared})",
     leads="ece_10",
-    leads_clean=True,
     sums_up=mean_or_first,
     conditions={TEMPERATURE: "after temperature scaling"},
     figures=figures,
