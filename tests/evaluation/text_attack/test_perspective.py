@@ -186,7 +186,7 @@ def test_what_does_not_fit_the_data_is_refused() -> None:
     [
         ({"recipes": ()}, "must name at least one"),
         ({"recipes": ("characters", "characters")}, "must not name one twice"),
-        ({"recipes": "chars"}, "Unknown recipe 'chars'. Did you mean 'characters'"),
+        ({"recipes": "chars"}, "Input should be 'characters', 'swaps' or 'masked'"),
         ({"goal": "targeted"}, "`target` must be given with goal 'targeted'"),
         ({"target": 1}, "`target` must be given with goal 'targeted', and only then"),
         ({"min_similarity": 0.8}, "must be given together"),
