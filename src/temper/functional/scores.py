@@ -31,7 +31,7 @@ from temper.functional.several import exact_match, label_f1, mean_average_precis
 from temper.functional.units import HUNDREDTHS, PERCENT, PLAIN, Unit
 
 Measure = Callable[..., FloatArray]
-"""A score of labels [n] and predictions [n], with their ``counts``."""
+"""A score of arrays such as labels [n] and predictions [n], with their ``counts``."""
 NO_ROWS = "there are no rows"
 
 
@@ -48,8 +48,8 @@ class ScoreFacts:
         unit: How it is written; None is the unit of the task's metric.
         guessing: What answers that ignore the text have; ``class`` is one in as many as there are
             classes, ``metric`` what the task's metric has, None if nothing can be said.
-        measure: Its function of two arrays, such as labels and predictions, and ``counts``; None if
-            it is computed from other values.
+        measure: Its function of arrays [n, ...], mostly labels and predictions, and ``counts``;
+            None if it is computed from other values.
         kinds: Kinds of labels of the tasks whose metric it can be.
         usual: Whether it is also reported for tasks of these kinds that have another metric.
     """
@@ -66,12 +66,12 @@ class ScoreFacts:
     kinds: tuple[str, ...] = ()
     usual: bool = True
 
-    def statistic(self, first: ArrayLike, second: ArrayLike) -> Callable[[FloatArray], FloatArray]:
-        """Return the score of two arrays as a function of resample counts, from [R, n] to [R]."""
+    def statistic(self, *arrays: ArrayLike) -> Callable[[FloatArray], FloatArray]:
+        """Return the score of some arrays as a function of resample counts, from [R, n] to [R]."""
         measure = self.measure
         if measure is None:
-            raise ValueError(f"{self.name!r} is not a function of two arrays.")
-        return lambda counts: measure(first, second, counts=counts)
+            raise ValueError(f"{self.name!r} has no function of arrays.")
+        return lambda counts: measure(*arrays, counts=counts)
 
     def guessed(self, classes: int, metric: str) -> float | None:
         """Return what answers that ignore the text have, None if nothing can be said.

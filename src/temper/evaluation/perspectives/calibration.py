@@ -427,11 +427,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 def confidences(
     run: Run, perspective: str, condition: str = "clean"
 ) -> Iterable[tuple[str, FloatArray, FloatArray]]:
-    """Yield each set with 1 for right and 0 for wrong predictions, and their probabilities.
-
-    Yield each set of classes, or of answers in contexts, with right (1) or wrong and the
-    probabilities.
-    """
+    """Yield each set with right (1) or wrong (0) and the probability of the class or answer."""
     columns = ["set", "condition", "label", "prediction", "probabilities"]
     of_answers = [SPAN_SCORES[1], ANSWER]
     rows = run.rows(columns, perspective, optional=of_answers)
