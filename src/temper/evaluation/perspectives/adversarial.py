@@ -23,8 +23,8 @@ CONSISTENCY = ScoreFacts("consistency", "Contrast pairs right", True, 1.0, "ther
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    for name, aligned in measurement.adversarial.items():
-        yield measurement.clean_block("adversarial", name, aligned)
+    for name, examples in measurement.adversarial.items():
+        yield measurement.clean_block("adversarial", name, examples)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:

@@ -34,7 +34,6 @@ from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import ModelError
 from temper.evaluation.measurement import (
-    Aligned,
     CommonSettings,
     EvaluationData,
     Measurement,
@@ -116,7 +115,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             faults[detector] = error
     if "max_softmax" in settings.detectors and measurement.dev.kind in ONE_ANSWER:
         for name, examples in measurement.anomaly.items():
-            yield measurement.clean_block("anomaly", name, Aligned(examples), labeled=False)
+            yield measurement.clean_block("anomaly", name, examples, labeled=False)
     for detector in settings.detectors:
         if detector in faults:
             measurement.notices.append(

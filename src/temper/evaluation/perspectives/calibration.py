@@ -24,7 +24,7 @@ from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.binned import binned_error
-from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
+from temper.evaluation.measurement import Measurement, block_of, labels_of, merge
 from temper.evaluation.perspectives.registry import ALL_KINDS, LABELED, Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition
@@ -89,12 +89,12 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Add the labeled rows after temperature scaling, and the held-out rows it was fitted on."""
     if measurement.dev.kind in UNSCALED:
         return
-    sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
+    sets = measurement.labeled
     tags, spans = (measurement.dev.kind == kind for kind in ("tokens", "spans"))
     if tags:
-        for name, aligned in sets.items():
-            clean = measurement.clean(name, aligned.examples)
-            yield tag_block(Condition("calibration", name), aligned.examples, clean)
+        for name, examples in sets.items():
+            clean = measurement.clean(name, examples)
+            yield tag_block(Condition("calibration", name), examples, clean)
     try:
         # Also scored below: one pass over dev serves both.
         of_dev = SpanLogits.of(measurement, measurement.dev) if spans else None
@@ -103,9 +103,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         measurement.notices.append(f"Calibration after temperature scaling is left out: {error}.")
         return
     yield from held_out
-    for name, aligned in sets.items():
-        clean = measurement.clean(name, aligned.examples)
-        folds = fold_numbers(aligned.examples.rows, seed=measurement.settings.seed)
+    for name, examples in sets.items():
+        clean = measurement.clean(name, examples)
+        folds = fold_numbers(examples.rows, seed=measurement.settings.seed)
         divisors = temperatures[folds % len(temperatures)]
         condition = Condition("calibration", name, TEMPERATURE)
         if tags:
@@ -113,21 +113,22 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             assert clean.words is not None
             logits = clean.logits / np.repeat(divisors, clean.words)[:, np.newaxis]
             answers = Prediction.of_tags(clean.by_example(logits))
-            yield tag_block(condition, aligned.examples, answers)
+            yield tag_block(condition, examples, answers)
             continue
         if of_dev is not None:
-            logits_of = of_dev if name == "dev" else SpanLogits.of(measurement, aligned.examples)
+            logits_of = of_dev if name == "dev" else SpanLogits.of(measurement, examples)
             sure = logits_of.probabilities(divisors)
             answers = replace(clean, probabilities=sure[:, np.newaxis])
-            yield block_of(condition, aligned.examples, answers)
+            yield block_of(condition, examples, answers)
             continue
         prediction = with_temperature(clean, divisors)
-        if aligned.entailment is not None:
-            chosen = merge(clean, aligned.entailment, how=measurement.settings.merge).prediction
-            prediction = merge(prediction, aligned.entailment, how="argmax")
+        if name in measurement.entailment:
+            entailment = measurement.entailment[name]
+            chosen = merge(clean, entailment, how=measurement.settings.merge).prediction
+            prediction = merge(prediction, entailment, how="argmax")
             # With "sum" a temperature can change which of two merged classes is more likely.
             prediction = replace(prediction, prediction=chosen)
-        yield block_of(condition, aligned.examples, prediction)
+        yield block_of(condition, examples, prediction)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -323,8 +324,7 @@ def _fit(labels: FloatArray, logits: FloatArray, rows: str) -> Temperature:
 
 def _unscored(measurement: Measurement, examples: Examples) -> Examples:
     """Return the held-out rows whose texts are not scored."""
-    scored = [*measurement.shift.values(), *measurement.adversarial.values()]
-    kept = examples.apart([measurement.dev, *(aligned.examples for aligned in scored)])
+    kept = examples.apart(measurement.labeled.values())
     if not kept:
         raise DataError(
             f"A temperature must be fitted on rows that are not scored, but all {len(examples)} "

@@ -12,8 +12,8 @@ from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    for name, aligned in measurement.shift.items():
-        yield measurement.clean_block("shift", name, aligned)
+    for name, examples in measurement.shift.items():
+        yield measurement.clean_block("shift", name, examples)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
