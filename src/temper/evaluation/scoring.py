@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from temper.data.examples import Kind
+from temper.evaluation.predictor import KINDS
 from temper.evaluation.rows import TARGETS, Block, Condition, rows_at
 from temper.functional import calibration, scores
 from temper.functional.answers import SPAN_SCORES
@@ -17,23 +17,9 @@ from temper.functional.intervals import Centered, Statistic, fewest_rows, score_
 from temper.functional.proportions import OfKinds, Proportion, ProportionDifference
 from temper.functional.resampling import FloatArray, divide, weighted_mean
 from temper.functional.scores import SCORES
+from temper.heads import HEADS, MultiLabel, Regression, Tokens
 
-CLASSIFICATION_METRICS = ("accuracy", "macro_f1", "mcc", "f1")
-REGRESSION_METRICS = ("pearson", "spearman", "mse")
-SEVERAL_METRICS = ("map", "micro_f1", "label_f1", "exact_match")
-ENTITY_METRICS = (
-    "entity_f1", "entity_precision", "entity_recall", "lenient_entity_f1", "word_accuracy",
-)  # fmt: skip
-CHOICE_METRICS = ("accuracy",)
-METRICS_OF: dict[Kind, tuple[str, ...]] = {
-    "classification": CLASSIFICATION_METRICS,
-    "regression": REGRESSION_METRICS,
-    "multi_label": SEVERAL_METRICS,
-    "tokens": ENTITY_METRICS,
-    "choices": CHOICE_METRICS,
-    "spans": SPAN_SCORES,
-    "completions": ("completion_loss",),
-}
+METRICS_OF = {kind: HEADS[kind].metrics for kind in dict.fromkeys(KINDS.values())}
 """Scores that can be a task's primary metric, by the kind of its labels."""
 
 METRICS = tuple(dict.fromkeys(metric for each in METRICS_OF.values() for metric in each))
@@ -60,13 +46,13 @@ class Scoring:
 
     def metrics(self, block: Block) -> tuple[str, ...]:
         """Return the scores of a labeled block: the primary metric first, then the usual ones."""
-        usual: tuple[str, ...] = REGRESSION_METRICS
+        usual: tuple[str, ...] = Regression.metrics
         if block.classifies:
             usual = ("accuracy", "macro_f1")
         elif block.several:
-            usual = SEVERAL_METRICS
+            usual = MultiLabel.metrics
         elif block.tagged:
-            usual = ENTITY_METRICS if self.metric != "word_accuracy" else ()
+            usual = Tokens.metrics if self.metric != "word_accuracy" else ()
         elif SPAN_SCORES[0] in block.measured:
             usual = SPAN_SCORES
         elif TARGETS[0] in block.measured:
@@ -161,7 +147,7 @@ def statistic_of(name: str, block: Block) -> Statistic:
     if name in RATIOS:
         above, below = (sum(block.measured[part] for part in side) for side in RATIOS[name])
         return lambda counts: divide(counts @ above, counts @ below)
-    if name in SEVERAL_METRICS:
+    if name in MultiLabel.metrics:
         measure, applies = scores.measure_of(name), block.applies
         given = block.probabilities if name == "map" else block.predicted
         return lambda counts: measure(applies, given, counts=counts)

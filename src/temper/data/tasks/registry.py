@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from temper.data.examples import Kind
 from temper.errors import SettingError, unknown
 from temper.files import asset
-from temper.functional.entities import are_entities
+from temper.heads import HEADS
 
 Metric = Literal[
     "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map", "entity_f1", "word_accuracy",
@@ -149,7 +149,7 @@ def default_metric(
     *,
     task: str | None = None,
     names: Sequence[str] = (),
-) -> Metric:
+) -> str:
     """Choose the main score of a task.
 
     It is the task's metric if the task was given, or if the source is recognized and its kind
@@ -166,14 +166,4 @@ def default_metric(
     known = task_of(source) if task is None else TASKS[task]
     if known is not None and known.kind == kind:
         return known.metric
-    usual: dict[str, Metric] = {
-        "classification": "accuracy",
-        "regression": "pearson",
-        "multi_label": "map",
-        "choices": "accuracy",
-        "spans": "span_f1",
-        "completions": "completion_loss",
-        "seq2seq": "completion_loss",
-        "tokens": "entity_f1" if are_entities(names) else "word_accuracy",
-    }
-    return usual[kind]
+    return HEADS[kind].usual_metric(names)

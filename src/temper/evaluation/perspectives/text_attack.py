@@ -27,7 +27,6 @@ from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (
-    CLASSIFICATION_METRICS,
     ScoreEntry,
     Scoring,
     drop_of,
@@ -48,6 +47,7 @@ from temper.functional.proportions import Proportion
 from temper.functional.resampling import IntegerArray, divide
 from temper.functional.scores import ScoreFacts
 from temper.functional.units import ANY_SIZE
+from temper.heads import Classification
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -263,7 +263,7 @@ TEXT_ATTACK = Perspective(
     summary="the metric on texts edited until the prediction is wrong: success, fraction of "
     "changed words, queries",
     scores=(
-        *CLASSIFICATION_METRICS,
+        *Classification.metrics,
         "drop",
         ScoreFacts("attack_success", "Attack success", False, 0.0, NONE_RIGHT),
         ScoreFacts("changed_words", "Words that attacks change", True, 1.0, "no attack succeeded"),
