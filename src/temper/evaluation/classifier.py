@@ -34,7 +34,6 @@ from temper.evaluation.predictor import (
 )
 from temper.evaluation.session import ModelSession, opened, read_states, special_ids
 from temper.functional.label_names import are_named
-from temper.heads import Head
 from temper.models.kinds import check_outputs, head_of, position_limit
 from temper.models.modes import in_mode
 from temper.models.pieces import WholeWords, whole_words
@@ -52,8 +51,7 @@ class TextPredictor:
     """The tokenizer and the head of a checkpoint.
 
     Args:
-        head: The head of the model.
-        config: The configuration of a Transformers model. With None or another object the model
+        model: A module, or the configuration of a sequence classifier. Without a configuration it
             has two or more classes without names.
         tokenizer: The model's tokenizer.
         max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
@@ -64,26 +62,21 @@ class TextPredictor:
     """
 
     def __init__(
-        self,
-        head: type[Head],
-        config: Any,
-        tokenizer: Any,
-        *,
-        max_length: int,
-        positions: int | None,
+        self, model: Any, tokenizer: Any, *, max_length: int, positions: int | None
     ) -> None:
         if max_length < 1:
             raise ModelError(f"`max_length` must be >= 1, got {max_length}.")
-        self.config = config
+        module = isinstance(model, nn.Module)
+        self.config: Any = getattr(model, "config", None) if module else model
         self.tokenizer = tokenizer
         self.positions = positions
         # More tokens than the model has positions for would fail in the middle of its forward pass.
         self.max_length = max_length if positions is None else min(max_length, positions)
         self.windows: Windows | None = None
-        check_outputs(config)
-        self.head = head()
-        self.gives: Gives = head.gives
-        self.label_names = label_names_of(config) if head.named else None
+        check_outputs(self.config)
+        self.head = head_of(model)()
+        self.gives: Gives = self.head.gives
+        self.label_names = label_names_of(self.config) if self.head.named else None
 
     def encoded(self, examples: Examples) -> EncodedExamples:
         """Tokenize texts, without labels and padding."""
@@ -154,13 +147,8 @@ class ClassifierPredictor(TextPredictor):
     ) -> None:
         if batch_size < 1:
             raise ModelError(f"`batch_size` must be >= 1, got {batch_size}.")
-        super().__init__(
-            head_of(model),
-            getattr(model, "config", None),
-            tokenizer,
-            max_length=max_length,
-            positions=position_limit(model),
-        )
+        positions = position_limit(model)
+        super().__init__(model, tokenizer, max_length=max_length, positions=positions)
         self.model = model if device is None else model.to(device)
         self.batch_size = batch_size
         self.precision = precision
@@ -212,7 +200,7 @@ class ClassifierPredictor(TextPredictor):
         with self.mixed():
             output = self.model(**part.batch.inputs, **asked)
         answers = answers_of(
-            self._by_row(self.head.logits(output, part.batch)),
+            self.head.by_row(self.head.logits(output, part.batch)),
             gives=self.gives,
             batch=part.batch,
             items=part.items,
@@ -239,7 +227,7 @@ class ClassifierPredictor(TextPredictor):
         answers: list[Prediction] = []
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for positions, batch in self._batches(encoded, batch_size):
-                logits = self._by_row(self.head.logits(self.model(**batch.inputs), batch))
+                logits = self.head.by_row(self.head.logits(self.model(**batch.inputs), batch))
                 if self.gives in OF_TOKENS:
                     items = [encoded[index] for index in positions]
                     answers.append(answers_of(logits, gives=self.gives, batch=batch, items=items))
@@ -252,10 +240,6 @@ class ClassifierPredictor(TextPredictor):
             return replace(joined(indices, answers), truncated=encoded.truncated)
         values = in_order(indices, outputs)
         return answers_of_texts(values, gives=self.gives, truncated=encoded.truncated)
-
-    def _by_row(self, logits: Tensor) -> Tensor:
-        """Return logits [B, U, C] as [B, C] if a row has one unit."""
-        return logits[:, 0] if self.head.one_unit else logits
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of similar length, every row once, on the model's device."""
@@ -285,7 +269,7 @@ class ClassifierPredictor(TextPredictor):
             yield ModelSession(
                 network,
                 self.parts,
-                lambda _, logits: self._by_row(logits),
+                lambda _, units: self.head.by_row(units),
                 mixed=nullcontext if single else self.mixed,
                 windows=self.windows,
             )

@@ -17,7 +17,6 @@ from temper.evaluation.classifier import TextPredictor
 from temper.evaluation.predictor import BROKEN, Prediction, answers_of_texts
 from temper.lazy import torch
 from temper.models.int8 import load_int8
-from temper.models.kinds import head_of
 from temper.types import Batch
 
 
@@ -36,9 +35,7 @@ class Int8Predictor(TextPredictor):
         max_length: int,
         positions: int | None = None,
     ) -> None:
-        super().__init__(
-            head_of(config), config, tokenizer, max_length=max_length, positions=positions
-        )
+        super().__init__(config, tokenizer, max_length=max_length, positions=positions)
         self._session = session
         self._inputs = [each.name for each in session.get_inputs()]
         self._last: tuple[Examples, EncodedExamples] | None = None
@@ -96,9 +93,9 @@ class Int8Predictor(TextPredictor):
                     result += pool.map(run, encoded.items)
             cut += encoded.truncated * len(encoded)
         outputs = [np.concatenate(each) for each in zip(*result, strict=True)]
-        # Only the number of rows is read from this batch.
-        batch = Batch({"input_ids": torch.zeros(len(examples), 1)})
-        logits = self.head.logits(torch.from_numpy(outputs[0]).double(), batch)
-        values, truncated = logits[:, 0].numpy(), cut / len(examples)
+        output, truncated = torch.from_numpy(outputs[0]).double(), cut / len(examples)
+        # Of the batch, only the number of rows is read.
+        units = self.head.logits(output, Batch({"input_ids": output}))
+        values = self.head.by_row(units).numpy()
         answers = answers_of_texts(values, gives=self.gives, truncated=truncated)
         return answers, outputs[-1]

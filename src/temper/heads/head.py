@@ -188,9 +188,11 @@ class Head(ABC):
         Logits are [B, C] or [B], and labels [B]; of a head with several units per row they are
         [B, U, C] and [B, U].
         """
-        if not self.one_unit:
-            return logits, labels
-        return logits.flatten() if self._flat else logits.squeeze(1), labels.squeeze(1)
+        return logits.flatten() if self._flat else self.by_row(logits), self.by_row(labels)
+
+    def by_row(self, units: Tensor) -> Tensor:
+        """Return values of units [B, U, ...], as [B, ...] if a row has one unit."""
+        return units.squeeze(1) if self.one_unit else units
 
     @abstractmethod
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:

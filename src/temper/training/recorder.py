@@ -158,9 +158,9 @@ class ScoredSet:
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], *, batch_size: int
     ) -> float | None:
         """Score a model without changing it or drawing random numbers; None if it is undefined."""
-        heads = Heads(head_of(model))
         if self.kind in ("completions", "seq2seq"):
-            return self._loss_per_token(model, heads, collate, batch_size)
+            return self._loss_per_token(model, collate, batch_size)
+        heads = Heads(head_of(model))
         result: list[Any] = [0.0] * len(self.rows)
         further = {} if self.task is None else {"task": self.task}
         with torch.no_grad(), in_mode(model, training=False):
@@ -177,8 +177,7 @@ class ScoredSet:
                     by_row = of_words(tags, batch.begins, words, missing=-1)
                     answers = [row.tolist() for row in by_row]
                 else:
-                    units = head.answers(logits)
-                    answers = (units[:, 0] if head.one_unit else units).tolist()
+                    answers = head.by_row(head.answers(logits)).tolist()
                 for index, answer in zip(indices, answers, strict=True):
                     result[index] = answer
         labels = self.rows.columns["labels"]
@@ -215,14 +214,10 @@ class ScoredSet:
         return texts_at(spans, [contexts[index] for index in indices])
 
     def _loss_per_token(
-        self,
-        model: nn.Module,
-        heads: Heads,
-        collate: Callable[[Any], Mapping[str, Any]],
-        batch_size: int,
+        self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
     ) -> float | None:
         """Return the mean negative log-likelihood of the completions' tokens."""
-        total, tokens = 0.0, 0
+        total, tokens, heads = 0.0, 0, Heads(head_of(model))
         with torch.no_grad(), in_mode(model, training=False):
             for _, batch in self._batches(model, collate, batch_size):
                 targets = heads.units(Batch.of(batch))
