@@ -13,7 +13,7 @@ from transformers import BertConfig
 from transformers.models.auto import modeling_auto
 
 from temper.evaluation.predictor import KINDS
-from temper.functional.scores import SCORES
+from temper.functional.scores import metrics_of
 from temper.heads import HEADS, Completions, per_row
 from temper.models.blocks import head_settings
 from temper.models.kinds import classes_of, head_of
@@ -67,8 +67,7 @@ def test_the_names_that_other_packages_look_up_are_known(name: str) -> None:
     head = HEADS[name]
     assert head.name == name
     assert KINDS[head.gives] in HEADS
-    assert set(head.metrics) <= set(SCORES)
-    assert head.usual_metric(()) in head.metrics
+    assert metrics_of(KINDS[head.gives])
     assert hasattr(modeling_auto, head.auto_class)
     assert head.task_type is None or head.task_type in {task.value for task in TaskType}
 

@@ -21,7 +21,6 @@ class Choices(Classification):
     name: ClassVar[str] = "choices"
     labels: ClassVar[str] = "answers among choices"
     gives: ClassVar[Gives] = "choices"
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
     auto_class: ClassVar[str] = "AutoModelForMultipleChoice"
     task_type: ClassVar[str | None] = None
     named: ClassVar[bool] = False

@@ -28,7 +28,6 @@ class Classification(Head):
     name: ClassVar[str] = "classification"
     labels: ClassVar[str] = "classes"
     gives: ClassVar[Gives] = "logits"
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1", "mcc", "f1")
     problem_type: ClassVar[str | None] = "single_label_classification"
     has_classes: ClassVar[bool] = True
     named: ClassVar[bool] = True

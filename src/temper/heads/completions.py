@@ -32,7 +32,6 @@ class Completions(Classification):
     name: ClassVar[str] = "completions"
     labels: ClassVar[str] = "completions of prompts"
     gives: ClassVar[Gives] = "texts"
-    metrics: ClassVar[tuple[str, ...]] = ("completion_loss",)
     auto_class: ClassVar[str] = "AutoModelForCausalLM"
     task_type: ClassVar[str | None] = "CAUSAL_LM"
     named: ClassVar[bool] = False

@@ -43,7 +43,6 @@ class Head(ABC):
         name: The kind of labels.
         labels: The labels in words, for messages.
         gives: Kind of output of a predictor with this head.
-        metrics: Scores that can be a task's primary metric, the usual one first.
         auto_class: Class of Transformers that loads its models.
         problem_type: Entry of the model's config that tells it from others of the same class; None
             if there are none.
@@ -66,7 +65,6 @@ class Head(ABC):
     name: ClassVar[str]
     labels: ClassVar[str]
     gives: ClassVar[Gives]
-    metrics: ClassVar[tuple[str, ...]]
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
     problem_type: ClassVar[str | None] = None
     task_type: ClassVar[str | None] = "SEQ_CLS"
@@ -86,11 +84,6 @@ class Head(ABC):
         self.task_loss = task_loss
         self.outputs = outputs
         self._flat = False
-
-    @classmethod
-    def usual_metric(cls, names: Sequence[str]) -> str:
-        """Return the primary metric of a task of which only the labels' names are known."""
-        return cls.metrics[0]
 
     def inputs(self, batch: Batch, model: Any) -> dict[str, Any]:
         """Return further arguments of the model's forward; none, unless a head overrides it.

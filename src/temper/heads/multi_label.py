@@ -29,7 +29,6 @@ class MultiLabel(Classification):
     name: ClassVar[str] = "multi_label"
     labels: ClassVar[str] = "several labels per text"
     gives: ClassVar[Gives] = "labels"
-    metrics: ClassVar[tuple[str, ...]] = ("map", "micro_f1", "label_f1", "exact_match")
     problem_type: ClassVar[str | None] = "multi_label_classification"
     one_unit: ClassVar[bool] = False
 

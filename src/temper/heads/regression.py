@@ -28,7 +28,6 @@ class Regression(Head):
     name: ClassVar[str] = "regression"
     labels: ClassVar[str] = "numbers"
     gives: ClassVar[Gives] = "values"
-    metrics: ClassVar[tuple[str, ...]] = ("pearson", "spearman", "mse")
     problem_type: ClassVar[str | None] = "regression"
     has_classes: ClassVar[bool] = False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from temper.errors import DataError, ModelError, SettingError
-from temper.functional.answers import SPAN_SCORES
 from temper.functional.precision import at_least_single
 from temper.heads.classification import Classification, check_classes
 from temper.heads.head import UNLABELED, Gives
@@ -28,7 +27,6 @@ class Spans(Classification):
     name: ClassVar[str] = "spans"
     labels: ClassVar[str] = "answers in a context"
     gives: ClassVar[Gives] = "spans"
-    metrics: ClassVar[tuple[str, ...]] = SPAN_SCORES
     auto_class: ClassVar[str] = "AutoModelForQuestionAnswering"
     task_type: ClassVar[str | None] = "QUESTION_ANS"
     named: ClassVar[bool] = False

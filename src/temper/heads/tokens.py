@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from temper.errors import DataError, ModelError
-from temper.functional.entities import are_entities
 from temper.functional.precision import at_least_single
 from temper.heads.classification import Classification
 from temper.heads.head import UNLABELED, Gives
@@ -29,18 +27,11 @@ class Tokens(Classification):
     name: ClassVar[str] = "tokens"
     labels: ClassVar[str] = "tags of words"
     gives: ClassVar[Gives] = "tags"
-    metrics: ClassVar[tuple[str, ...]] = (
-        "entity_f1", "entity_precision", "entity_recall", "lenient_entity_f1", "word_accuracy",
-    )  # fmt: skip
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
     problem_type: ClassVar[str | None] = None
     task_type: ClassVar[str | None] = "TOKEN_CLS"
     one_unit: ClassVar[bool] = False
     not_in_windows: ClassVar[str] = "a word in two windows would have two predictions"
-
-    @classmethod
-    def usual_metric(cls, names: Sequence[str]) -> str:
-        return "entity_f1" if are_entities(names) else "word_accuracy"
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
         """Return the logits of each token [B, T, C]."""

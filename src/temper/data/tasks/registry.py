@@ -14,12 +14,8 @@ from pydantic.dataclasses import dataclass
 from temper.data.examples import Kind
 from temper.errors import SettingError, unknown
 from temper.files import asset
-from temper.heads import HEADS
-
-Metric = Literal[
-    "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map", "entity_f1", "word_accuracy",
-    "completion_loss", "span_f1",
-]  # fmt: skip
+from temper.functional.entities import are_entities
+from temper.functional.scores import metrics_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ class Task:
 
     name: str
     hub: str
-    metrics: tuple[Metric, ...] = ("accuracy",)
+    metrics: tuple[str, ...] = ("accuracy",)
     kind: Literal["classification", "regression"] = "classification"
     pair: bool = False
     labels: tuple[str, ...] | None = None
@@ -55,7 +51,7 @@ class Task:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> str:
         """The primary metric."""
         return self.metrics[0]
 
@@ -166,4 +162,6 @@ def default_metric(
     known = task_of(source) if task is None else TASKS[task]
     if known is not None and known.kind == kind:
         return known.metric
-    return HEADS[kind].usual_metric(names)
+    if kind == "tokens" and not are_entities(names):
+        return "word_accuracy"
+    return metrics_of("completions" if kind == "seq2seq" else kind)[0]
