@@ -9,19 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from temper.heads import (
-    HEADS,
-    UNLABELED,
-    Choices,
-    Classification,
-    Completions,
-    Head,
-    MultiLabel,
-    Regression,
-    Seq2Seq,
-    Spans,
-    Tokens,
-)
+from temper.heads import HEADS, UNLABELED, Head
 from temper.types import Batch
 
 
@@ -69,40 +57,33 @@ def case_of(name: str, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> 
 
     mask = torch.ones(ROWS, TOKENS, dtype=torch.long)
     mask[1, 4:] = 0
-    head: Head
     if name == "tokens":
-        head, labels, shapes = Tokens(), classes(ROWS, TOKENS), {"logits": (ROWS, TOKENS, CLASSES)}
+        labels, shapes = classes(ROWS, TOKENS), {"logits": (ROWS, TOKENS, CLASSES)}
         labels[mask == 0] = UNLABELED
         labels[:, 0] = UNLABELED
     elif name == "multi_label":
-        head, labels, shapes = MultiLabel(), classes(ROWS, 5, count=2), {"logits": (ROWS, 5)}
-        labels = labels.float()
+        labels, shapes = classes(ROWS, 5, count=2).float(), {"logits": (ROWS, 5)}
         labels[1, 3] = UNLABELED
     elif name == "spans":
-        positions = {"start_logits": (ROWS, TOKENS), "end_logits": (ROWS, TOKENS)}
-        head, labels, shapes = Spans(), classes(ROWS, 2, count=4), positions
+        labels = classes(ROWS, 2, count=4)
+        shapes = {"start_logits": (ROWS, TOKENS), "end_logits": (ROWS, TOKENS)}
         labels[2, 1] = TOKENS + 3
-    elif name == "choices":
-        head, labels, shapes = Choices(), classes(ROWS), {"logits": (ROWS, CLASSES)}
     elif name == "completions":
-        shapes = {"logits": (ROWS, TOKENS, CLASSES)}
-        head, labels = Completions(), classes(ROWS, TOKENS)
+        labels, shapes = classes(ROWS, TOKENS), {"logits": (ROWS, TOKENS, CLASSES)}
         labels[mask == 0] = UNLABELED
         labels[:, :2] = UNLABELED
     elif name == "seq2seq":
-        shapes = {"logits": (ROWS, 3, CLASSES)}
-        head, labels = Seq2Seq(), classes(ROWS, 3)
+        labels, shapes = classes(ROWS, 3), {"logits": (ROWS, 3, CLASSES)}
         labels[2, 1:] = UNLABELED
     elif name == "regression":
-        head, labels, shapes = Regression(), normal(ROWS), {"logits": (ROWS, 1)}
-    elif name == "classification":
-        head, labels, shapes = Classification(), classes(ROWS), {"logits": (ROWS, CLASSES)}
-        labels[2] = UNLABELED
+        labels, shapes = normal(ROWS), {"logits": (ROWS, 1)}
     else:
-        raise ValueError(f"The head {name!r} has no case. Add one here.")
+        labels, shapes = classes(ROWS), {"logits": (ROWS, CLASSES)}
+        if name == "classification":
+            labels[2] = UNLABELED
     batch = Batch({"input_ids": torch.ones_like(mask), "attention_mask": mask}, labels)
     passes = (
         SimpleNamespace(**{each: normal(*shape) for each, shape in shapes.items()})
         for _ in range(2)
     )
-    return Case(head, batch, *passes)
+    return Case(HEADS[name](), batch, *passes)

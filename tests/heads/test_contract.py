@@ -7,10 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from peft import TaskType
 from torch import Tensor
+from transformers import BertConfig
+from transformers.models.auto import modeling_auto
 
+from temper.evaluation.predictor import KINDS
+from temper.functional.scores import metrics_of
 from temper.heads import HEADS, Completions, per_row
+from temper.models.blocks import head_settings
+from temper.models.kinds import classes_of, head_of
 from tests.heads.cases import NAMES, ROWS, Case, case_of
+from tests.heads.models import MODELS, model_of
 
 Measure = Callable[[Case], Tensor]
 
@@ -52,6 +60,35 @@ def scaled(case: Case, factor: float) -> Case:
 
 def test_every_head_is_tested() -> None:
     assert set(HEADS) <= set(NAMES)
+
+
+@by_head
+def test_the_names_that_other_packages_look_up_are_known(name: str) -> None:
+    head = HEADS[name]
+    assert head.name == name
+    assert KINDS[head.gives] in HEADS
+    assert metrics_of(KINDS[head.gives])
+    assert hasattr(modeling_auto, head.auto_class)
+    assert head.task_type is None or head.task_type in {task.value for task in TaskType}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_the_head_of_its_class_and_config(name: str) -> None:
+    assert head_of(model_of(name)[0]).name == name.partition("-")[0]
+
+
+@pytest.mark.parametrize("name", sorted(name for name in NAMES if HEADS[name].named))
+def test_a_new_config_has_the_head_that_it_was_made_for(name: str) -> None:
+    config = BertConfig(**head_settings(["a", "b"], kind=name))
+    assert head_of(config, sorted(classes_of(HEADS[name].auto_class))) is HEADS[name]
+
+
+@by_head
+def test_metrics_get_one_answer_per_unit(name: str) -> None:
+    case = case_of(name)
+    logits, _ = case.logits()
+    assert case.head.answers(logits).shape == logits.shape[:2]
+    assert case.head.one_unit == (logits.shape[1] == 1)
 
 
 @by_head

@@ -45,7 +45,7 @@ def test_a_method_trains_or_says_that_it_cannot(name: str, model_name: str) -> N
         return
     stepper, inputs = stepper_of(model_name, name)
     head = stepper.network.heads.of(None)
-    if name in OF_TEXTS and not type(head).of_whole_text:
+    if name in OF_TEXTS and head.not_in_windows:
         with pytest.raises(SettingError, match=head.name):
             stepper.backward(inputs)
         return

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from temper.errors import DataError, ModelError, SettingError
-from temper.heads import Classification, Head, Heads, Regression, head_of
+from temper.heads import Classification, Head, Heads, Regression
+from temper.models.kinds import check_outputs, head_of
 from temper.types import Batch
 
 LN2 = math.log(2)
@@ -202,7 +203,7 @@ def test_a_config_has_a_head(config: Any, head: type[Head]) -> None:
 def test_a_regression_with_several_outputs_is_refused() -> None:
     config = SimpleNamespace(num_labels=3, problem_type="regression")
     with pytest.raises(ModelError, match="must have one output, mine has 3"):
-        head_of(config, model="mine")
+        check_outputs(config, model="mine")
 
 
 def test_only_classes_can_be_smoothed_and_have_differences() -> None:

@@ -9,20 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.data.windows import NOT_IN_WINDOWS
 from temper.errors import ModelError
 from temper.heads import HEADS
 from temper.methods import configure
-from temper.models.kinds import CLASSES as OTHER_HEADS
 from temper.models.windows import set_windows, windows_of
 from temper.types import POOLS, Pool, Windows
-from tests.heads.models import LABELS, Inputs, draws, windowed
+from tests.heads.models import CLASSES, LABELS, Inputs, draws, windowed
 from tests.heads.test_methods import DETERMINISTIC, SPLIT
 
+OUTPUTS = {"regression": 1, "multi_label": LABELS}
 HEAD: dict[str, dict[str, Any]] = {
-    "classification": {},
-    "regression": {"num_labels": 1, "problem_type": "regression"},
-    "multi_label": {"num_labels": LABELS, "problem_type": "multi_label_classification"},
+    name: {"num_labels": OUTPUTS.get(name, CLASSES), "problem_type": head.problem_type}
+    for name, head in HEADS.items()
+    if not head.not_in_windows
 }
 NUMBERS = (2, 3, 1, 2)
 
@@ -173,8 +172,3 @@ def test_the_config_keeps_windows_and_a_damaged_one_is_refused(tmp_path: Any) ->
         set_windows(model, Windows(1, "max"), max_length=7)
     set_windows(model, None)
     assert windows_of(model) is None
-
-
-def test_every_head_is_read_in_windows_or_has_a_reason() -> None:
-    assert set(HEADS) == set(HEAD) | set(NOT_IN_WINDOWS)
-    assert set(OTHER_HEADS) == set(NOT_IN_WINDOWS)

@@ -28,7 +28,6 @@ from temper.errors import DataError, SettingError, perhaps
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
-    WRITING,
     load_generator,
     load_int8_predictor,
     load_predictor,
@@ -42,7 +41,8 @@ from temper.functional.label_names import placeholders
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import Selection
 from temper.functional.shift import alarm_level, mmd_test
-from temper.models.headed import other_head
+from temper.heads import Completions
+from temper.models.headed import checkpoint_head
 from temper.results import TrainingResult
 
 ALARM = alarm_level(rate=0.01, references=0.95)
@@ -141,8 +141,8 @@ class Classifier:
         # First, since it is refused in milliseconds.
         calibration = read_calibration(checkpoint, known_backend(backend))
         known = settings or PredictorSettings()
-        head = other_head(checkpoint.name) if checkpoint.kind == "weights" else None
-        if head is not None and head in WRITING:
+        head = checkpoint_head(checkpoint.name) if checkpoint.kind == "weights" else None
+        if head is not None and issubclass(head, Completions):
             if backend == "int8":
                 raise SettingError(
                     f"{checkpoint} is a language model, and the backend int8 is of classifiers and "

@@ -17,6 +17,7 @@ from temper.data.stored import RowHashes, values_at
 from temper.data.table import skipped_rows
 from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
+from temper.heads import HEADS
 from temper.seeding import derive_seed
 
 ScoredKind = Literal[
@@ -24,19 +25,9 @@ ScoredKind = Literal[
 ]
 """Kinds of labels that an evaluation scores."""
 Kind = ScoredKind | Literal["seq2seq", "unlabeled"]
-NAMED: frozenset[Kind] = frozenset({"classification", "multi_label", "tokens"})
+NAMED = frozenset(name for name, head in HEADS.items() if head.named)
 """Kinds of labels that are classes, labels or tags with names."""
-LABELS_OF: dict[Kind, str] = {
-    "classification": "classes",
-    "regression": "numbers",
-    "multi_label": "several labels per text",
-    "tokens": "tags of words",
-    "choices": "answers among choices",
-    "spans": "answers in a context",
-    "completions": "completions of prompts",
-    "seq2seq": "texts to write",
-    "unlabeled": "no labels",
-}
+LABELS_OF = {name: head.labels for name, head in HEADS.items()} | {"unlabeled": "no labels"}
 """The labels of each kind in words."""
 
 _COLUMNS = ("text", "text_pair", "labels", "rows", "group", "pair", "numbers")

@@ -11,22 +11,17 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from temper.data.examples import LABELS_OF, Kind
+from temper.data.examples import LABELS_OF
 from temper.data.token_spans import lacks_spans
 from temper.errors import DataError, SettingError
+from temper.heads import HEADS
 from temper.types import Windows
 
-NOT_IN_WINDOWS: dict[Kind, str] = {
-    "tokens": "a word in two windows would have two predictions",
-    "spans": "an answer is in some windows of the context and in others not",
-    "choices": "a row is read as several sequences already, one for each choice",
-    "completions": "a language model predicts a token from all tokens before it",
-    "seq2seq": "the decoder reads one encoded text",
-}
+NOT_IN_WINDOWS = {name: head.not_in_windows for name, head in HEADS.items() if head.not_in_windows}
 """Kinds of labels whose texts are not read in windows, with the reason."""
 
 
-def check_windows(kind: Kind, *, setting: str) -> None:
+def check_windows(kind: str, *, setting: str) -> None:
     """Raise a `SettingError` with the reason if texts with such labels are not read in windows."""
     if (reason := NOT_IN_WINDOWS.get(kind)) is not None:
         raise SettingError(

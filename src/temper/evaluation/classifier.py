@@ -33,8 +33,7 @@ from temper.evaluation.predictor import (
 )
 from temper.evaluation.session import ModelSession, opened, read_states, special_ids
 from temper.functional.label_names import are_named
-from temper.heads import Choices, MultiLabel, Spans, Tokens, head_of
-from temper.models.kinds import head_name, position_limit
+from temper.models.kinds import check_outputs, head_of, position_limit
 from temper.models.modes import in_mode
 from temper.models.pieces import WholeWords, whole_words
 from temper.models.states import lacks_second_derivative
@@ -51,7 +50,7 @@ class TextPredictor:
     """The tokenizer and the head of a checkpoint.
 
     Args:
-        config: The configuration of a Transformers model. With None or another object the model
+        model: A module, or the configuration of a sequence classifier. Without a configuration it
             has two or more classes without names.
         tokenizer: The model's tokenizer.
         max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
@@ -62,21 +61,21 @@ class TextPredictor:
     """
 
     def __init__(
-        self, config: Any, tokenizer: Any, *, max_length: int, positions: int | None
+        self, model: Any, tokenizer: Any, *, max_length: int, positions: int | None
     ) -> None:
         if max_length < 1:
             raise ModelError(f"`max_length` must be >= 1, got {max_length}.")
-        self.config = config
+        module = isinstance(model, nn.Module)
+        self.config: Any = getattr(model, "config", None) if module else model
         self.tokenizer = tokenizer
         self.positions = positions
         # More tokens than the model has positions for would fail in the middle of its forward pass.
         self.max_length = max_length if positions is None else min(max_length, positions)
         self.windows: Windows | None = None
-        head = head_of(config)
-        self.gives: Gives = "logits" if head.has_classes else "values"
-        if head is MultiLabel:
-            self.gives = "labels"
-        self.label_names = label_names_of(config) if head.has_classes else None
+        check_outputs(self.config)
+        self.head = head_of(model)()
+        self.gives: Gives = self.head.gives
+        self.label_names = label_names_of(self.config) if self.head.named else None
 
     def encoded(self, examples: Examples) -> EncodedExamples:
         """Tokenize texts, without labels and padding."""
@@ -147,23 +146,11 @@ class ClassifierPredictor(TextPredictor):
     ) -> None:
         if batch_size < 1:
             raise ModelError(f"`batch_size` must be >= 1, got {batch_size}.")
-        super().__init__(
-            getattr(model, "config", None),
-            tokenizer,
-            max_length=max_length,
-            positions=position_limit(model),
-        )
+        positions = position_limit(model)
+        super().__init__(model, tokenizer, max_length=max_length, positions=positions)
         self.model = model if device is None else model.to(device)
         self.batch_size = batch_size
         self.precision = precision
-        of_head: dict[str | None, Gives] = {
-            Tokens.name: "tags",
-            Choices.name: "choices",
-            Spans.name: "spans",
-        }
-        self.gives = of_head.get(head_name(model), self.gives)
-        if self.gives in ("choices", "spans"):
-            self.label_names = None
         # A model that was trained on windows of texts also predicts from windows.
         self.windows = None if (result := windows_of(model)) is None else result.windows
         self._words: WholeWords | None = None
@@ -212,7 +199,7 @@ class ClassifierPredictor(TextPredictor):
         with self.mixed():
             output = self.model(**part.batch.inputs, **asked)
         answers = answers_of(
-            self._logits(output, part.batch),
+            self.head.by_row(self.head.logits(output, part.batch)),
             gives=self.gives,
             batch=part.batch,
             items=part.items,
@@ -239,7 +226,7 @@ class ClassifierPredictor(TextPredictor):
         answers: list[Prediction] = []
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for positions, batch in self._batches(encoded, batch_size):
-                logits = self._logits(self.model(**batch.inputs), batch)
+                logits = self.head.by_row(self.head.logits(self.model(**batch.inputs), batch))
                 if self.gives in OF_TOKENS:
                     items = [encoded[index] for index in positions]
                     answers.append(answers_of(logits, gives=self.gives, batch=batch, items=items))
@@ -252,12 +239,6 @@ class ClassifierPredictor(TextPredictor):
             return replace(joined(indices, answers), truncated=encoded.truncated)
         values = in_order(indices, outputs)
         return answers_of_texts(values, gives=self.gives, truncated=encoded.truncated)
-
-    def _logits(self, output: Any, batch: Batch) -> Tensor:
-        if self.gives == "spans":
-            return Spans().logits(output, batch)
-        logits: Tensor = output if isinstance(output, Tensor) else output.logits
-        return logits
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of similar length, every row once, on the model's device."""
@@ -283,12 +264,11 @@ class ClassifierPredictor(TextPredictor):
 
         With ``single`` everything is computed in fp32.
         """
-        one_each = self.gives not in ("labels", *OF_TOKENS)
         with opened(self.model, single=single) as network:
             yield ModelSession(
                 network,
                 self.parts,
-                lambda _, units: units[:, 0] if one_each else units,
+                lambda _, units: self.head.by_row(units),
                 mixed=nullcontext if single else self.mixed,
                 windows=self.windows,
             )

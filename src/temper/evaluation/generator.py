@@ -26,7 +26,7 @@ from temper.evaluation.session import ModelSession, opened, read_states, special
 from temper.functional.precision import at_least_single
 from temper.heads import Completions, Seq2Seq, per_row
 from temper.heads.completions import in_chunks
-from temper.models.kinds import head_name
+from temper.models.kinds import head_of
 from temper.models.modes import in_mode
 from temper.models.probing import innermost
 from temper.models.states import lacks_second_derivative
@@ -57,7 +57,7 @@ class TextGenerator:
         self.model, self.tokenizer = model, tokenizer
         self.max_length, self.batch_size = max_length, batch_size
         self.max_new_tokens = max_new_tokens
-        self.reads_apart = head_name(model) == Seq2Seq.name
+        self.reads_apart = head_of(model) is Seq2Seq
         self.head = Seq2Seq() if self.reads_apart else Completions()
 
     gives: Gives = "texts"

@@ -18,6 +18,7 @@ from temper.evaluation.prediction import BROKEN, Prediction
 from temper.evaluation.predictor import answers_of_texts
 from temper.lazy import torch
 from temper.models.int8 import load_int8
+from temper.types import Batch
 
 
 class Int8Predictor(TextPredictor):
@@ -93,6 +94,9 @@ class Int8Predictor(TextPredictor):
                     result += pool.map(run, encoded.items)
             cut += encoded.truncated * len(encoded)
         outputs = [np.concatenate(each) for each in zip(*result, strict=True)]
-        values, truncated = outputs[0].astype(np.float64), cut / len(examples)
+        output, truncated = torch.from_numpy(outputs[0]).double(), cut / len(examples)
+        # Of the batch, only the number of rows is read.
+        units = self.head.logits(output, Batch({"input_ids": output}))
+        values = self.head.by_row(units).numpy()
         answers = answers_of_texts(values, gives=self.gives, truncated=truncated)
         return answers, outputs[-1]

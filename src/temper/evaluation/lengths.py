@@ -15,7 +15,7 @@ from temper.evaluation.classifier import TextPredictor
 from temper.evaluation.int8 import Int8Predictor
 from temper.evaluation.predictor import KINDS, Predictor
 from temper.evaluation.settings import PredictorSettings
-from temper.models.kinds import head_name
+from temper.models.kinds import head_of
 from temper.models.windows import set_windows, windows_of
 from temper.types import Windows
 
@@ -40,16 +40,11 @@ def length_of(model: Checkpoint, asked: int | None, network: Module | None = Non
     return length
 
 
-def read_in_windows(
-    network: Module, head: str | None, settings: PredictorSettings, *, max_length: int
-) -> None:
+def read_in_windows(network: Module, settings: PredictorSettings, *, max_length: int) -> None:
     """Set up windows over long texts by the settings, else as in training."""
     given, result = settings.given_windows, windows_of(network)
     if given:
-        name = head or head_name(network)
-        kind = next((kind for kind in NOT_IN_WINDOWS if kind == name), None)
-        if kind is not None:
-            check_windows(kind, setting="predictor.stride")
+        check_windows(head_of(network).name, setting="predictor.stride")
         known = {} if result is None else asdict(result.windows)
         if "stride" not in known | given:
             refuse_windows("the model reads each text as one sequence, and no stride is given")

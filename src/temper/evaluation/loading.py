@@ -33,10 +33,10 @@ from temper.evaluation.sets import EvaluationSets
 from temper.evaluation.settings import EvaluationSettings, PredictorSettings
 from temper.evaluation.text_attack.contract import TextAttackSettings
 from temper.functional.label_names import GivenNames, placeholders
-from temper.heads import Completions, Seq2Seq
+from temper.heads import Completions
 from temper.importing import import_named
 from temper.models.classical.registry import ARCHITECTURES
-from temper.models.headed import load_headed, other_head
+from temper.models.headed import HEADED, checkpoint_head, load_headed
 from temper.models.hf import load_classifier
 from temper.models.int8 import FOLDER as INT8
 from temper.models.int8 import RECORD
@@ -46,8 +46,6 @@ from temper.models.sentence import SentenceEncoder
 from temper.models.windows import set_windows
 from temper.settings import known_device
 
-WRITING = (Completions.name, Seq2Seq.name)
-"""Heads of models that generate texts, which `load_generator` loads."""
 NamedPredictor = TypeVar("NamedPredictor", Int8Predictor, PipelinePredictor)
 FOR_CHECKPOINTS = "a checkpoint defines its output and needs no trusted types"
 """Why ``gives`` and ``trust`` have no effect on a checkpoint."""
@@ -94,21 +92,21 @@ def load_predictor(
             known_device(device or "auto")
         except ValueError as error:
             raise SettingError(f"`device` {error}, got {device!r}.") from error
-        head = other_head(model.name)
-        if head in WRITING:
+        head = checkpoint_head(model.name)
+        if issubclass(head, Completions):
             return load_generator(
                 model, head, max_length=max_length, batch_size=batch_size, settings=settings
             )
-        if head is None:
+        if head.name not in HEADED:
             network, tokenizer = load_classifier(
                 model.name, device=device or "auto", given=settings.given_names
             )
         else:
-            why = f"its head ({head}) has no names of classes"
+            why = f"its head ({head.name}) has no names of classes"
             _refuse(model, why, settings, "label_names", "label_map")
-            network, tokenizer = load_headed(model.name, head, device=device or "auto")
+            network, tokenizer = load_headed(model.name, head.name, device=device or "auto")
         length = length_of(model, max_length, network)
-        read_in_windows(network, head, settings, max_length=length)
+        read_in_windows(network, settings, max_length=length)
         predictor = ClassifierPredictor(
             network,
             tokenizer,
@@ -183,23 +181,19 @@ def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
 
 def load_generator(
     model: Checkpoint,
-    head: str,
+    head: type[Completions],
     *,
     max_length: int | None,
     batch_size: int,
     settings: PredictorSettings,
 ) -> TextGenerator:
-    """Load a model that generates texts, with a head of `WRITING`.
-
-    See `load_predictor`.
-    """
+    """Load a model that generates texts; see `load_predictor`."""
     check_length(max_length)
     if settings.given_windows:
-        kind: Kind = "completions" if head == Completions.name else "seq2seq"
-        check_windows(kind, setting="predictor.stride")
+        check_windows(head.name, setting="predictor.stride")
     why = "a language model predicts no labels"
     _refuse(model, why, settings, "gives", "trust", "label_names", "label_map")
-    network, tokenizer = load_headed(model.name, head, device=settings.device or "auto")
+    network, tokenizer = load_headed(model.name, head.name, device=settings.device or "auto")
     return TextGenerator(
         network,
         tokenizer,

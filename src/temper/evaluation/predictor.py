@@ -23,6 +23,7 @@ from temper.data.tags import of_words
 from temper.data.token_spans import Span
 from temper.evaluation.prediction import Prediction
 from temper.functional.resampling import FloatArray
+from temper.heads import Gives as Gives
 from temper.heads import best_spans
 from temper.lazy import torch
 from temper.types import Batch
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from temper.models.pieces import WholeWords
     from temper.models.states import Trace
 
-Gives = Literal["logits", "probabilities", "values", "labels", "tags", "choices", "spans", "texts"]
 KINDS: dict[Gives, ScoredKind] = {
     "logits": "classification",
     "probabilities": "classification",
@@ -120,9 +120,9 @@ def answers_of(
 ) -> Prediction:
     """Make the predictions of a batch from its logits.
 
-    They are [B, C], [B, 1] of a regression, [B, L] or [B, L, 2] of several labels, [B, T, C] of
-    tags, or [B, 2, T] of the starts and ends of answers. Of completions, whose logits are too large
-    to keep, they are the `Prediction.targets`. The encoded ``items`` have the words of tags and the
+    They are [B, C], [B, 1] of a regression, [B, L, 2] of several labels, [B, T, C] of tags, or
+    [B, 2, T] of the starts and ends of answers. Of completions, whose logits are too large to keep,
+    they are the `Prediction.targets`. The encoded ``items`` have the words of tags and the
     characters of answers.
     """
     if gives == "spans":
@@ -137,16 +137,15 @@ def answers_of(
         words = [item["words"] for item in items]
         rows = of_words(values, batch.begins, words, missing=np.nan)
         return Prediction.of_tags(rows, truncated=truncated)
-    of_texts = values[..., 1] - values[..., 0] if values.ndim == 3 else values
-    return answers_of_texts(of_texts, gives=gives, truncated=truncated)
+    return answers_of_texts(values, gives=gives, truncated=truncated)
 
 
 def answers_of_texts(
     values: FloatArray, *, gives: Gives, truncated: float | None = None
 ) -> Prediction:
-    """Make predictions from logits [n, C] or [n, L] of several labels, or values [n, 1]."""
+    """Make predictions from logits [n, C] or [n, L, 2] of several labels, or values [n, 1]."""
     if gives == "labels":
-        return Prediction.of_labels(values, truncated=truncated)
+        return Prediction.of_labels(values[..., 1], truncated=truncated)
     if gives == "values":
         return Prediction.of_values(values[:, 0], truncated=truncated)
     return Prediction.of_logits(values, truncated=truncated)

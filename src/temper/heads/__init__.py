@@ -5,9 +5,9 @@ from __future__ import annotations
 from temper.heads.choices import Choices
 from temper.heads.classification import Classification
 from temper.heads.completions import Completions, Seq2Seq
-from temper.heads.head import UNLABELED, Head, per_row
+from temper.heads.head import UNLABELED, Gives, Head, per_row
 from temper.heads.multi_label import MultiLabel
-from temper.heads.registry import HEADS, Heads, head_of
+from temper.heads.registry import HEADS, Heads
 from temper.heads.regression import Regression
 from temper.heads.spans import Spans, best_spans
 from temper.heads.tokens import Tokens
@@ -18,6 +18,7 @@ __all__ = [
     "Choices",
     "Classification",
     "Completions",
+    "Gives",
     "Head",
     "Heads",
     "MultiLabel",
@@ -26,6 +27,5 @@ __all__ = [
     "Spans",
     "Tokens",
     "best_spans",
-    "head_of",
     "per_row",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from temper.heads.classification import Classification
+from temper.heads.head import Gives
 
 
 class Choices(Classification):
@@ -18,4 +19,11 @@ class Choices(Classification):
     """
 
     name: ClassVar[str] = "choices"
-    of_whole_text: ClassVar[bool] = False
+    labels: ClassVar[str] = "answers among choices"
+    gives: ClassVar[Gives] = "choices"
+    auto_class: ClassVar[str] = "AutoModelForMultipleChoice"
+    task_type: ClassVar[str | None] = None
+    named: ClassVar[bool] = False
+    not_in_windows: ClassVar[str] = (
+        "a row is read as several sequences already, one for each choice"
+    )

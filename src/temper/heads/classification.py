@@ -11,7 +11,7 @@ from temper.functional.calibration import probabilities_of
 from temper.functional.losses import Divergence, distillation, jensen_shannon, symmetric_kl
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
-from temper.heads.head import UNLABELED, Head
+from temper.heads.head import UNLABELED, Gives, Head
 from temper.lazy import torch
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ class Classification(Head):
     """
 
     name: ClassVar[str] = "classification"
+    labels: ClassVar[str] = "classes"
+    gives: ClassVar[Gives] = "logits"
+    problem_type: ClassVar[str | None] = "single_label_classification"
     has_classes: ClassVar[bool] = True
+    named: ClassVar[bool] = True
 
     _checked = False
 
@@ -61,6 +65,9 @@ class Classification(Head):
     def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
         """Compute ``T^2 KL(softmax(t / T) || softmax(z / T))``."""
         return distillation(student, teacher, temperature=temperature)
+
+    def answers(self, logits: Tensor) -> Tensor:
+        return logits.argmax(-1)
 
     def decode(self, logits: ArrayLike) -> FloatArray:
         return probabilities_of(logits)

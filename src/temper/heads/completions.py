@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from temper.errors import DataError, ModelError
 from temper.functional.losses import Divergence
 from temper.heads.classification import Classification
-from temper.heads.head import UNLABELED
+from temper.heads.head import UNLABELED, Gives
 from temper.lazy import torch
 from temper.types import Batch
 
@@ -30,7 +30,13 @@ class Completions(Classification):
     """
 
     name: ClassVar[str] = "completions"
-    of_whole_text: ClassVar[bool] = False
+    labels: ClassVar[str] = "completions of prompts"
+    gives: ClassVar[Gives] = "texts"
+    auto_class: ClassVar[str] = "AutoModelForCausalLM"
+    task_type: ClassVar[str | None] = "CAUSAL_LM"
+    named: ClassVar[bool] = False
+    one_unit: ClassVar[bool] = False
+    not_in_windows: ClassVar[str] = "a language model predicts a token from all tokens before it"
 
     def inputs(self, batch: Batch, model: Any) -> dict[str, Any]:
         """Let the model compute logits at the units' positions only."""
@@ -78,9 +84,6 @@ class Completions(Classification):
             )
         return following
 
-    def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return logits, labels
-
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
         whole = super().unit_loss
 
@@ -115,6 +118,10 @@ class Seq2Seq(Completions):
     """
 
     name: ClassVar[str] = "seq2seq"
+    labels: ClassVar[str] = "texts to write"
+    auto_class: ClassVar[str] = "AutoModelForSeq2SeqLM"
+    task_type: ClassVar[str | None] = "SEQ_2_SEQ_LM"
+    not_in_windows: ClassVar[str] = "the decoder reads one encoded text"
 
     def inputs(self, batch: Batch, model: Any) -> dict[str, Any]:
         """Return the decoder's input ids: the labels shifted by one."""

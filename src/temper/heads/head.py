@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from numpy.typing import ArrayLike
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 GivenLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 """A user's loss: logits [B, C] and labels [B] to the losses [B] or their mean."""
+Gives = Literal["logits", "probabilities", "values", "labels", "tags", "choices", "spans", "texts"]
+"""Kinds of output of a predictor."""
 
 
 class Head(ABC):
@@ -39,10 +41,18 @@ class Head(ABC):
 
     Attributes:
         name: The kind of labels.
+        labels: The labels in words, for messages.
+        gives: Kind of output of a predictor with this head.
+        auto_class: Class of Transformers that loads its models.
+        problem_type: Entry of the model's config that tells it from others of the same class; None
+            if there are none.
+        task_type: PEFT's name of the task, None if it has none.
         has_classes: Whether the C scores of a unit compete (softmax). Label smoothing and penalties
             on differences of logits need classes. A method that uses one of them checks this.
-        of_whole_text: Whether labels belong to a text as a whole, which the encoder reads as one
-            sequence; not those of words, positions, choices or next tokens.
+        named: Whether labels are classes, labels or tags with names.
+        one_unit: Whether a row has one unit.
+        not_in_windows: Why texts with such labels are not read in windows; empty if labels belong
+            to a text as a whole, and not to words, positions, choices or next tokens.
 
     Args:
         class_weights: [C] factors on the loss of each class; None for none.
@@ -53,8 +63,15 @@ class Head(ABC):
     """
 
     name: ClassVar[str]
+    labels: ClassVar[str]
+    gives: ClassVar[Gives]
+    auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
+    problem_type: ClassVar[str | None] = None
+    task_type: ClassVar[str | None] = "SEQ_CLS"
     has_classes: ClassVar[bool]
-    of_whole_text: ClassVar[bool] = True
+    named: ClassVar[bool] = False
+    one_unit: ClassVar[bool] = True
+    not_in_windows: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -164,7 +181,11 @@ class Head(ABC):
         Logits are [B, C] or [B], and labels [B]; of a head with several units per row they are
         [B, U, C] and [B, U].
         """
-        return logits.flatten() if self._flat else logits.squeeze(1), labels.squeeze(1)
+        return logits.flatten() if self._flat else self.by_row(logits), self.by_row(labels)
+
+    def by_row(self, units: Tensor) -> Tensor:
+        """Return values of units [B, U, ...], as [B, ...] if a row has one unit."""
+        return units.squeeze(1) if self.one_unit else units
 
     @abstractmethod
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
@@ -180,6 +201,10 @@ class Head(ABC):
 
         ``teacher`` may be log-probabilities.
         """
+
+    @abstractmethod
+    def answers(self, logits: Tensor) -> Tensor:
+        """Return what metrics compare with the labels [B, U]: classes, values, or binary logits."""
 
     @abstractmethod
     def decode(self, logits: ArrayLike) -> FloatArray:

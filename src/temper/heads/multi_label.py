@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from temper.errors import DataError
 from temper.functional.precision import at_least_single
 from temper.heads.classification import Classification
-from temper.heads.head import UNLABELED
+from temper.heads.head import UNLABELED, Gives
 from temper.lazy import torch
 from temper.types import Batch
 
@@ -27,6 +27,10 @@ class MultiLabel(Classification):
     """
 
     name: ClassVar[str] = "multi_label"
+    labels: ClassVar[str] = "several labels per text"
+    gives: ClassVar[Gives] = "labels"
+    problem_type: ClassVar[str | None] = "multi_label_classification"
+    one_unit: ClassVar[bool] = False
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
         """Return ``(0, z)`` for each label [B, L, 2]."""
@@ -56,6 +60,9 @@ class MultiLabel(Classification):
     def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's logits and the labels, both [B, L]."""
         return logits[..., 1], labels
+
+    def answers(self, logits: Tensor) -> Tensor:
+        return logits[..., 1]
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
         """Compute the binary cross-entropy of each label [B, L]; smoothing s moves it to s / 2."""

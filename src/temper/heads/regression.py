@@ -11,7 +11,7 @@ from temper.errors import DataError, SettingError
 from temper.functional.losses import Divergence, squared_difference
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
-from temper.heads.head import Head
+from temper.heads.head import Gives, Head
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +26,9 @@ class Regression(Head):
     """One number per unit: squared error, and the squared difference as divergence."""
 
     name: ClassVar[str] = "regression"
+    labels: ClassVar[str] = "numbers"
+    gives: ClassVar[Gives] = "values"
+    problem_type: ClassVar[str | None] = "regression"
     has_classes: ClassVar[bool] = False
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
@@ -53,6 +56,9 @@ class Regression(Head):
     def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
         """Compute the squared difference; numbers have no temperature."""
         return squared_difference(student, teacher)
+
+    def answers(self, logits: Tensor) -> Tensor:
+        return logits[..., 0]
 
     def decode(self, logits: ArrayLike) -> FloatArray:
         return np.asarray(logits, dtype=np.float64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from temper.errors import DataError, ModelError, SettingError
 from temper.functional.precision import at_least_single
 from temper.heads.classification import Classification, check_classes
-from temper.heads.head import UNLABELED
+from temper.heads.head import UNLABELED, Gives
 from temper.lazy import torch
 from temper.types import Batch
 
@@ -25,7 +25,13 @@ class Spans(Classification):
     """
 
     name: ClassVar[str] = "spans"
-    of_whole_text: ClassVar[bool] = False
+    labels: ClassVar[str] = "answers in a context"
+    gives: ClassVar[Gives] = "spans"
+    auto_class: ClassVar[str] = "AutoModelForQuestionAnswering"
+    task_type: ClassVar[str | None] = "QUESTION_ANS"
+    named: ClassVar[bool] = False
+    one_unit: ClassVar[bool] = False
+    not_in_windows: ClassVar[str] = "an answer is in some windows of the context and in others not"
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
         """Return the logits of start and end [B, 2, T]."""
@@ -60,9 +66,6 @@ class Spans(Classification):
                 f"{tuple(labels.shape)}. Give start_positions and end_positions."
             )
         return _inside(labels, logits.shape[-1])
-
-    def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return logits, labels
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
         """Compute the cross-entropy of both positions; smoothing spreads over allowed tokens."""

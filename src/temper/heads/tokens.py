@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from temper.errors import DataError, ModelError
 from temper.functional.precision import at_least_single
 from temper.heads.classification import Classification
-from temper.heads.head import UNLABELED
+from temper.heads.head import UNLABELED, Gives
 from temper.types import Batch
 
 if TYPE_CHECKING:
@@ -25,7 +25,13 @@ class Tokens(Classification):
     """
 
     name: ClassVar[str] = "tokens"
-    of_whole_text: ClassVar[bool] = False
+    labels: ClassVar[str] = "tags of words"
+    gives: ClassVar[Gives] = "tags"
+    auto_class: ClassVar[str] = "AutoModelForTokenClassification"
+    problem_type: ClassVar[str | None] = None
+    task_type: ClassVar[str | None] = "TOKEN_CLS"
+    one_unit: ClassVar[bool] = False
+    not_in_windows: ClassVar[str] = "a word in two windows would have two predictions"
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
         """Return the logits of each token [B, T, C]."""
@@ -52,6 +58,3 @@ class Tokens(Classification):
                 "DataCollatorForTokenClassification."
             )
         return labels
-
-    def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return logits, labels

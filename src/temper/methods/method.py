@@ -142,7 +142,7 @@ def check_whole_text(method: Method, head: type[Head]) -> None:
 
     The parts are words, positions, choices or next tokens.
     """
-    if not head.of_whole_text:
+    if head.not_in_windows:
         raise SettingError(
             f"The method {method.name!r} needs labels of whole texts, and the model has the head "
             f"{head.name!r}. Use another method, such as r_drop or uegr."

@@ -10,19 +10,10 @@ from typing import Any
 from safetensors.torch import load_file
 
 from temper.errors import ModelError, unknown
-from temper.heads import Choices, Completions, Seq2Seq, Spans, Tokens
+from temper.heads import Completions
 from temper.models.blocks import find_head, is_linear
-from temper.models.kinds import head_name
+from temper.models.kinds import head_of
 from temper.seeding import derive_seed, seeded
-
-TASKS: dict[str, str | None] = {
-    Tokens.name: "TOKEN_CLS",
-    Completions.name: "CAUSAL_LM",
-    Seq2Seq.name: "SEQ_2_SEQ_LM",
-    Spans.name: "QUESTION_ANS",
-    Choices.name: None,
-}
-"""PEFT's task type of each head; others are ``SEQ_CLS``, and choices have none."""
 
 
 def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str], seed: int) -> Any:
@@ -61,12 +52,11 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     # The class says the type; the others describe the model and the use of a saved adapter.
     dropped = {"peft_type", "base_model_name_or_path", "revision", "inference_mode"}
     arguments = {name: value for name, value in settings.items() if name not in dropped}
-    head = head_name(model)
-    if head in (Completions.name, Seq2Seq.name):
+    head = head_of(model)
+    if issubclass(head, Completions):
         # Its output layer is pre-trained, and often the embedding table itself.
         saved = set(settings.get("modules_to_save") or ())
-    task = TASKS.get(head or "", "SEQ_CLS")
-    arguments |= {"task_type": task, "modules_to_save": sorted(saved) or None}
+    arguments |= {"task_type": head.task_type, "modules_to_save": sorted(saved) or None}
     try:
         config = configuration(**arguments)
     except (TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from temper.heads import HEADS, Regression
 from temper.models.shards import Shards, reduced, reshard
 
 
@@ -262,15 +263,11 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
 def head_settings(labels: Sequence[str] | None, *, kind: str = "classification") -> dict[str, Any]:
     """Return a head's part of a config; without labels that of a regression."""
     if labels is None:
-        return {"num_labels": 1, "problem_type": "regression"}
-    problems = {
-        "classification": "single_label_classification",
-        "multi_label": "multi_label_classification",
-    }
+        return {"num_labels": 1, "problem_type": Regression.problem_type}
     return {
         "num_labels": len(labels),
         **names_setting(labels),
-        "problem_type": problems.get(kind),
+        "problem_type": HEADS[kind].problem_type,
     }
 
 

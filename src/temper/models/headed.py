@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMultipleChoice,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-)
-
 from temper.errors import ModelError
-from temper.heads import Choices, Completions, Seq2Seq, Spans
-from temper.models.adapters import TASKS, add_adapter
+from temper.heads import HEADS, Completions, Head, Spans
+from temper.models.adapters import add_adapter
 from temper.models.heads import draw_head
 from temper.models.hf import (
     configured,
@@ -25,18 +18,13 @@ from temper.models.hf import (
     put_on,
     set_padding,
 )
-from temper.models.kinds import classes_of
+from temper.models.kinds import saved_head
 from temper.models.names import resolve
 from temper.models.windows import set_windows
 from temper.seeding import derive_seed, seeded
 
-HEADED = {
-    Completions.name: AutoModelForCausalLM,
-    Seq2Seq.name: AutoModelForSeq2SeqLM,
-    Choices.name: AutoModelForMultipleChoice,
-    Spans.name: AutoModelForQuestionAnswering,
-}
-"""Classes of Transformers that load such models, by the name of the head."""
+HEADED = frozenset(name for name, head in HEADS.items() if head.has_classes and not head.named)
+"""Names of the heads of such models."""
 
 
 def load_headed(
@@ -63,10 +51,11 @@ def load_headed(
     """
     where = device_of(device)
     source = resolve(name)
+    wanted = HEADS[head]
     with loading(name):
         source, adapter, base, config = configured(source, name)
-        has_head = _other_head(config, adapter) == head
-        writes = head in (Completions.name, Seq2Seq.name)
+        has_head = saved_head(config, adapter) is wanted
+        writes = issubclass(wanted, Completions)
         # BART is published without its head, which is its embedding table.
         if not has_head and not (trained and (not writes or config.is_encoder_decoder)):
             kind = "causal language model" if writes else f"model with a head for {head}"
@@ -77,11 +66,11 @@ def load_headed(
             )
         tokenizer = load_tokenizer(source, name, base=base)
         set_padding(tokenizer, config, name)
-        if head == Spans.name:
+        if wanted is Spans:
             config.num_labels = 2
         new_head = not writes and (not has_head or adapter is not None)
         with seeded(derive_seed(seed, "head")):
-            model, drawn = load_weights(HEADED[head], base, config, new_head=new_head)
+            model, drawn = load_weights(wanted.auto_class, base, config, new_head=new_head)
             if not has_head and not writes:
                 # Another head may have weights of the same names and sizes.
                 drawn = sorted({*drawn, *draw_head(model)})
@@ -96,19 +85,11 @@ def load_headed(
     return model.eval().to(where), tokenizer
 
 
-def other_head(name: str) -> str | None:
-    """Return which head of `HEADED` a checkpoint has, without reading weights; None for others."""
+def checkpoint_head(name: str) -> type[Head]:
+    """Return the head of a checkpoint, without reading its weights."""
     with loading(name):
         _, adapter, _, config = configured(resolve(name), name)
-    return _other_head(config, adapter)
-
-
-def _other_head(config: Any, adapter: Any | None) -> str | None:
-    task = getattr(adapter, "task_type", None)
-    if task is not None:
-        return next((head for head in HEADED if TASKS[head] == task), None)
-    classes = {*(config.architectures or ())}
-    return next((head for head in HEADED if classes & classes_of(head)), None)
+    return saved_head(config, adapter)
 
 
 def is_encoder_decoder(name: str) -> bool:

@@ -11,17 +11,14 @@ from typing import Any, ClassVar, Self
 import torch
 from huggingface_hub import snapshot_download
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-)
+from transformers import AutoConfig, AutoTokenizer
+from transformers.models.auto import modeling_auto
 from transformers.utils import find_adapter_config_file
 
 import temper.models.registration  # noqa: F401  (so that saved networks of our own load)
 from temper.errors import ModelError, TemperError
 from temper.functional.label_names import GivenNames, placeholders
+from temper.heads import HEADS, Head
 from temper.models.adapters import add_adapter, is_adapted, with_trained_head
 from temper.models.blocks import head_settings, names_setting
 from temper.models.folders import (
@@ -33,6 +30,7 @@ from temper.models.folders import (
     misfits,
 )
 from temper.models.heads import draw_head, order_of_head, reorder_head
+from temper.models.kinds import saved_head
 from temper.models.names import MODELS, MULTI_TASK, not_loaded, resolve
 from temper.models.windows import set_windows, windows_of
 from temper.seeding import derive_seed, seeded
@@ -110,7 +108,10 @@ def load_classifier(
         if wanted:
             if class_names is not None and labels is not None and len(class_names) == len(labels):
                 order = order_of_head(class_names, labels, name)
-            config.update(head_settings(labels, kind=kind or "classification"))
+            asked, saved = HEADS[kind or "classification"], saved_head(config, adapter)
+            # Only the checkpoint's config distinguishes heads for the same labels.
+            head = saved if saved.gives == asked.gives else asked
+            config.update(head_settings(labels, kind=head.name))
         else:
             config.num_labels = classes
             if class_names is not None:
@@ -320,14 +321,10 @@ def load_tokenizer(source: str, name: str, *, base: str | None = None) -> Any:
     return tokenizer
 
 
-def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> Any:
-    if kind is None:
-        named = any("ForTokenClassification" in each for each in config.architectures or ())
-        task = getattr(adapter, "task_type", None)
-        kind = "tokens" if named or task == "TOKEN_CLS" else "classification"
-    return (
-        AutoModelForTokenClassification if kind == "tokens" else AutoModelForSequenceClassification
-    )
+def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> str:
+    """Return the class of Transformers that loads a model whose labels have names, or numbers."""
+    head = saved_head(config, adapter) if kind is None else HEADS[kind]
+    return head.auto_class if head.named else Head.auto_class
 
 
 def _has_other_head(config: Any) -> bool:
@@ -339,14 +336,14 @@ def _has_other_head(config: Any) -> bool:
     )
 
 
-def _own_classes(source: str, config: Any, adapter: Any | None, auto: Any) -> int | None:
+def _own_classes(source: str, config: Any, adapter: Any | None, auto: str) -> int | None:
     """Return the number of outputs of the model's own head, None if it has none."""
     if adapter is not None:
         count = adapter_classes(Path(source))
         # The head of an adapter made without task_type is its base's, and so is the config.
         if count is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
             return count
-    ending = auto.__name__.removeprefix("AutoModel")
+    ending = auto.removeprefix("AutoModel")
     named = any(ending in each for each in config.architectures or ())
     return int(config.num_labels) if named else None
 
@@ -391,9 +388,9 @@ def set_padding(tokenizer: Any, config: Any, name: str) -> None:
     config.pad_token_id = tokenizer.pad_token_id
 
 
-def load_weights(auto: Any, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
-    """Return the model, and the names of randomly initialized weights."""
-    model, report = auto.from_pretrained(
+def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
+    """Return the model of an auto class, and the names of randomly initialized weights."""
+    model, report = getattr(modeling_auto, auto).from_pretrained(
         source,
         config=config,
         use_safetensors=True,

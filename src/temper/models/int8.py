@@ -36,9 +36,8 @@ from transformers import AutoConfig, AutoTokenizer
 
 from temper.errors import CheckpointError, ModelError
 from temper.files import sha256, write_json
-from temper.heads import head_of
 from temper.models.adapters import is_adapted
-from temper.models.kinds import position_limit
+from temper.models.kinds import head_of, position_limit
 from temper.models.modes import quiet
 from temper.models.onnx_files import check_onnx_installed, write_onnx
 
@@ -86,7 +85,7 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
         Name of each `torch.nn.Linear` that reads vectors of tokens -> mean of ``(g . e)^2``.
     """
     model.requires_grad_(False)
-    classes = head_of(model.config).has_classes
+    classes = head_of(model).has_classes
     total: dict[str, float] = {}
     answers: list[float] = []
 

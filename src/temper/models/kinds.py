@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 from transformers.models.auto import modeling_auto
 
 from temper.errors import ModelError
-from temper.heads import Choices, Completions, MultiLabel, Seq2Seq, Spans, Tokens
+from temper.heads import HEADS, Classification, Head, Regression
 from temper.models.blocks import unwrap
 from temper.models.probing import innermost
-
-CLASSES = {
-    Tokens.name: "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
-    Completions.name: "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-    Seq2Seq.name: "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
-    Spans.name: "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
-    Choices.name: "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
-}
-"""Where Transformers lists the classes of models with a head other than a sequence classifier's."""
-_MASKED = "MODEL_FOR_MASKED_LM_MAPPING_NAMES"
 
 # Learned embeddings of absolute positions; relative and rotary positions have no such table.
 _POSITIONS = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
@@ -38,29 +30,53 @@ def position_limit(model: nn.Module) -> int | None:
     return min(limits, default=None)
 
 
-def classes_of(head: str) -> frozenset[str]:
-    """Return the names of Transformers' classes with a head of `CLASSES`."""
-    return frozenset(map(str, getattr(modeling_auto, CLASSES[head], {}).values()))
+def head_of(model: Any, classes: Sequence[str] = ()) -> type[Head]:
+    """Return the head of a model, or of a config with the names of its model's ``classes``.
 
-
-def head_name(model: nn.Module) -> str | None:
-    """Return the name of a model's head, a key of `temper.heads.HEADS`.
-
-    It is None for a sequence classifier and for modules of other libraries, whose labels decide
-    between classes and numbers.
+    Several heads of one class of Transformers differ by ``problem_type`` in the config, and a
+    regression has one output. Classes that Transformers does not list are sequence classifiers.
 
     Raises:
-        ModelError: If it is a masked language model, which no method trains.
+        ModelError: If the model is a masked language model, which no method trains.
     """
-    inner = innermost(unwrap(model))
-    name = type(inner).__name__
-    for head in CLASSES:
-        if name in classes_of(head):
-            return head
-    if name in getattr(modeling_auto, _MASKED, {}).values():
+    config = model
+    if isinstance(model, nn.Module):
+        inner = innermost(unwrap(model))
+        config, classes = getattr(inner, "config", None), (type(inner).__name__,)
+    heads = [head for head in HEADS.values() if classes_of(head.auto_class).intersection(classes)]
+    if not heads:
+        if config is not model and classes_of("AutoModelForMaskedLM").intersection(classes):
+            raise ModelError(
+                f"{classes[0]} is a masked language model, which no method trains. Load the "
+                "checkpoint with the class of the task, such as AutoModelForSequenceClassification."
+            )
+        heads = [head for head in HEADS.values() if head.auto_class == Head.auto_class]
+    problem = getattr(config, "problem_type", None)
+    head = next((head for head in heads if head.problem_type == problem), heads[0])
+    one = head is Classification and getattr(config, "num_labels", 2) == 1
+    return Regression if one else head
+
+
+def classes_of(auto_class: str) -> frozenset[str]:
+    """Return the names of the classes that an auto class of Transformers loads."""
+    # The values of the outer mapping would import the classes.
+    names = getattr(modeling_auto, auto_class)._model_mapping._model_mapping
+    return frozenset(map(str, names.values()))
+
+
+def saved_head(config: Any, adapter: Any | None) -> type[Head]:
+    """Return the head that a checkpoint was saved with, by its config and that of its adapter."""
+    task = getattr(adapter, "task_type", None)
+    if task is None:
+        return head_of(config, config.architectures or ())
+    return next((head for head in HEADS.values() if head.task_type == task), Classification)
+
+
+def check_outputs(config: Any, *, model: str = "the model") -> None:
+    """Raise a `ModelError` if a config is that of a regression with several outputs."""
+    outputs = getattr(config, "num_labels", 2)
+    if getattr(config, "problem_type", None) == Regression.problem_type and outputs != 1:
         raise ModelError(
-            f"{name} is a masked language model, which no method trains. Load the checkpoint with "
-            "the class of the task, such as AutoModelForSequenceClassification."
+            f"A regression must have one output, {model} has {outputs}. "
+            "Set `problem_type` of its config to what it is."
         )
-    problem = getattr(getattr(inner, "config", None), "problem_type", None)
-    return MultiLabel.name if problem == "multi_label_classification" else None

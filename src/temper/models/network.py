@@ -25,7 +25,7 @@ from temper.heads import Heads
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
-from temper.models.kinds import head_name
+from temper.models.kinds import head_of
 from temper.models.passes import DropoutPlan, Recording, SiteKey
 from temper.models.probing import Place, hidden_state, innermost, probe, with_state
 from temper.models.shards import exchanged, sharded_modules, unshard_root
@@ -75,7 +75,7 @@ class Network:
         self.forward_module: nn.Module = model
         self.model = unwrap(model)
         self.special_ids = tuple(special_ids)
-        self.heads = Heads(head_name(self.model)) if heads is None else heads
+        self.heads = Heads(head_of(self.model)) if heads is None else heads
         self.blocks = find_blocks(self.model)
         self.without_dropout = False
         """Whether, once probed, its only dropout sites are blocks' outputs and nothing drops."""

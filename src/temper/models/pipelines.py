@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from temper.errors import ModelError, SettingError, install_command, shortened, unknown
-from temper.heads import head_of
+from temper.heads import MultiLabel
+from temper.models.kinds import check_outputs, head_of
 from temper.models.modes import in_mode
 
 FunctionToApply = Literal["none", "softmax"]
@@ -57,14 +58,16 @@ class TextPipeline:
         if function_to_apply not in _APPLIED:
             raise ModelError(unknown("function_to_apply", function_to_apply, _APPLIED))
         config = pipeline.model.config
-        if config.problem_type == "multi_label_classification":
+        head = head_of(config)
+        if head is MultiLabel:
             raise ModelError(
                 "The pipeline's model predicts several labels per text (problem_type "
                 "'multi_label_classification'), which is not supported here. Give a model with one "
                 "class per text."
             )
         self.pipeline = pipeline
-        self.regression = not head_of(config, model="the pipeline's model").has_classes
+        check_outputs(config, model="the pipeline's model")
+        self.regression = not head.has_classes
         self.function_to_apply = "none" if self.regression else function_to_apply
         self.labels = [str(config.id2label[index]) for index in range(config.num_labels)]
         if len(set(self.labels)) < len(self.labels):

@@ -224,7 +224,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     # Its own head is not used, so any checkpoint is accepted, and all tasks may be regressions.
     classifier, tokenizer, notices = make_network(
         config.first,
-        Examples("tasks", texts),
+        Examples("tasks", texts, labels=[0] * len(texts), kind="classification"),
         labels=next(filter(None, labels.values()), ("0", "1")),
         new_head=True,
     )

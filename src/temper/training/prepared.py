@@ -320,7 +320,7 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
     """
     if setting is None:
         return None
-    if train_rows.kind == "regression" or train_rows.kind in HEADED:
+    if train_rows.kind not in NAMED:
         raise SettingError(
             "`train.class_weights` needs classes, but the labels are "
             f"{LABELS_OF[train_rows.kind]}. Leave it out."

@@ -25,12 +25,13 @@ from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
 from temper.functional.answers import SPAN_SCORES, answer_scores
 from temper.functional.entities import COUNTS, tag_counts, tag_score
-from temper.heads import Spans, best_spans
+from temper.heads import Heads, best_spans
 from temper.memory import MEBIBYTE, Gauge, gauge_of
+from temper.models.kinds import head_of
 from temper.models.modes import in_mode
 from temper.progress import Progress
 from temper.training.checkpoint_files import check_sums, put_in_place, read_state, write_state
-from temper.types import UNLABELED, Batch
+from temper.types import Batch
 
 DEV = "dev"
 SELECTION = "selection"
@@ -159,22 +160,24 @@ class ScoredSet:
         """Score a model without changing it or drawing random numbers; None if it is undefined."""
         if self.kind in ("completions", "seq2seq"):
             return self._loss_per_token(model, collate, batch_size)
+        heads = Heads(head_of(model))
         result: list[Any] = [0.0] * len(self.rows)
         further = {} if self.task is None else {"task": self.task}
         with torch.no_grad(), in_mode(model, training=False):
             for indices, inputs in self._batches(model, collate, batch_size):
                 batch = Batch.of(inputs)
-                output = model(**batch.inputs, **further)
+                head = heads.of(batch.labels)
+                logits = head.logits(model(**batch.inputs, **further), batch)
                 answers: list[Any]
                 if self.kind == "spans":
-                    answers = self._spans(batch, indices, Spans().logits(output, batch))
+                    answers = self._spans(batch, indices, logits)
                 elif self.kind == "tokens":
                     words = [self.rows[index]["words"] for index in indices]
-                    tags = _answers(output.logits.float(), self.kind).cpu().numpy()
+                    tags = head.answers(logits).cpu().numpy()
                     by_row = of_words(tags, batch.begins, words, missing=-1)
                     answers = [row.tolist() for row in by_row]
                 else:
-                    answers = _answers(output.logits.float(), self.kind).tolist()
+                    answers = head.by_row(head.answers(logits)).tolist()
                 for index, answer in zip(indices, answers, strict=True):
                     result[index] = answer
         labels = self.rows.columns["labels"]
@@ -214,21 +217,13 @@ class ScoredSet:
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
     ) -> float | None:
         """Return the mean negative log-likelihood of the completions' tokens."""
-        total, tokens = 0.0, 0
+        total, tokens, heads = 0.0, 0, Heads(head_of(model))
         with torch.no_grad(), in_mode(model, training=False):
             for _, batch in self._batches(model, collate, batch_size):
-                # The first token of a row has no prediction, unless an encoder read the prompt.
-                first = 0 if self.kind == "seq2seq" else 1
-                targets = int((batch["labels"][:, first:] != UNLABELED).sum())
+                targets = heads.units(Batch.of(batch))
                 total += float(model(**batch).loss) * targets
                 tokens += targets
         return total / tokens if tokens else None
-
-
-def _answers(logits: Tensor, kind: Kind) -> Tensor:
-    if kind == "regression":
-        return logits[:, 0]
-    return logits if kind == "multi_label" else logits.argmax(-1)
 
 
 def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Examples]:

@@ -37,7 +37,7 @@ from temper.methods import Method, build
 from temper.methods.method import size_warning
 from temper.methods.soup import first_steps_of
 from temper.models.blocks import unwrap
-from temper.models.kinds import head_name, position_limit
+from temper.models.kinds import head_of, position_limit
 from temper.models.network import Network, Parameters
 from temper.models.shards import sharded_modules
 from temper.models.windows import windows_of
@@ -129,7 +129,7 @@ class Stepper:
             class_weights = torch.as_tensor(class_weights, dtype=torch.float32, device=device)
         outputs = getattr(getattr(unwrap(model), "config", None), "num_labels", 1)
         heads = Heads(
-            head_name(model), class_weights=class_weights, task_loss=task_loss, outputs=outputs
+            head_of(model), class_weights=class_weights, task_loss=task_loss, outputs=outputs
         )
         self.network = Network(model, special_ids=special_ids, heads=heads)
         if warning := checks.frozen_head(model):

@@ -38,7 +38,7 @@ from temper.errors import CheckpointError, ModelError, SettingError
 from temper.methods import Method, build
 from temper.methods.composition import smoothed
 from temper.methods.soup import first_steps_of, trainings_of
-from temper.models.kinds import head_name
+from temper.models.kinds import head_of
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
 from temper.training.by_name import from_name
@@ -140,7 +140,7 @@ class RobustTrainer(Trainer):
         columns: list[str] = self._signature_columns  # type: ignore[has-type]
         self._signature_columns = [*columns, "labels", ROW, TEACHER, CONTEXT]
         checks.check_processes(self)
-        head_name(self.model)  # raises for a model without a head that methods train
+        head_of(self.model)  # raises for a model without a head that methods train
         method = smoothed(self.method, self.args.label_smoothing_factor)
         checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
         if self.args.fsdp:
