@@ -80,6 +80,9 @@ def nested(
                 assigned.append((path, _listed(path[-1], value)))
             else:
                 assigned.append((path, value))
+    roots = {path[0] for path in paths.values()}
+    tables = dict.fromkeys((*tree, *(path[0] for path, _ in assigned)))
+    faults += [unknown("setting", each, roots) for each in tables if each in TABLES.keys() - roots]
     faults.refuse()
     lora = values.pop("lora", None)
     pairs: list[tuple[tuple[str, ...], Any]] = []
