@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pandas
@@ -49,6 +50,14 @@ def test_five_findings_are_about_these_rows(fitted: Path, reviews: Path) -> None
     assert f"of {set_aside} set-aside texts" in uncertain
     assert "95% CI" in more
     assert "95% CI" in others
+    # Differences are the new value minus the old one, with a true minus sign.
+    old, new = map(float, re.findall(r"from (\S+)% to (\S+)%", more)[0])
+    gain = re.findall(r"\((\S+) points", more)[0].replace("\u2212", "-")
+    assert float(gain) == pytest.approx(new - old, abs=0.11)
+    simpler, chosen = map(float, re.findall(r"\d\.\d{3}", others)[:2])
+    change = re.findall(r"\((\S+), 95% CI", others)[0].replace("\u2212", "-")
+    assert float(change) == pytest.approx(chosen - simpler, abs=0.0011)
+    assert not re.search(r"-\d", more + others)
     # Row numbers are those of the file.
     table = pandas.read_csv(fitted / "labels.csv")
     with reviews.open(encoding="utf-8", newline="") as file:

@@ -265,7 +265,8 @@ class EvaluationData:
 class Measurement:
     """One evaluation while it runs; its sets have the predictor's labels.
 
-    Fractions of cut rows by set, notices and texts are filled in by perspectives.
+    Fractions of cut rows by set, notices and texts are filled in by perspectives. ``phase`` is
+    reported once, before the first prediction: a perspective without sets has nothing to report.
     """
 
     predictor: Predictor
@@ -282,6 +283,7 @@ class Measurement:
     texts: Texts = field(default_factory=Texts)
     reference: StatePredictor | None = None
     thresholds: tuple[float, ...] | None = None
+    phase: tuple[int, int, str] | None = None
     _clean: dict[str, Prediction] = field(default_factory=dict)
 
     @property
@@ -306,6 +308,9 @@ class Measurement:
 
     def predict(self, examples: Examples) -> Prediction:
         """Predict changed examples, or examples that are not a set of the evaluation."""
+        if self.phase is not None:
+            self.report(*self.phase)
+            self.phase = None
         answers = self.predictor.predict(examples, batch_size=self.settings.batch_size)
         return decided(answers, self.thresholds)
 

@@ -306,7 +306,7 @@ class ActiveRun:
         # The Trainer has already moved the model to its device.
         self._count_passes()
         if checkpoint is None and implements(trainer.method.rule, Accumulates):
-            self.progress.notice(
+            self.progress.info(
                 f"{self.config.method_name} first measures gradients in a pass over all rows; the "
                 "steps begin after it."
             )
