@@ -196,7 +196,7 @@ def test_what_was_not_calibrated_is_refused(
 
 def test_rules_of_classes_are_refused_for_a_regression(regression: Setting) -> None:
     of_values = regression.kept(regression.calibration("all", "mahalanobis"))
-    with pytest.raises(ValueError, match="of what was calibrated"):
+    with pytest.raises(ValueError, match="if they are calibrated"):
         of_values(["a"], abstain="set>1")
     assert of_values([]) == []
     assert shift(of_values, np.zeros((19, 16))) is None

@@ -235,7 +235,7 @@ Seed = Annotated[int | None, option(
 Seeds = Annotated[str, option(OPTIMIZATION, "--seeds A,B", "Seeds separated by commas.")]
 Budget = Annotated[str, option(
     OPTIMIZATION, "--budget TIME|N runs",
-    "Total budget: 30m, 2h, or 12runs (trainings on all rows with plain fine-tuning).",
+    "Total budget: a time such as 30m, or 12runs (the cost of 12 plain trainings on all rows).",
 )]
 FitBudget = Annotated[str, option(
     OPTIMIZATION, "--budget TIME",
@@ -440,7 +440,7 @@ PushedTexts = Annotated[bool, option(
 )]
 Into = Annotated[Path, option(
     OUTPUT, "--into FOLDER",
-    "Folder to write into; the root of a clone of Temper gets the files in their places.",
+    "Folder to write into. In the root of a clone of Temper, each file goes where it belongs.",
 )]
 # fmt: on
 

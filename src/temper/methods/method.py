@@ -43,7 +43,7 @@ class Method(BaseModel, ABC):
     NEEDS_UNLABELED: ClassVar[bool] = False
     """Whether training needs rows without labels too."""
     PRETRAINED: ClassVar[str] = ""
-    """Its use of pre-trained weights, as the verb of an error, if it needs them; else empty."""
+    """How the method uses pre-trained weights, as the verb of an error; empty if it needs none."""
 
     def __init__(self, /, **settings: object) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What trained models answer to the training rows, asked once before a student learns from them."""
+"""Predictions of teachers for the training rows, computed once before the student trains."""
 
 from __future__ import annotations
 

@@ -435,7 +435,7 @@ def training_arguments(
     has_gpu, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if (device.startswith("cuda") and not has_gpu) or (device == "mps" and not has_mps):
         raise SettingError(
-            f"`train.device` is {device!r}, but no such device is there. Use 'auto' or 'cpu'."
+            f"`train.device` is {device!r}, but PyTorch finds no such device. Use 'auto' or 'cpu'."
         )
     on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu)
     # Several processes cannot exchange tensors of Apple's GPU.
