@@ -70,9 +70,7 @@ def test_a_run_begins_with_a_line_and_messages_are_printed_once() -> None:
     ]
 
 
-def test_on_a_terminal_the_scores_of_an_epoch_name_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_on_a_terminal_the_scores_of_an_epoch_name_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     shown = Bars(clock=lambda: 0.0, interactive=True)
@@ -86,9 +84,7 @@ def test_on_a_terminal_the_scores_of_an_epoch_name_the_run(
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-def test_the_bar_has_the_same_width_whatever_stands_after_it(
-    columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bar_has_a_fixed_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, now = Terminal(), [0.0]
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", str(columns))

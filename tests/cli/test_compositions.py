@@ -36,7 +36,7 @@ def test_a_composition_is_trained_recorded_and_recognised_however_it_is_spaced(
     refused(other, "method.r_drop.weight: 1.0 -> 2.0")
 
 
-def test_a_settings_file_holds_a_table_a_method_and_halves_are_options(
+def test_a_settings_file_has_a_table_per_method_and_halves_are_options(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "run.toml"
