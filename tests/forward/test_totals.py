@@ -86,7 +86,7 @@ def test_a_parameter_that_no_term_reaches_has_a_gradient_of_0_and_not_none() -> 
 def test_computing_the_attack_before_backward_raises_an_error() -> None:
     losses = totals_of(AT(), Network(tiny_network()), rows(5, 3))
     next(losses)
-    with pytest.raises(ValueError, match="no backward has run"):
+    with pytest.raises(ValueError, match="the clean pass has not run yet"):
         next(losses)
 
 

@@ -130,7 +130,7 @@ def test_a_batch_names_its_task_by_number_for_every_row() -> None:
         (None, r"several tasks \(rte, sts-b, tnews\)"),
         ("cola", "Unknown task of this model 'cola'"),
         (torch.tensor([0, 1, 0]), r"rows of one task, got the numbers \[0, 1\]"),
-        (torch.tensor([3, 3, 3]), "Task number 3 is none of 3"),
+        (torch.tensor([3, 3, 3]), "Task number 3 does not exist: there are 3"),
     ],
 )
 def test_a_batch_of_no_task_or_several_raises_an_error(task: Any, said: str) -> None:
