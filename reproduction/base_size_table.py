@@ -56,8 +56,9 @@ class Metric(NamedTuple):
 
 CALIBRATION = {"ECE": "ece_10", "Brier score": "brier", "NLL": "nll"}
 VALIDATION = Metric("validation score", "validation", "task")
+GLUE = Metric("GLUE's score", "reported", "task")
 METRICS = [
-    Metric("GLUE's score", "reported", "task"),
+    GLUE,
     *(
         Metric(f"{title}{scaled}", "reported", "calibration", condition, (name,), -1)
         for title, name in CALIBRATION.items()
@@ -90,7 +91,7 @@ class Decision(NamedTuple):
     def printed(self) -> list[float]:
         """Gains that the paper prints for BERT-base and RoBERTa-base; of GLUE's score alone."""
         tables = [PRINTED[model] for model in ("bert-base", "roberta-base")]
-        if self.metric is not METRICS[0] or any(self.column not in table for table in tables):
+        if self.metric is not GLUE or any(self.column not in table for table in tables):
             return []
         return [
             float(table[self.column][self.task]) - float(table["plain"][self.task])
@@ -125,6 +126,15 @@ def first_near_best(scores: Mapping[Key, float]) -> Key:
     """Return the first setting within `MARGIN` of the best; settings are in order of cost."""
     least = max(scores.values()) - MARGIN - 1e-9
     return next(key for key, score in scores.items() if score >= least)
+
+
+def at_chosen_rates(lines: Sequence[Line], chosen: Mapping[str, float]) -> list[Line]:
+    """Return the cells that were trained at the chosen learning rate (side -> rate)."""
+    return [
+        line
+        for line in lines
+        if line["rate"] == chosen.get(PROTOCOL["column"][line["column"]]["side"])
+    ]
 
 
 def of_sets(line: Line, metric: Metric) -> dict[tuple[str, str], float]:
@@ -237,11 +247,7 @@ def tables(lines: Sequence[Line], chosen: Mapping[str, float]) -> str:
         lines: Finished cells.
         chosen: Side -> learning rate; cells of other rates are not read.
     """
-    used = [
-        line
-        for line in lines
-        if line["rate"] == chosen.get(PROTOCOL["column"][line["column"]]["side"])
-    ]
+    used = at_chosen_rates(lines, chosen)
     found = {
         metric: [one for task in tasks_of(metric) for one in decide(used, task, metric)]
         for metric in METRICS
@@ -325,7 +331,7 @@ def _section(lines: Sequence[Line], metric: Metric, decisions: Sequence[Decision
     ]
     parts += [pipe_table(head, rows)] * bool(rows)
     # The cells of a run are scored by every metric, so one list is enough.
-    if metric is METRICS[0]:
+    if metric is GLUE:
         parts += _without_gain(decisions)
     return "\n\n".join(parts)
 

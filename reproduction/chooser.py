@@ -18,11 +18,11 @@ from statistics import fmean
 
 import pandas
 
-from reproduction import emotions, entities, which_model
+from reproduction import base_size, base_size_table, emotions, entities, which_model
 from reproduction.document import table_command
 from reproduction.gains import paired_gain, text_of
 from temper.display.wording import pipe_table
-from temper.functional.effects import Effect
+from temper.functional.effects import LEAST_SEEDS, Effect
 
 RESULTS = Path("reproduction/results")
 Scores = dict[str, dict[int, float]]
@@ -32,11 +32,12 @@ SUITES: dict[str, dict[str, float]] = {
     "effect-confirm-2": {"plain": 1, "plain_long": 3, "soup": 3},
 }
 """Suite of held-out benchmarks -> column -> compute of the training over that of ``plain``."""
+BRIER = "Brier score after temperature scaling"
 HEADINGS = (
     "you have",
     "take",
     "gain in Brier score or F1",
-    "in accuracy or mAP",
+    "in accuracy, mAP or MCC",
     "compute",
     "not confirmed",
     "evidence",
@@ -154,6 +155,7 @@ def lines() -> Iterator[list[str]]:
         yield line(situation, "[emotions](../emotions.md)", deciding, shown, times)
     for rows in which_model.ROWS:
         yield from of_models(rows)
+    yield from of_base_size()
 
 
 def of_models(rows: int) -> Iterator[list[str]]:
@@ -174,6 +176,37 @@ def of_models(rows: int) -> Iterator[list[str]]:
     compute = {name: round(mean / means["plain"], 1) for name, mean in means.items()}
     situation = f"classes: {rows:,} rows, {len(which_model.TASKS)} tasks; which model"
     yield line(situation, "[which model](../which-model.md)", deciding, shown, compute)
+
+
+def of_base_size() -> Iterator[list[str]]:
+    """Yield a line for every task on which all plain columns and a method have enough seeds."""
+    cells = base_size.finished(RESULTS / "base-size")
+    chosen = {side: rate for side, (rate, _) in base_size.rates(cells).items()}
+    used = base_size_table.at_chosen_rates(cells, chosen)
+    epochs = base_size_table.PROTOCOL["train"]["epochs"]
+    compute = {
+        name: column.get("cost", column.get("epochs", epochs) / epochs)
+        for name, column in base_size_table.PROTOCOL["column"].items()
+    }
+    (brier,) = (each for each in base_size_table.METRICS if each.title == BRIER)
+    for task, settings in base_size_table.PROTOCOL["task"].items():
+        deciding, shown = (
+            {
+                column: {seed: each.sign * value for seed, value in by_seed.items()}
+                for column, by_seed in base_size_table.scores(used, task, each).items()
+                if len(by_seed) >= LEAST_SEEDS
+            }
+            for each in (brier, base_size_table.GLUE)
+        )
+        if {*base_size_table.PLAIN} < deciding.keys():
+            rows = f"{settings['rows']:,} rows" if "rows" in settings else "all rows"
+            yield line(
+                f"classes: {rows} of {task}, MPNet-base (109M)",
+                "[base size](../base-size.md)",
+                deciding,
+                shown,
+                compute,
+            )
 
 
 def table() -> str:

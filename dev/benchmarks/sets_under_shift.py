@@ -36,6 +36,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,8 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.loading import load_predictor
 from temper.evaluation.measurement import labels_of
 from temper.evaluation.text_attack import recipes
-from temper.evaluation.text_attack.contract import RECIPES, TextAttackSettings, examples_of
-from temper.evaluation.text_attack.search import answers_of, attacked, drafts_of
+from temper.evaluation.text_attack.contract import RecipeName, TextAttackSettings, examples_of
+from temper.evaluation.text_attack.search import answers_of, attack, attacked, drafts_of
 from temper.functional.conformal import (
     BooleanArray,
     at_labels,
@@ -70,7 +71,7 @@ from temper.seeding import derive_seed
 
 SAME, CHANGED, SHIFTED, ATTACKED = "same distribution", "small changes", "shifted", "attacked"
 JUDGED = "judged"
-ATTACKS = ("characters", "swaps")
+ATTACKS: tuple[RecipeName, ...] = ("characters", "swaps")
 COPIES, DROPPED = 5, 0.2
 COVERAGES = (0.9, 0.95, 0.97, 0.98)
 """Nominal coverages of ordinary sets; all other methods use the first."""
@@ -149,14 +150,12 @@ def attacks_on(run: Path, data: Path) -> dict[str, Examples]:
     drafts = drafts_of(rows)
     before = answers_of(predictor.predict(rows, batch_size=32), drafts)
     found = {}
-    for name in RECIPES:
-        if name not in ATTACKS:
-            continue
+    for name in ATTACKS:
         settings = TextAttackSettings(recipes=(name,))
         chosen = attacked(drafts, before, name, settings, 0)
-        outcomes = recipes.run(
-            name, list(chosen.values()), predictor, settings, similarity=None, batch_size=32
-        )
+        recipe = recipes.recipe(name, predictor, settings, batch_size=32)
+        predict = partial(predictor.predict, batch_size=32)
+        outcomes = attack(list(chosen.values()), predict, recipe, settings)
         wrong = [
             (place, outcome.draft)
             for place, outcome in zip(chosen, outcomes, strict=True)

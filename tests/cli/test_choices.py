@@ -96,7 +96,7 @@ def test_an_evaluation_scores_as_classes_are(run: Path, tmp_path: Path) -> None:
         "--set", "sets.seen_rows=keep", "--set", "evaluate.perspectives=default,selective",
         "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
-    assert "This needs one label per text" in said.stderr
+    assert "(not for answers among choices)" in said.stderr
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert scores["task"]["kind"] == "choices"
     clean = [e for e in scores["scores"] if e["condition"] == "clean"]

@@ -109,7 +109,7 @@ def test_an_evaluation_scores_the_loss_of_completions(
         "--out", out, "--set", "sets.seen_rows=keep", "--set", f"sets.fit={fit}",
         "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
-    assert "This needs one label per text" in said.stderr
+    assert "(not for completions of prompts)" in said.stderr
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert scores["task"]["kind"] == "completions"
     found = {e["perspective"]: e["value"] for e in scores["scores"]}

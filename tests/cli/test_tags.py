@@ -151,7 +151,7 @@ def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> Non
         "--set", f"sets.held_out={held_out}",
         "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
-    assert "This needs one label per text" in said.stderr
+    assert "(not for tags of words)" in said.stderr
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert scores["task"]["kind"] == "tokens"
     found = {(e["perspective"], e["name"]): e["value"] for e in scores["scores"]}
@@ -349,8 +349,7 @@ def test_a_block_of_tags_classifies_no_texts() -> None:
         loss=np.zeros(1),
         measured={name: np.ones(1) for name in COUNTS},
     )
-    assert block.tagged
-    assert not block.classifies
+    assert block.kind == "tokens"
 
 
 def test_encoding_tags_needs_a_fast_tokenizer() -> None:

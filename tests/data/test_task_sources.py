@@ -11,6 +11,7 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_splits, load_task_dev
 from temper.data.tasks.registry import TASKS, default_metric, task_of, task_source
 from temper.errors import DataError, SettingError
+from temper.functional.scores import metrics_of
 from tests.data.task_files import (
     hub_cache,
     plain_folder,
@@ -158,3 +159,8 @@ def test_every_task_is_found_by_name_and_by_hub_id() -> None:
         assert task_of(name) is task
         if name != "paws":  # its configuration carries another name
             assert task_of(task.hub) is task
+
+
+def test_a_task_has_metrics_of_its_kind_of_labels() -> None:
+    wrong = [name for name, task in TASKS.items() if set(task.metrics) - {*metrics_of(task.kind)}]
+    assert wrong == []

@@ -12,10 +12,9 @@ from temper.data.examples import Examples
 from temper.errors import DataError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.perspectives.calibration import NAMES, fold_numbers
+from temper.evaluation.perspectives.calibration import NAMES, fold_numbers, statistic_of
 from temper.evaluation.rows import Block, Condition, to_blocks
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
-from temper.evaluation.scoring import statistic_of
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.calibration import (
     expected_calibration_error,

@@ -74,7 +74,7 @@ def test_rows_summed_in_stretches_give_the_scores_of_all_rows_at_once(
 @pytest.mark.parametrize(
     "measure",
     [
-        *(measure for name, measure in scores.MEASURES.items()),
+        *(score.measure for score in scores.SCORES.values() if score.measure),
         scores.least_accuracy,
         scores.mean_group_accuracy,
         partial(calibration.expected_calibration_error, bins=3),

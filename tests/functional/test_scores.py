@@ -215,8 +215,14 @@ def test_what_answers_that_ignore_the_text_have(
     assert scores.facts(name).guessed(classes, metric) == expected
 
 
-def test_a_measure_has_the_name_of_its_score() -> None:
-    assert set(scores.MEASURES) < set(scores.SCORES)
+def test_metrics_are_those_of_the_kind_of_labels_the_default_first() -> None:
+    assert scores.metrics_of("classification") == ("accuracy", "macro_f1", "mcc", "f1")
+    assert scores.metrics_of("choices") == ("accuracy",)
+    assert scores.metrics_of("tokens")[0] == "entity_f1"
+    assert scores.metrics_of("unlabeled") == ()
+
+
+def test_the_function_of_a_score_is_found_by_its_name() -> None:
     assert float(scores.measure_of("mse")([0.0, 1.0], [2.0, 1.0])) == 2.0
     with pytest.raises(SettingError, match=r"score of predictions 'mcd'\. Did you mean 'mcc'"):
         scores.measure_of("mcd")

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from reproduction import chooser
 from reproduction.chooser import line, table
 from reproduction.gains import paired_gain
 
 PLAIN = dict(enumerate((80.0, 81.0, 79.0, 80.5, 79.5)))
+SIDES = ("plain", "attacked")
 COMPUTE = {"plain": 1.0, "plain_x2": 2.0, "uegr": 2.0}
 
 
@@ -44,3 +46,23 @@ def test_the_interval_is_that_of_t_with_bonferronis_correction() -> None:
         assert found is not None
         reach = quantile / 3**0.5
         assert (found.mean, found.low, found.high) == pytest.approx((2, 2 - reach, 2 + reach), 1e-4)
+
+
+def test_a_task_of_base_size_is_listed_once_its_columns_have_three_seeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cell(column: str, seed: int, brier: float) -> dict[str, object]:
+        calibrated = ["calibration", "dev", "temperature", "brier", brier + 0.001 * seed**2]
+        task = ["task", "dev", "clean", "mcc", 0.5]
+        scores = {"validation": [task], "reported": [task, calibrated]}
+        return {"task": "cola", "column": column, "seed": seed, "rate": 4e-5, **scores}
+
+    columns = {"plain": 0.40, "plain_2x": 0.39, "plain_3x": 0.41, "uegr": 0.30}
+    cells = [cell(column, seed, brier) for column, brier in columns.items() for seed in range(3)]
+    # The gain of a method varies a little: equal differences have no interval.
+    cells[-1] = cell("uegr", 2, 0.3001)
+    monkeypatch.setattr(chooser.base_size, "rates", lambda _: dict.fromkeys(SIDES, (4e-5, {})))
+    for number, expected in ((len(cells) - 1, None), (len(cells), "`uegr`")):
+        monkeypatch.setattr(chooser.base_size, "finished", lambda _, number=number: cells[:number])
+        found = list(chooser.of_base_size())
+        assert [row[1] for row in found] == ([] if expected is None else [expected])

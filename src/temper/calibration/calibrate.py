@@ -42,11 +42,11 @@ from temper.evaluation.decisions import label_decisions, label_matrix, label_pro
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import check_kind, unknown_in
 from temper.evaluation.measurement import block_of, labels_of
+from temper.evaluation.perspectives.calibration import statistic_of
 from temper.evaluation.perspectives.registry import ONE_ANSWER, ONE_LABEL
 from temper.evaluation.predictor import KINDS, Prediction, Predictor, StateReader
 from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.rows import Condition
-from temper.evaluation.scoring import statistic_of
 from temper.evaluation.sets import trained_rows
 from temper.evaluation.tag_calibration import tag_errors, tagged_words, word_labels
 from temper.files import staged_folder, writing
@@ -507,6 +507,6 @@ def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:
     if prediction.words is not None:
         return tag_errors(rows, prediction)
     block = block_of(Condition("calibration", "held_out"), rows, prediction)
-    names = ("nll", "classwise_ece" if block.several else "ece_15")
+    names = ("nll", "classwise_ece" if block.kind == "multi_label" else "ece_15")
     counts = np.ones((1, len(block)))
     return {name: float(statistic_of(name, block)(counts)[0]) for name in names}

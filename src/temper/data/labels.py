@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from temper.data.columns import SURROGATE
 from temper.data.examples import Kind
@@ -33,6 +33,11 @@ _FAMILIES = ("truth value", "number", "string")
 _LARGEST = 3.4e38
 
 LabelKind = Literal["classification", "regression", "multi_label"]
+
+
+def label_kind(kind: str) -> LabelKind | None:
+    """Return the kind if its labels are one column's; others are recognized by their columns."""
+    return next((each for each in get_args(LabelKind) if each == kind), None)
 
 
 @dataclass(frozen=True)

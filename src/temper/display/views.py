@@ -48,12 +48,9 @@ class View:
     Args:
         order: Position of the group; lower comes first.
         leads: Name of the primary score, `METRIC` for the task's metric; empty if there is none.
-        leads_clean: Whether the primary score counts under the condition ``clean`` only.
         sums_up: Chooses the rows of the primary score for the overview.
         short: Prefix of the scores' names in the overview, if another group has the same names.
-        conditions: Display names of conditions; others are shown unchanged.
-        unsaid: Conditions that are not displayed.
-        relative_to: Reference of relative sizes.
+        conditions: Display names of conditions. Of others, ``clean`` is not displayed.
         words: Returns a label that is unique within the group; None uses `label`.
         minor: Chooses the keys that are shown in figures only.
         gain: Template of a difference, after the column's name. Fields: ``{better}`` (or worse),
@@ -63,7 +60,7 @@ class View:
             needs more than its primary score. See ``Comparison.said``.
         counts: Unit of n.
         judged: Whether its scores rate a model and so enter the recommendation.
-        ranked: Whether it has a vote in the mean ranks; needs ``judged``.
+        ranked: Whether it has a vote in the mean ranks, if it is ``judged``.
         improves: Whether it is a part of the average relative improvement.
         without_training: Condition of the primary score with post-hoc methods applied; empty if
             there is none.
@@ -77,12 +74,9 @@ class View:
     title: str
     order: int = 1000
     leads: str = METRIC
-    leads_clean: bool = False
     sums_up: Callable[[Sequence[Row]], list[Row]] = each_condition
     short: str = ""
     conditions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    unsaid: tuple[str, ...] = ("clean",)
-    relative_to: str = "norm"
     words: Callable[[ScoreKey], str] | None = None
     minor: Callable[[Sequence[ScoreKey]], Sequence[ScoreKey]] = lambda keys: ()
     gain: str = "is {better} in {title} ({ours}, {compared})"
@@ -105,18 +99,17 @@ class View:
         return metric if self.leads == METRIC else self.leads
 
     def is_lead(self, key: ScoreKey, metric: str) -> bool:
-        clean = key.condition == "clean" or not self.leads_clean
-        return clean and bool(self.leads) and key.name == self.lead(metric)
+        # Post-hoc methods have no vote.
+        counts = key.condition == "clean" or not self.without_training
+        return counts and bool(self.leads) and key.name == self.lead(metric)
 
     def condition(self, name: str) -> str:
         """Return the display name of a condition; empty if it is not displayed."""
-        if name in self.unsaid:
-            return ""
-        return self.conditions.get(name, name.replace("_", " "))
+        return self.conditions.get(name, "" if name == "clean" else name.replace("_", " "))
 
     def attack(self, key: ScoreKey) -> str:
         """Return the display name of the perturbation with its parameters."""
-        parts = (self.condition(key.condition), described(key.parameters, of=self.relative_to))
+        parts = (self.condition(key.condition), described(key.parameters))
         return " ".join(part for part in parts if part)
 
     def label(self, key: ScoreKey) -> str:
@@ -136,7 +129,7 @@ class Views:
 
     def of(self, name: str) -> View:
         """Return the view of a perspective, or a default view if the perspective is unknown."""
-        return self._views.get(name) or View(name=name, title=name, leads="", ranked=False)
+        return self._views.get(name) or View(name=name, title=name, leads="")
 
     def __iter__(self) -> Iterator[View]:
         return iter(self._views.values())

@@ -92,8 +92,7 @@ def check_size(data: EvaluationData, out: Path) -> None:
         MemoryLimitError: There is not enough free memory.
         WriteError: There is not enough free disk space.
     """
-    sets = (data.dev, *data.shift.values(), *data.adversarial.values(), *data.anomaly.values())
-    rows = sum(len(examples) for examples in sets)
+    rows = sum(len(examples) for examples in data.sets.values())
     # In addition to the probabilities: index, label, prediction, loss and a 16-digit hash.
     wanted = rows * NUMBER * (6 + data.dev.classes)
     check_memory(wanted, what=f"The answers to {rows:,} texts")
@@ -223,8 +222,7 @@ def evaluate_model(
     if stored is None or in_memory:
         regression = predictor.gives == "values"
         check_named_models(request.evaluate, regression=regression, reference=False)
-        scored = {"dev": sets.data.dev, **sets.data.shift, **sets.data.adversarial}
-        rows_of = {f"rows of set {name!r}": rows for name, rows in scored.items()}
+        rows_of = {f"rows of set {name!r}": rows for name, rows in sets.data.labeled.items()}
         uncovered = unknown_in(predictor, request.model, rows_of)
         sets = replace(sets, notices=(*sets.notices, *uncovered))
         sets = with_reference(sets, request.model, predictor, request.evaluate)

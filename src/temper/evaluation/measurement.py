@@ -257,33 +257,37 @@ class EvaluationData:
     reference: StatePredictor | None = None
 
     @property
+    def labeled(self) -> dict[str, Examples]:
+        return {"dev": self.dev, **self.shift, **self.adversarial}
+
+    @property
     def sets(self) -> dict[str, Examples]:
-        return {"dev": self.dev, **self.shift, **self.adversarial, **self.anomaly}
+        return {**self.labeled, **self.anomaly}
 
 
-@dataclass
-class Measurement:
+@dataclass(frozen=True, kw_only=True)
+class Measurement(EvaluationData):
     """One evaluation while it runs; its sets have the predictor's labels.
 
-    Fractions of cut rows by set, notices and texts are filled in by perspectives. ``phase`` is
-    reported once, before the first prediction: a perspective without sets has nothing to report.
+    Args:
+        entailment: Index of the predictor's class entailment, by the name of each set with two NLI
+            labels.
+        thresholds: Probability above which each label, or class 1 of two, is predicted, [L]; None
+            for 0.5.
+        truncated: Fraction of cut rows by set. Perspectives fill it in, like notices and texts.
+        pending: Phase that is reported before the next prediction, if there is one: a perspective
+            without sets has nothing to report.
     """
 
     predictor: Predictor
-    dev: Examples
-    shift: Mapping[str, Aligned]
-    anomaly: Mapping[str, Examples]
     settings: CommonSettings
     progress: Progress | None = None
+    entailment: Mapping[str, int] = field(default_factory=dict)
+    thresholds: tuple[float, ...] | None = None
     truncated: dict[str, float] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
-    adversarial: Mapping[str, Aligned] = field(default_factory=dict)
-    fit: Examples | None = None
-    held_out: Examples | None = None
     texts: Texts = field(default_factory=Texts)
-    reference: StatePredictor | None = None
-    thresholds: tuple[float, ...] | None = None
-    phase: tuple[int, int, str] | None = None
+    pending: list[tuple[int, int, str]] = field(default_factory=list)
     _clean: dict[str, Prediction] = field(default_factory=dict)
 
     @property
@@ -308,9 +312,8 @@ class Measurement:
 
     def predict(self, examples: Examples) -> Prediction:
         """Predict changed examples, or examples that are not a set of the evaluation."""
-        if self.phase is not None:
-            self.report(*self.phase)
-            self.phase = None
+        if self.pending:
+            self.report(*self.pending.pop())
         answers = self.predictor.predict(examples, batch_size=self.settings.batch_size)
         return decided(answers, self.thresholds)
 
@@ -364,15 +367,13 @@ class Measurement:
         return self.dev.select(chosen), np.asarray(chosen, dtype=np.int64)
 
     def clean_block(
-        self, perspective: str, name: str, aligned: Aligned, *, labeled: bool = True
+        self, perspective: str, name: str, examples: Examples, *, labeled: bool = True
     ) -> Block:
-        prediction = self.clean(name, aligned.examples)
-        if aligned.entailment is not None:
-            prediction = merge(prediction, aligned.entailment, how=self.settings.merge)
-        block = block_of(
-            Condition(perspective, name), aligned.examples, prediction, labeled=labeled
-        )
-        self._keep_errors(block, aligned.examples)
+        prediction = self.clean(name, examples)
+        if name in self.entailment:
+            prediction = merge(prediction, self.entailment[name], how=self.settings.merge)
+        block = block_of(Condition(perspective, name), examples, prediction, labeled=labeled)
+        self._keep_errors(block, examples)
         return block
 
     def _keep_errors(self, block: Block, examples: Examples) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import differences
 from temper.data.examples import Examples
-from temper.data.labels import LabelKind
+from temper.data.labels import label_kind
 from temper.data.settings import TRAINING_ONLY, UNLABELED, DataSettings
 from temper.data.sources import (
     is_taken_whole,
@@ -114,7 +114,7 @@ class EvaluationRequest:
     def _early_rows(self) -> Examples | None:
         # Read once, also for `rows`. Kind and labels of other models are unknown here.
         task = (self.model.run or {}).get("task") or {}
-        if task.get("kind") not in get_args(LabelKind):
+        if label_kind(task.get("kind", "")) is None:
             return None
         rows = _read(self.model, self.data, kind=task["kind"], labeled=True)
         given = self.predictor.model_dump(include={"label_names", "label_map"}).values()
@@ -186,8 +186,7 @@ def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) 
 def _read(
     model: Checkpoint, settings: DataSettings, *, kind: str, labeled: bool | None
 ) -> Examples:
-    # Other labels are recognized by their columns.
-    of_column: LabelKind | None = next((each for each in get_args(LabelKind) if each == kind), None)
+    of_column = label_kind(kind)
     if settings.kind not in (None, of_column):
         raise SettingError(
             f"`data.kind` is {settings.kind!r}, and what {model} answers is {kind}. Leave it out."

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from temper.data.examples import ScoredKind
 from temper.data.stored import values_at
 from temper.display.records import Parameters
 from temper.errors import CheckpointError
@@ -130,16 +131,21 @@ class Block:
         return len(self.row)
 
     @property
+    def kind(self) -> ScoredKind:
+        """Kind of the labels of predictions; choices are classes."""
+        if any(name.startswith(LABEL) for name in self.measured):
+            return "multi_label"
+        if COUNTS[0] in self.measured:
+            return "tokens"
+        if ANSWER in self.measured:
+            return "spans"
+        if TARGETS[0] in self.measured:
+            return "completions"
+        return "classification" if self.probabilities.shape[1] else "regression"
+
+    @property
     def classifies(self) -> bool:
-        return bool(self.probabilities.shape[1] > 0) and not self.several
-
-    @property
-    def several(self) -> bool:
-        return any(name.startswith(LABEL) for name in self.measured)
-
-    @property
-    def tagged(self) -> bool:
-        return COUNTS[0] in self.measured
+        return self.kind == "classification"
 
     @property
     def applies(self) -> FloatArray:
@@ -158,7 +164,7 @@ class Block:
     @property
     def answered(self) -> bool:
         """Whether each row has one prediction, right or wrong, with a probability."""
-        return self.classifies or ANSWER in self.measured
+        return self.kind in ("classification", "spans")
 
     @property
     def confidence(self) -> FloatArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from temper.data.encode import WARNED
 from temper.data.examples import LABELS_OF, Examples, Kind
@@ -13,22 +14,16 @@ from temper.evaluation import perspectives
 from temper.evaluation.folder import Evaluation as Evaluation
 from temper.evaluation.folder import read as read
 from temper.evaluation.folder import write as write
-from temper.evaluation.measurement import Aligned, Measurement, Progress, align
 from temper.evaluation.measurement import EvaluationData as EvaluationData
+from temper.evaluation.measurement import Measurement, Progress, align
 from temper.evaluation.predictor import KINDS, Predictor
 from temper.evaluation.rows import Block, to_blocks, to_table
-from temper.evaluation.scoring import (
-    METRICS_OF,
-    ScoreEntry,
-    Scoring,
-)
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.settings import EvaluationSettings as EvaluationSettings
+from temper.functional.scores import metrics_of
 from temper.lazy import pyarrow as pa
 
 _LOG = logging.getLogger(__name__)
-
-
-ONE_LABEL = "This needs one label per text."
 
 
 def evaluate(
@@ -65,28 +60,23 @@ def evaluate(
     """
     settings = EvaluationSettings() if settings is None else settings
     skipped = _check(predictor, data, settings)
-    measurement = _measurement(predictor, data, settings, progress)
-    measurement.thresholds = thresholds
-    reasons = [reason for reason in skipped.values() if reason != ONE_LABEL]
-    if without := [name for name, reason in skipped.items() if reason == ONE_LABEL]:
-        reasons.append(f"{', '.join(without)}. {ONE_LABEL}")
-    measurement.notices += [f"Not measured: {reason}" for reason in reasons]
+    aligned, entailment = _aligned(data, predictor.label_names)
+    measurement = Measurement(
+        **vars(aligned),
+        predictor=predictor,
+        settings=settings,
+        progress=progress,
+        entailment=entailment,
+        thresholds=thresholds,
+        notices=[f"Not measured: {reason}" for reason in dict.fromkeys(skipped.values())],
+    )
     settings = settings.without(skipped)
     result = _rows(measurement, settings)
     blocks = [block for name in perspectives.names() for block in result.get(name, ())]
     measurement.forget()
     # Scored before they are written: blocks that are read from a table would be a second copy.
     scores = _score(blocks, data.metric, settings)
-    notices = [
-        notice
-        for examples in (
-            measurement.dev,
-            *(aligned.examples for aligned in measurement.shift.values()),
-            *(aligned.examples for aligned in measurement.adversarial.values()),
-            *measurement.anomaly.values(),
-        )
-        for notice in examples.notices
-    ]
+    notices = [notice for rows in measurement.sets.values() for notice in rows.notices]
     notices += measurement.notices
     notices += [
         f"{fraction:.1%} of the rows of set {name!r} are cut to the model's length."
@@ -145,7 +135,7 @@ def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, l
     chosen.sort(key=lambda entry: entry.needs != "embeddings")
     result = {}
     for number, entry in enumerate(chosen):
-        measurement.phase = number, len(chosen), entry.name.replace("_", " ")
+        measurement.pending[:] = [(number, len(chosen), entry.name.replace("_", " "))]
         result[entry.name] = list(entry.rows(measurement))
     measurement.report(len(chosen), len(chosen), "all perspectives")
     return result
@@ -159,11 +149,12 @@ def _check(
     Return the perspectives that cannot be measured on this predictor, with the reasons.
     """
     faults: list[str] = []
-    skipped: dict[str, str] = {}
     chosen = [perspectives.perspective(name) for name in settings.perspectives]
+    kind = KINDS[predictor.gives]
+    unfit = [entry.name for entry in chosen if kind not in entry.kinds]
+    skipped = dict.fromkeys(unfit, f"{', '.join(unfit)} (not for {LABELS_OF[kind]}).")
     for entry in chosen:
-        if KINDS[predictor.gives] not in entry.kinds:
-            skipped[entry.name] = ONE_LABEL
+        if entry.name in skipped:
             continue
         contract, words = perspectives.NEEDS[entry.needs]
         if not isinstance(predictor, contract):
@@ -175,37 +166,10 @@ def _check(
         if reason := entry.lacking(predictor, data):
             skipped[entry.name] = reason
     if skipped and len(skipped) == len(chosen):
-        faults.append(" ".join(skipped.values()) + " Choose other `perspectives`.")
-    _refuse_misfits(
-        data,
-        settings,
-        predictor.label_names,
-        kind=KINDS[predictor.gives],
-        skipped=skipped,
-        faults=faults,
-    )
+        faults.append(" ".join(dict.fromkeys(skipped.values())) + " Choose other `perspectives`.")
+    names = predictor.label_names
+    _refuse_misfits(data, settings, names, kind=kind, skipped=skipped, faults=faults)
     return skipped
-
-
-def _measurement(
-    predictor: Predictor,
-    data: EvaluationData,
-    settings: EvaluationSettings,
-    progress: Progress | None,
-) -> Measurement:
-    result = _aligned(data, predictor.label_names)
-    return Measurement(
-        predictor,
-        result["dev"]["dev"].examples,
-        result["shift"],
-        data.anomaly,
-        settings,
-        progress,
-        adversarial=result["adversarial"],
-        fit=next((aligned.examples for aligned in result["fit"].values()), None),
-        held_out=next((aligned.examples for aligned in result["held-out"].values()), None),
-        reference=data.reference,
-    )
 
 
 def _labels(measurement: Measurement, found: Mapping[str, Iterable[Block]]) -> list[str]:
@@ -245,18 +209,19 @@ def _refuse_misfits(
 
     ``skipped`` perspectives will not be measured; ``faults`` are further faults to report.
     """
-    if kind not in METRICS_OF:
+    metrics = metrics_of(kind)
+    if not metrics:
         raise SettingError(
             f"The labels are {LABELS_OF[kind]}, which `temper train` and `temper predict` support; "
             "an evaluation does not score them."
         )
-    metrics = METRICS_OF[kind]
     result = list(faults)
     if data.metric not in metrics:
         result.append(unknown("metric", data.metric, metrics))
     for name in settings.perspectives:
-        if name not in skipped:
-            result += perspectives.perspective(name).misfits(data, settings, label_names)
+        perspective = perspectives.perspective(name)
+        if name not in skipped and kind in perspective.kinds:
+            result += perspective.misfits(data, settings, label_names)
     sets = ["dev", *data.shift, *data.adversarial, *data.anomaly]
     twice = sorted({name for name in sets if sets.count(name) > 1})
     if twice:
@@ -265,7 +230,7 @@ def _refuse_misfits(
         )
     if result:
         raise SettingError("\n".join(result))
-    labeled = {"dev": data.dev, **data.shift, **data.adversarial}
+    labeled = data.labeled
     if data.held_out is not None:
         labeled[data.held_out.name] = data.held_out
     broken = [
@@ -282,11 +247,10 @@ def _refuse_misfits(
 
 def _aligned(
     data: EvaluationData, label_names: Sequence[str] | None
-) -> dict[str, dict[str, Aligned]]:
+) -> tuple[EvaluationData, dict[str, int]]:
     """Bring the labels of all sets into the model's order, or name every set that does not fit.
 
-    Return every labeled set, and the rows to fit on, by name, by kind (``dev``, ``shift``,
-    ``adversarial``, ``fit``, ``held-out``).
+    Return the sets, and the model's class entailment by name of each set with two NLI labels.
     """
     dev = align(data.dev, label_names)
     if dev.entailment is not None:
@@ -294,24 +258,41 @@ def _aligned(
             f"The dev set {OF_TWO} Give such a set as a shift set, and one with three labels as "
             "dev."
         )
-    sets = {"shift": data.shift, "adversarial": data.adversarial}
-    for kind, examples in (("fit", data.fit), ("held-out", data.held_out)):
-        sets[kind] = {} if examples is None else {examples.name: examples}
-    result = {"dev": {"dev": dev}}
+    entailment: dict[tuple[str, str], int] = {}
     faults: list[str] = []
-    for kind, named in sets.items():
-        aligned = result.setdefault(kind, {})
-        for name, examples in named.items():
+
+    def renamed(kind: str, sets: Mapping[str, Examples]) -> dict[str, Examples]:
+        result = {}
+        for name, examples in sets.items():
             try:
-                aligned[name] = align(examples, label_names)
+                aligned = align(examples, label_names)
             except TemperError as error:
-                faults.append(f"{kind.capitalize()} set {name!r}: {error}")
+                faults.append(f"{kind} set {name!r}: {error}")
                 continue
-            if kind == "held-out" and aligned[name].entailment is not None:
-                faults.append(
-                    f"Held-out set {name!r} {OF_TWO} A temperature is fitted on labels of all "
-                    "three: give rows with three labels."
-                )
+            result[name] = aligned.examples
+            if aligned.entailment is not None:
+                entailment[kind, name] = aligned.entailment
+        return result
+
+    shift, adversarial = renamed("Shift", data.shift), renamed("Adversarial", data.adversarial)
+    fit, held_out = (
+        renamed(kind, {} if rows is None else {rows.name: rows})
+        for kind, rows in (("Fit", data.fit), ("Held-out", data.held_out))
+    )
+    faults += [
+        f"Held-out set {name!r} {OF_TWO} A temperature is fitted on labels of all three: give rows "
+        "with three labels."
+        for kind, name in entailment
+        if kind == "Held-out"
+    ]
     if faults:
         raise DataError("\n".join(faults))
-    return result
+    aligned = replace(
+        data,
+        dev=dev.examples,
+        shift=shift,
+        adversarial=adversarial,
+        fit=next(iter(fit.values()), None),
+        held_out=next(iter(held_out.values()), None),
+    )
+    return aligned, {name: index for (kind, name), index in entailment.items() if kind != "Fit"}

@@ -8,35 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from temper.data.examples import Kind
 from temper.evaluation.rows import TARGETS, Block, Condition, rows_at
-from temper.functional import calibration, scores
+from temper.functional import scores
 from temper.functional.answers import SPAN_SCORES
 from temper.functional.entities import RATIOS
-from temper.functional.intervals import Centered, Statistic, fewest_rows, score_intervals
+from temper.functional.intervals import Statistic, fewest_rows, score_intervals
 from temper.functional.proportions import OfKinds, Proportion, ProportionDifference
 from temper.functional.resampling import FloatArray, divide, weighted_mean
 from temper.functional.scores import SCORES
 
-CLASSIFICATION_METRICS = ("accuracy", "macro_f1", "mcc", "f1")
-REGRESSION_METRICS = ("pearson", "spearman", "mse")
-SEVERAL_METRICS = ("map", "micro_f1", "label_f1", "exact_match")
-ENTITY_METRICS = (
-    "entity_f1", "entity_precision", "entity_recall", "lenient_entity_f1", "word_accuracy",
-)  # fmt: skip
-CHOICE_METRICS = ("accuracy",)
-METRICS_OF: dict[Kind, tuple[str, ...]] = {
-    "classification": CLASSIFICATION_METRICS,
-    "regression": REGRESSION_METRICS,
-    "multi_label": SEVERAL_METRICS,
-    "tokens": ENTITY_METRICS,
-    "choices": CHOICE_METRICS,
-    "spans": SPAN_SCORES,
-    "completions": ("completion_loss",),
-}
-"""Scores that can be a task's primary metric, by the kind of its labels."""
-
-METRICS = tuple(dict.fromkeys(metric for each in METRICS_OF.values() for metric in each))
+METRICS = tuple(name for name, score in SCORES.items() if score.kinds)
+"""Scores that can be a task's primary metric."""
 
 ScoreEntry = dict[str, Any]
 
@@ -60,17 +42,10 @@ class Scoring:
 
     def metrics(self, block: Block) -> tuple[str, ...]:
         """Return the scores of a labeled block: the primary metric first, then the usual ones."""
-        usual: tuple[str, ...] = REGRESSION_METRICS
-        if block.classifies:
-            usual = ("accuracy", "macro_f1")
-        elif block.several:
-            usual = SEVERAL_METRICS
-        elif block.tagged:
-            usual = ENTITY_METRICS if self.metric != "word_accuracy" else ()
-        elif SPAN_SCORES[0] in block.measured:
-            usual = SPAN_SCORES
-        elif TARGETS[0] in block.measured:
-            usual = ()
+        usual = [name for name in scores.metrics_of(block.kind) if SCORES[name].usual]
+        if self.metric == "word_accuracy":
+            # These tags mark no entities.
+            usual = []
         return tuple(dict.fromkeys((self.metric, *usual)))
 
     def entry(
@@ -124,11 +99,9 @@ class Scoring:
             for (made, _), result in zip(defined, intervals, strict=True):
                 made |= {"low": result.low, "high": result.high}
 
-    def entries(
-        self, block: Block, names: Iterable[str], *, condition: Condition | None = None
-    ) -> list[ScoreEntry]:
+    def entries(self, block: Block, names: Iterable[str]) -> list[ScoreEntry]:
         statistics = {name: statistic_of(name, block) for name in names}
-        return self.entries_of(condition or block.condition, statistics, rows=len(block))
+        return self.entries_of(block.condition, statistics, rows=len(block))
 
     def undefined(self, condition: Condition, name: str, *, reason: str, rows: int) -> ScoreEntry:
         """Return the entry of a score that has no value."""
@@ -150,66 +123,22 @@ class Scoring:
 
 
 def statistic_of(name: str, block: Block) -> Statistic:
-    """Return a labeled block's score, one of `temper.functional.scores.SCORES`, as a statistic."""
+    """Return one of `METRICS` of a labeled block, as a statistic."""
     if name == "accuracy":
         return Proportion(block.correct)
     if name in SPAN_SCORES:
         return mean_of(block.measured[name])
     if name == "completion_loss":
-        losses, tokens = (block.measured[part] for part in TARGETS[:2])
-        return lambda counts: divide(counts @ losses, counts @ tokens)
+        return ratio_of(*(block.measured[part] for part in TARGETS[:2]))
     if name in RATIOS:
-        above, below = (sum(block.measured[part] for part in side) for side in RATIOS[name])
-        return lambda counts: divide(counts @ above, counts @ below)
-    if name in SEVERAL_METRICS:
-        measure, applies = scores.measure_of(name), block.applies
+        sums = (np.sum([block.measured[part] for part in side], axis=0) for side in RATIOS[name])
+        return ratio_of(*sums)
+    score = scores.facts(name)
+    if block.kind == "multi_label":
         given = block.probabilities if name == "map" else block.predicted
-        return lambda counts: measure(applies, given, counts=counts)
-    if name in scores.MEASURES:
-        measure = scores.measure_of(name)
-
-        def by_row(counts: FloatArray) -> FloatArray:
-            return measure(block.label, block.prediction, counts=counts)
-
-        return OfKinds(by_row, block.label) if block.classifies else by_row
-    if name in ("ece_10", "ece_15"):
-        bins = int(name.removeprefix("ece_"))
-        correct, confidence = block.correct, block.confidence
-        return Centered(
-            lambda counts: calibration.expected_calibration_error(
-                correct, confidence, bins=bins, counts=counts
-            )
-        )
-    if name == "adaptive_ece":
-        hits, sure = block.correct, block.confidence
-        return Centered(
-            lambda counts: calibration.adaptive_calibration_error(hits, sure, counts=counts)
-        )
-    if name == "classwise_ece" and block.several:
-        labeled = list(zip(block.applies.T, block.probabilities.T, strict=True))
-        return Centered(
-            lambda counts: np.mean(
-                [
-                    calibration.expected_calibration_error(*each, bins=15, counts=counts)
-                    for each in labeled
-                ],
-                axis=0,
-            )
-        )
-    if name == "classwise_ece":
-        return Centered(
-            OfKinds(
-                lambda counts: calibration.classwise_calibration_error(
-                    block.label, block.probabilities, counts=counts
-                ),
-                block.label,
-            )
-        )
-    if name == "brier":
-        return mean_of(calibration.brier_of_rows(block.label, block.probabilities))
-    if name == "nll":
-        return mean_of(block.loss)
-    raise ValueError(f"{name!r} is not a score of one labeled block.")
+        return score.statistic(block.applies, given)
+    by_row = score.statistic(block.label, block.prediction)
+    return OfKinds(by_row, block.label) if block.classifies else by_row
 
 
 def mean_of(values: FloatArray) -> Statistic:
@@ -217,6 +146,11 @@ def mean_of(values: FloatArray) -> Statistic:
     if not bool(np.isfinite(values).all()):
         return lambda counts: np.full(counts.shape[0], np.nan)
     return lambda counts: weighted_mean(values, counts)
+
+
+def ratio_of(above: FloatArray, below: FloatArray) -> Statistic:
+    """Divide the sums of two values per row."""
+    return lambda counts: divide(counts @ above, counts @ below)
 
 
 def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[ScoreEntry]:
@@ -243,12 +177,8 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[
 
 def metric_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
     """Score the task's metric and the usual one of its kind under one perturbation."""
-    usual: tuple[str, ...] = ("accuracy",) if block.classifies else ("mse",)
-    if SPAN_SCORES[0] in block.measured:
-        usual = SPAN_SCORES
-    elif block.several or block.tagged or TARGETS[0] in block.measured:
-        usual = ()
-    return scoring.entries(block, dict.fromkeys((scoring.metric, *usual)))
+    usual = {"classification": ("accuracy",), "regression": ("mse",), "spans": SPAN_SCORES}
+    return scoring.entries(block, dict.fromkeys((scoring.metric, *usual.get(block.kind, ()))))
 
 
 def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:

@@ -11,7 +11,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.identity import digest
 from temper.data.columns import Columns
 from temper.data.examples import Examples
-from temper.data.labels import LabelKind
+from temper.data.labels import LabelKind, label_kind
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, FoundSuite, load_set
@@ -96,11 +96,8 @@ def load_sets(
             with a notice. Rows to fit a temperature on are also left out if the model was trained
             on them.
     """
-    # Other labels are recognized by their columns.
     shown = "classification" if dev.kind == "unlabeled" else dev.kind
-    kind: LabelKind | None = None
-    if shown in ("classification", "regression", "multi_label"):
-        kind = shown
+    kind = label_kind(shown)
     messages = [*notices]
     if (suite := sources.found_suite) is not None:
         _check_labels(suite, dev)
@@ -117,22 +114,25 @@ def load_sets(
     scored = [dev, *(examples for each in sets.values() for examples in each.values())]
     fit = held_out = None
     learned = [] if train is None else [train]
+
+    def to_fit(source: str, *, labeled: bool | None) -> Examples:
+        rows = load_examples(
+            source, kind=kind, labeled=labeled, reading=settings.reading, known=columns
+        )
+        rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
+        messages.extend(rows.notices)
+        return rows
+
     if sources.detects(evaluate):
         if sources.fit is not None:
-            train = load_examples(
-                sources.fit, kind=kind, labeled=None, reading=settings.reading, known=columns
-            )
-            train = without_unknown(train, names) if settings.skip_bad_rows else train
-            messages += train.notices
+            train = to_fit(sources.fit, labeled=None)
         if train is not None:
             fit = _apart(train, scored, what="that detectors would learn from", notices=messages)
         if fit is not None:
             limit = evaluate.section("anomaly", AnomalySettings).rows
             fit = replace(fit.sample(limit, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
-        rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
-        rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
-        messages += rows.notices
+        rows = to_fit(sources.held_out, labeled=True)
         # A model is overconfident on its training rows.
         apart = [*scored, *learned]
         why = "are evaluated too or were trained on"

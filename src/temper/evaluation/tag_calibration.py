@@ -11,11 +11,12 @@ from temper.data.examples import Examples
 from temper.evaluation.binned import binned_error, gap_columns, gaps_by_bin
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
+from temper.evaluation.scoring import ratio_of
 from temper.functional.calibration import expected_calibration_error
 from temper.functional.conformal import BooleanArray
 from temper.functional.entities import Entity, are_entities, entities_of
 from temper.functional.intervals import Statistic
-from temper.functional.resampling import FloatArray, IntegerArray, divide
+from temper.functional.resampling import FloatArray, IntegerArray
 
 WORDS, ENTITIES, LOSS = "tagged_words", "predicted_entities", "tagged_loss"
 """Columns of a text: its words that are scored, its predicted entities, and the words' loss."""
@@ -65,7 +66,7 @@ def tag_statistics(block: Block) -> dict[str, Statistic]:
     measured = block.measured
     scores = {
         "ece_10": binned_error(WORDS, measured),
-        "nll": lambda counts: divide(counts @ measured[LOSS], counts @ measured[WORDS]),
+        "nll": ratio_of(measured[LOSS], measured[WORDS]),
     }
     if ENTITIES in measured:
         scores["entity_ece"] = binned_error(ENTITIES, measured)

@@ -9,8 +9,8 @@ numbers, [n]. Letters: n rows, R resamples, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,10 @@ from temper.functional.resampling import (
 from temper.functional.several import exact_match, label_f1, mean_average_precision, micro_f1
 from temper.functional.units import HUNDREDTHS, PERCENT, PLAIN, Unit
 
+Measure = Callable[..., FloatArray]
+"""A score of arrays such as labels [n] and predictions [n], with their ``counts``."""
+NO_ROWS = "there are no rows"
+
 
 @dataclass(frozen=True)
 class ScoreFacts:
@@ -44,6 +48,10 @@ class ScoreFacts:
         unit: How it is written; None is the unit of the task's metric.
         guessing: What answers that ignore the text have; ``class`` is one in as many as there are
             classes, ``metric`` what the task's metric has, None if nothing can be said.
+        measure: Its function of arrays [n, ...], mostly labels and predictions, and ``counts``;
+            None if it is computed from other values.
+        kinds: Kinds of labels of the tasks whose metric it can be.
+        usual: Whether it is also reported for tasks of these kinds that have another metric.
     """
 
     name: str
@@ -53,6 +61,17 @@ class ScoreFacts:
     undefined: str
     unit: Unit | None = PERCENT
     guessing: float | Literal["class", "metric"] | None = None
+    # A file of a user may be run twice, with a new function each time.
+    measure: Measure | None = field(default=None, compare=False)
+    kinds: tuple[str, ...] = ()
+    usual: bool = True
+
+    def statistic(self, *arrays: ArrayLike) -> Callable[[FloatArray], FloatArray]:
+        """Return the score of some arrays as a function of resample counts, from [R, n] to [R]."""
+        measure = self.measure
+        if measure is None:
+            raise ValueError(f"{self.name!r} has no function of arrays.")
+        return lambda counts: measure(*arrays, counts=counts)
 
     def guessed(self, classes: int, metric: str) -> float | None:
         """Return what answers that ignore the text have, None if nothing can be said.
@@ -67,63 +86,6 @@ class ScoreFacts:
         if self.guessing == "class":
             return 1.0 / classes if classes else None
         return self.guessing
-
-
-_CONSTANT = "the targets or the predictions are all equal"
-NO_ROWS = "there are no rows"
-_NO_ENTITY = "no text has an entity, and none is predicted"
-_NO_LABEL = "no label applies or is predicted"
-
-SCORES: dict[str, ScoreFacts] = {
-    facts.name: facts
-    for facts in (
-        ScoreFacts("accuracy", "Accuracy", True, 1.0, NO_ROWS, guessing="class"),
-        ScoreFacts("macro_f1", "Macro-F1", True, 1.0, NO_ROWS),
-        ScoreFacts("mcc", "MCC", True, 1.0, "the labels hold one class only", HUNDREDTHS, 0.0),
-        ScoreFacts("f1", "F1", True, 1.0, "class 1 is neither a label nor a prediction"),
-        ScoreFacts("pearson", "Pearson", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0),
-        ScoreFacts("spearman", "Spearman", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0),
-        ScoreFacts("mse", "Mean squared error", False, 0.0, NO_ROWS, PLAIN),
-        ScoreFacts("map", "mAP", True, 1.0, "no label applies to some rows only"),
-        ScoreFacts("micro_f1", "Micro-F1", True, 1.0, _NO_LABEL),
-        ScoreFacts("label_f1", "Macro-F1 over labels", True, 1.0, _NO_LABEL),
-        ScoreFacts("exact_match", "Exact match", True, 1.0, NO_ROWS),
-        ScoreFacts("entity_f1", "Entity F1", True, 1.0, _NO_ENTITY, guessing=0.0),
-        ScoreFacts("entity_precision", "Entity precision", True, 1.0, "no entity is predicted"),
-        ScoreFacts("entity_recall", "Entity recall", True, 1.0, "no text has an entity"),
-        ScoreFacts("lenient_entity_f1", "Entity F1, lenient", True, 1.0, _NO_ENTITY, guessing=0.0),
-        ScoreFacts("word_accuracy", "Accuracy over words", True, 1.0, NO_ROWS),
-        ScoreFacts("span_f1", "F1 of answers", True, 1.0, NO_ROWS),
-        ScoreFacts("span_exact_match", "Exact answers", True, 1.0, NO_ROWS),
-        ScoreFacts("completion_loss", "Loss per token", False, 0.0, NO_ROWS, PLAIN),
-        ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined", None),
-        ScoreFacts(
-            "area", "Area under the curve", True, 1.0, "a point is undefined", None, "metric"
-        ),
-    )
-}
-"""Scores of labels and predictions, and those that perspectives add."""
-
-
-def add_scores(*scores: ScoreFacts) -> None:
-    """Make scores known; a score may be added again with the same facts only."""
-    for facts in scores:
-        if SCORES.setdefault(facts.name, facts) != facts:
-            raise ValueError(f"A score named {facts.name!r} is known already, with other facts.")
-
-
-def measure_of(name: str) -> Measure:
-    """Return the score of labels and predictions that has a name of `MEASURES`."""
-    if name not in MEASURES:
-        raise SettingError(unknown("score of predictions", name, MEASURES))
-    return MEASURES[name]
-
-
-def facts(name: str) -> ScoreFacts:
-    """Return the facts of a score; raise a `SettingError` if it is unknown."""
-    if name not in SCORES:
-        raise SettingError(unknown("score", name, SCORES))
-    return SCORES[name]
 
 
 def accuracy(
@@ -326,19 +288,82 @@ def _middle_ranks(values: NDArray[Any], weights: FloatArray) -> FloatArray:
     return ranks[..., inverse[np.argsort(order, kind="stable")]]
 
 
-Measure = Callable[..., FloatArray]
-"""A score of labels [n] and predictions [n], with their counts."""
+_CLASSES, _NUMBERS = ("classification",), ("regression",)
+_LABELS, _TAGS, _ANSWERS = ("multi_label",), ("tokens",), ("spans",)
+_CONSTANT = "the targets or the predictions are all equal"
+_NO_ENTITY = "no text has an entity, and none is predicted"
+_NO_LABEL = "no label applies or is predicted"
 
-MEASURES: Mapping[str, Measure] = {
-    "accuracy": accuracy,
-    "macro_f1": macro_f1,
-    "mcc": matthews,
-    "f1": f1,
-    "pearson": pearson,
-    "spearman": spearman,
-    "mse": mean_squared_error,
-    "micro_f1": micro_f1,
-    "label_f1": label_f1,
-    "exact_match": exact_match,
-    "map": mean_average_precision,
-}
+SCORES: dict[str, ScoreFacts] = {
+    facts.name: facts
+    for facts in (
+        ScoreFacts("accuracy", "Accuracy", True, 1.0, NO_ROWS, guessing="class",
+                   measure=accuracy, kinds=("classification", "choices")),
+        ScoreFacts("macro_f1", "Macro-F1", True, 1.0, NO_ROWS, measure=macro_f1, kinds=_CLASSES),
+        ScoreFacts("mcc", "MCC", True, 1.0, "the labels hold one class only", HUNDREDTHS, 0.0,
+                   measure=matthews, kinds=_CLASSES, usual=False),
+        ScoreFacts("f1", "F1", True, 1.0, "class 1 is neither a label nor a prediction",
+                   measure=f1, kinds=_CLASSES, usual=False),
+        ScoreFacts("pearson", "Pearson", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0,
+                   measure=pearson, kinds=_NUMBERS),
+        ScoreFacts("spearman", "Spearman", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0,
+                   measure=spearman, kinds=_NUMBERS),
+        ScoreFacts("mse", "Mean squared error", False, 0.0, NO_ROWS, PLAIN,
+                   measure=mean_squared_error, kinds=_NUMBERS),
+        ScoreFacts("map", "mAP", True, 1.0, "no label applies to some rows only",
+                   measure=mean_average_precision, kinds=_LABELS),
+        ScoreFacts("micro_f1", "Micro-F1", True, 1.0, _NO_LABEL, measure=micro_f1, kinds=_LABELS),
+        ScoreFacts("label_f1", "Macro-F1 over labels", True, 1.0, _NO_LABEL,
+                   measure=label_f1, kinds=_LABELS),
+        ScoreFacts("exact_match", "Exact match", True, 1.0, NO_ROWS,
+                   measure=exact_match, kinds=_LABELS),
+        ScoreFacts("entity_f1", "Entity F1", True, 1.0, _NO_ENTITY, guessing=0.0, kinds=_TAGS),
+        ScoreFacts("entity_precision", "Entity precision", True, 1.0, "no entity is predicted",
+                   kinds=_TAGS),
+        ScoreFacts("entity_recall", "Entity recall", True, 1.0, "no text has an entity",
+                   kinds=_TAGS),
+        ScoreFacts("lenient_entity_f1", "Entity F1, lenient", True, 1.0, _NO_ENTITY,
+                   guessing=0.0, kinds=_TAGS),
+        ScoreFacts("word_accuracy", "Accuracy over words", True, 1.0, NO_ROWS, kinds=_TAGS),
+        ScoreFacts("span_f1", "F1 of answers", True, 1.0, NO_ROWS, kinds=_ANSWERS),
+        ScoreFacts("span_exact_match", "Exact answers", True, 1.0, NO_ROWS, kinds=_ANSWERS),
+        ScoreFacts("completion_loss", "Loss per token", False, 0.0, NO_ROWS, PLAIN,
+                   kinds=("completions",)),
+        ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined", None),
+        ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined", None,
+                   "metric"),
+    )
+}  # fmt: skip
+"""Scores by name: those of labels and predictions, and those that perspectives add."""
+
+
+def add_scores(*scores: ScoreFacts) -> None:
+    """Make scores known; a score may be added again with the same facts only."""
+    for facts in scores:
+        if SCORES.setdefault(facts.name, facts) != facts:
+            raise ValueError(f"A score named {facts.name!r} is known already, with other facts.")
+
+
+def metrics_of(kind: str) -> tuple[str, ...]:
+    """Return the scores that can be the metric of a task with a kind of labels, the default first.
+
+    Example:
+        >>> metrics_of("regression")
+        ('pearson', 'spearman', 'mse')
+    """
+    return tuple(name for name, score in SCORES.items() if kind in score.kinds)
+
+
+def measure_of(name: str) -> Measure:
+    """Return the function of a score of labels and predictions."""
+    measures = {known: score.measure for known, score in SCORES.items() if score.measure}
+    if name not in measures:
+        raise SettingError(unknown("score of predictions", name, measures))
+    return measures[name]
+
+
+def facts(name: str) -> ScoreFacts:
+    """Return the facts of a score; raise a `SettingError` if it is unknown."""
+    if name not in SCORES:
+        raise SettingError(unknown("score", name, SCORES))
+    return SCORES[name]

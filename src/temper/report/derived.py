@@ -37,7 +37,6 @@ SUMMARY = View(
     sums_up=lambda rows: [row for row in rows if not row.key.set],
     words=lambda key: views().of(key.set).title.lower() if key.set else "mean of the parts",
     judged=False,
-    ranked=False,
 )
 AFTER = replace(
     SUMMARY,
@@ -64,7 +63,6 @@ RANK = View(
     leads="mean_rank",
     words=lambda key: f"{title(key.name)} over the perspectives",
     judged=False,
-    ranked=False,
 )
 add_scores(
     ScoreFacts("relative_improvement", "Relative improvement", True, None, "", Unit(1.0, 1, "%")),
@@ -286,13 +284,12 @@ def add_mean_rank(scores: Scores) -> None:
             continue
         votes: dict[str, list[list[float]]] = {}
         for key, at in scores.values.items():
+            view = views().of(key.perspective)
+            if not (view.judged and view.ranked and view.is_lead(key, scores.metric)):
+                continue
             values = [at[run].value if run in at else None for run in indices]
             known = [value for value in values if value is not None]
-            if (
-                views().of(key.perspective).ranked
-                and views().of(key.perspective).is_lead(key, scores.metric)
-                and len(known) == len(indices)
-            ):
+            if len(known) == len(indices):
                 # The area under a curve has the direction of the metric.
                 name = scores.metric if key.name == "area" else key.name
                 sign = -1.0 if facts(name).higher_is_better is True else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain, product
 
 import pandas as pd
 
@@ -27,6 +28,7 @@ from temper.display.views import Heading, View
 from temper.display.wording import plural, slug
 from temper.functional.units import ABSENT
 from temper.report.derived import SUMMARY, views
+from temper.report.gains import gain_of, judged_rows
 from temper.report.view import error_of, leading
 
 
@@ -109,20 +111,16 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
     if comparison.reference is None or len(others) < 2:
         return []
     marks = {}
-    rows = [row for view in views() if view.judged for row in leading(comparison, view.name)]
-    for row in rows:
-        gap = error_of(row, comparison.reference)
-        for name in others:
-            difference = row.cells[name].difference
-            if gap is None or difference is None or difference.mean is None:
-                continue
-            reach, interval = None, ABSENT
-            if difference.low is not None and difference.high is not None:
-                low, high = sorted((100 * difference.low / gap, 100 * difference.high / gap))
-                reach, interval = (low, high), f"[{low:+.2f}, {high:+.2f}]"
-            value = 100 * difference.mean / gap
-            seeds = plural(len(difference.seeds), "common seed")
-            marks[name, _score_name(row)] = Mark(value, f"{value:+.2f}", interval, seeds, reach)
+    for row, name in product(chain(*judged_rows(comparison)), others):
+        gain = gain_of(comparison, row, name)
+        if gain is None or error_of(row, comparison.reference) is None:
+            continue
+        reach, interval = None, ABSENT
+        if gain.low is not None and gain.high is not None:
+            reach, interval = (gain.low, gain.high), f"[{gain.low:+.2f}, {gain.high:+.2f}]"
+        seeds = plural(len(gain.difference.seeds), "common seed")
+        value = f"{gain.fraction:+.2f}"
+        marks[name, _score_name(row)] = Mark(gain.fraction, value, interval, seeds, reach)
     if not marks:
         return []
     caption = (

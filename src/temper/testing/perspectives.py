@@ -183,7 +183,7 @@ def _of_report(
             yield f"No row is of the score that leads, {view.lead(result.metric)!r}."
         if view.leads and len(overview(result).header) == 1:
             yield "The overview does not show it."
-        if view.leads and view.ranked and not result.of(RANK.name):
+        if view.leads and view.judged and view.ranked and not result.of(RANK.name):
             yield "It has no vote in the mean ranks."
 
 

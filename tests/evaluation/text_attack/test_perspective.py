@@ -163,8 +163,8 @@ def test_a_regression_is_skipped_with_a_reason_and_refused_if_nothing_else_is_re
     dev = Examples("reviews", TEXTS, labels=targets, kind="regression")
     both = settings_of().model_copy(update={"perspectives": ("task", "text_attack")})
     found = evaluate(regressor, EvaluationData(dev, metric="mse"), both)
-    assert "is a regression" in found.skipped["text_attack"]
-    with pytest.raises(SettingError, match="predictor is a regression. Choose other"):
+    assert "(not for numbers)" in found.skipped["text_attack"]
+    with pytest.raises(SettingError, match="not for numbers.*Choose other"):
         evaluate(regressor, EvaluationData(dev, metric="mse"), settings_of())
 
 
@@ -186,7 +186,7 @@ def test_what_does_not_fit_the_data_is_refused() -> None:
     [
         ({"recipes": ()}, "must name at least one"),
         ({"recipes": ("characters", "characters")}, "must not name one twice"),
-        ({"recipes": "chars"}, "Unknown recipe 'chars'. Did you mean 'characters'"),
+        ({"recipes": "chars"}, "Input should be 'characters', 'swaps' or 'masked'"),
         ({"goal": "targeted"}, "`target` must be given with goal 'targeted'"),
         ({"target": 1}, "`target` must be given with goal 'targeted', and only then"),
         ({"min_similarity": 0.8}, "must be given together"),

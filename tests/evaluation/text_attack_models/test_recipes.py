@@ -198,5 +198,5 @@ def test_a_similarity_model_that_is_not_there_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["typos", "swap"])
 def test_unknown_recipes_are_refused_in_the_settings(name: str) -> None:
-    with pytest.raises(ValueError, match=f"Unknown recipe '{name}'"):
+    with pytest.raises(ValueError, match="Input should be 'characters', 'swaps' or 'masked'"):
         TextAttackSettings(recipes=name)

@@ -15,11 +15,7 @@ from temper.data.examples import Kind
 from temper.errors import SettingError, unknown
 from temper.files import asset
 from temper.functional.entities import are_entities
-
-Metric = Literal[
-    "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "map", "entity_f1", "word_accuracy",
-    "completion_loss", "span_f1",
-]  # fmt: skip
+from temper.functional.scores import metrics_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ class Task:
 
     name: str
     hub: str
-    metrics: tuple[Metric, ...] = ("accuracy",)
+    metrics: tuple[str, ...] = ("accuracy",)
     kind: Literal["classification", "regression"] = "classification"
     pair: bool = False
     labels: tuple[str, ...] | None = None
@@ -55,7 +51,7 @@ class Task:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> str:
         """The primary metric."""
         return self.metrics[0]
 
@@ -149,7 +145,7 @@ def default_metric(
     *,
     task: str | None = None,
     names: Sequence[str] = (),
-) -> Metric:
+) -> str:
     """Choose the main score of a task.
 
     It is the task's metric if the task was given, or if the source is recognized and its kind
@@ -166,14 +162,6 @@ def default_metric(
     known = task_of(source) if task is None else TASKS[task]
     if known is not None and known.kind == kind:
         return known.metric
-    usual: dict[str, Metric] = {
-        "classification": "accuracy",
-        "regression": "pearson",
-        "multi_label": "map",
-        "choices": "accuracy",
-        "spans": "span_f1",
-        "completions": "completion_loss",
-        "seq2seq": "completion_loss",
-        "tokens": "entity_f1" if are_entities(names) else "word_accuracy",
-    }
-    return usual[kind]
+    if kind == "tokens" and not are_entities(names):
+        return "word_accuracy"
+    return metrics_of("completions" if kind == "seq2seq" else kind)[0]

@@ -12,9 +12,9 @@ import numpy as np
 
 from temper.display.views import Heading, mean_or_first
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
 from temper.functional.proportions import Proportion
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
@@ -23,8 +23,8 @@ CONSISTENCY = ScoreFacts("consistency", "Contrast pairs right", True, 1.0, "ther
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    for name, aligned in measurement.adversarial.items():
-        yield measurement.clean_block("adversarial", name, aligned)
+    for name, examples in measurement.adversarial.items():
+        yield measurement.clean_block("adversarial", name, examples)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -72,7 +72,7 @@ ADVERSARIAL = Perspective(
     summary="the same on sets made to mislead (--adversarial, --suite), and contrast pairs "
     "right in both rows",
     scores=(*METRICS, CONSISTENCY),
-    kinds=tuple(METRICS_OF),
+    kinds=ALL_KINDS,
     rows=rows,
     score=score,
 )

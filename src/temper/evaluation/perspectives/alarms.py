@@ -139,7 +139,6 @@ ALARMS = Perspective(
     says=in_words,
     figures=figures,
     judged=False,
-    ranked=False,
     rescores=("task", "anomaly"),
     summary="fraction of in-distribution and OOD texts that raise an alarm, by detector, with a "
     "threshold at 5% false alarms",

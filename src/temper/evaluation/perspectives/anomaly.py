@@ -8,8 +8,6 @@ rows have its score of each text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal, Self
 
@@ -36,26 +34,28 @@ from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import ModelError
 from temper.evaluation.measurement import (
-    Aligned,
     CommonSettings,
     EvaluationData,
     Measurement,
     PerspectiveSettings,
 )
-from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, ONE_ANSWER, Perspective
 from temper.evaluation.predictor import Prediction, StateReader, joined
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional import detectors
 from temper.functional.detectors import Mahalanobis, aupr, auroc, fpr95
-from temper.functional.intervals import Statistic
 from temper.functional.proportions import OfKinds
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
 
 Detector = Literal["max_softmax", "max_logit", "energy", "mahalanobis"]
 ONE_KIND = "it needs in-distribution and OOD rows, and one kind is missing"
-MEASURES = {"auroc": auroc, "aupr": aupr, "fpr95": fpr95}
+SCORES = (
+    ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5, measure=auroc),
+    ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND, measure=aupr),
+    ScoreFacts("fpr95", "FPR at 95% TPR", False, 0.0, ONE_KIND, measure=fpr95),
+)
 OF_LOGITS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "max_logit": detectors.max_logit,
     "energy": detectors.energy,
@@ -67,9 +67,6 @@ PART = 1024
 """Number of rows whose states are in memory at a time."""
 CORNERS = 400
 """Maximum number of points of a drawn curve, to keep the page small."""
-
-Judge = Callable[[str, Examples], FloatArray]
-"""From a set's name and rows to OOD scores, [n]."""
 
 
 class AnomalySettings(PerspectiveSettings):
@@ -105,26 +102,29 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         return
     settings = measurement.settings.section("anomaly", AnomalySettings)
     sets = {"dev": measurement.dev, **measurement.anomaly}
-    states = _States(measurement, settings)
-    if OF_STATES in settings.detectors:
-        # First, because the passes that read states also give the predictions.
-        states.score_all(sets)
+    scores: dict[Detector, dict[str, FloatArray]] = {}
+    faults: dict[Detector, ValueError] = {}
+    # States come first, because the passes that read them also give the predictions.
+    for detector in sorted(settings.detectors, key=lambda name: name != OF_STATES):
+        try:
+            if detector == OF_STATES:
+                scores[detector] = _of_states(measurement, settings, sets)
+            elif detector != "max_softmax":
+                scores[detector] = _of_logits(measurement, OF_LOGITS[detector], sets)
+        except ValueError as error:
+            faults[detector] = error
     if "max_softmax" in settings.detectors and measurement.dev.kind in ONE_ANSWER:
         for name, examples in measurement.anomaly.items():
-            yield measurement.clean_block("anomaly", name, Aligned(examples), labeled=False)
+            yield measurement.clean_block("anomaly", name, examples, labeled=False)
     for detector in settings.detectors:
-        if detector == "max_softmax":
-            continue
-        try:
-            is_read = detector == OF_STATES
-            judge = states.judge() if is_read else _of_logits(measurement, detector)
-        except ValueError as error:
-            measurement.notices.append(f"The anomaly detector {detector!r} is left out: {error}.")
-            continue
-        for name, examples in sets.items():
-            values = judge(name, examples)
+        if detector in faults:
+            measurement.notices.append(
+                f"The anomaly detector {detector!r} is left out: {faults[detector]}."
+            )
+        for name, values in scores.get(detector, {}).items():
             condition = Condition("anomaly", name, detector)
-            yield Block.of_values(condition, examples.rows, np.arange(len(examples)), values)
+            rows_of = sets[name].rows
+            yield Block.of_values(condition, rows_of, np.arange(len(rows_of)), values)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -140,10 +140,15 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         if block.value is None and not block.classifies:
             reason = "a regression gives no probabilities"
             entries += [
-                scoring.undefined(condition, name, reason=reason, rows=total) for name in MEASURES
+                scoring.undefined(condition, facts.name, reason=reason, rows=total)
+                for facts in SCORES
             ]
         else:
-            statistics = {name: _statistic(name, dev, block) for name in MEASURES}
+            flags = np.concatenate([np.zeros(len(dev)), np.ones(len(block))])
+            values = np.concatenate([values_of(dev), values_of(block)])
+            statistics = {
+                facts.name: OfKinds(facts.statistic(flags, values), flags) for facts in SCORES
+            }
             entries += scoring.entries_of(condition, statistics, rows=total)
     return entries
 
@@ -161,98 +166,79 @@ def _misfits(
     ]
 
 
-def _statistic(name: str, ordinary: Block, anomalies: Block) -> Statistic:
-    """Return a score of two blocks as a function of resample counts."""
-    measure = MEASURES[name]
-    flags = np.concatenate([np.zeros(len(ordinary)), np.ones(len(anomalies))])
-    values = np.concatenate([values_of(ordinary), values_of(anomalies)])
-    return OfKinds(lambda counts: measure(flags, values, counts=counts), flags)
-
-
 def values_of(block: Block) -> FloatArray:
     """Return each row's OOD score."""
     return detectors.max_softmax(block.probabilities) if block.value is None else block.value
 
 
-def _of_logits(measurement: Measurement, detector: Detector) -> Judge:
+def _of_logits(
+    measurement: Measurement,
+    measure: Callable[[FloatArray], FloatArray],
+    sets: Mapping[str, Examples],
+) -> dict[str, FloatArray]:
+    """Return the OOD scores of each set's rows; a `ValueError` is the reason if there are none."""
     if measurement.predictor.gives not in ("logits", "choices"):
         raise ValueError(f"it needs logits, and the predictor gives {measurement.predictor.gives}")
-
-    def judge(name: str, examples: Examples) -> FloatArray:
+    scores = {}
+    for name, examples in sets.items():
         logits = measurement.clean(name, examples).logits
         assert logits is not None
-        return OF_LOGITS[detector](logits)
+        scores[name] = measure(logits)
+    return scores
 
-    return judge
+
+def _of_states(
+    measurement: Measurement, settings: AnomalySettings, sets: Mapping[str, Examples]
+) -> dict[str, FloatArray]:
+    """Score each set by the Mahalanobis distance over all layers, and keep its predictions."""
+    detector = _fitted(measurement, settings)
+    scores = {}
+    for name, examples in sets.items():
+        answers, scores[name] = _read(measurement, examples, detector.score)
+        measurement.keep(name, answers)
+    return scores
 
 
-class _States:
-    """The Mahalanobis distance over all layers, and its scores of sets, computed when needed."""
+def _fitted(measurement: Measurement, settings: AnomalySettings) -> Mahalanobis:
+    """Fit the detector on in-distribution rows that are not scored."""
+    predictor = measurement.predictor
+    if not isinstance(predictor, StateReader):
+        raise ValueError(f"hidden states of a {type(predictor).__name__} cannot be read")
+    if measurement.fit is None:
+        raise ValueError("there are no in-distribution rows to fit it on, such as training rows")
+    chosen = measurement.fit.apart([measurement.dev])
+    if not chosen:
+        raise ValueError("all rows that it could be fitted on are scored too")
+    seed = measurement.settings.seed
+    examples = measurement.fit.select(chosen).sample(settings.rows, seed=seed)
+    try:
+        _, states = _read(measurement, examples, lambda states: states)
+    except ModelError as error:
+        message = str(error).rstrip(".")
+        raise ValueError(f"the hidden states cannot be read ({message})") from error
+    try:
+        return Mahalanobis.of(states)
+    except ValueError as error:
+        raise ValueError(f"of the in-distribution rows to fit it on {error}") from error
 
-    def __init__(self, measurement: Measurement, settings: AnomalySettings) -> None:
-        self.measurement = measurement
-        self.settings = settings
-        self.scores: dict[str, FloatArray] = {}
 
-    def judge(self) -> Judge:
-        """Return the fitted detector; a `ValueError` is the reason why it cannot be fitted."""
-        _ = self.fitted
-        return self.of
-
-    def of(self, name: str, examples: Examples) -> FloatArray:
-        """Return the scores of a set, [n], and cache the predictions of the same passes."""
-        if name not in self.scores:
-            answers, self.scores[name] = self._read(examples, self.fitted.score)
-            self.measurement.keep(name, answers)
-        return self.scores[name]
-
-    def score_all(self, sets: Mapping[str, Examples]) -> None:
-        """Score the sets; if the detector cannot be fitted, ``judge`` raises the reason later."""
-        with suppress(ValueError):
-            _ = self.fitted
-            for name, examples in sets.items():
-                self.of(name, examples)
-
-    @cached_property
-    def fitted(self) -> Mahalanobis:
-        """The detector, fitted on in-distribution rows that are not scored."""
-        measurement, predictor = self.measurement, self.measurement.predictor
-        if not isinstance(predictor, StateReader):
-            raise ValueError(f"hidden states of a {type(predictor).__name__} cannot be read")
-        if measurement.fit is None:
-            raise ValueError(
-                "there are no in-distribution rows to fit it on, such as training rows"
-            )
-        chosen = measurement.fit.apart([measurement.dev])
-        if not chosen:
-            raise ValueError("all rows that it could be fitted on are scored too")
-        seed = measurement.settings.seed
-        examples = measurement.fit.select(chosen).sample(self.settings.rows, seed=seed)
-        try:
-            _, states = self._read(examples, lambda states: states)
-        except ModelError as error:
-            message = str(error).rstrip(".")
-            raise ValueError(f"the hidden states cannot be read ({message})") from error
-        try:
-            return Mahalanobis.of(states)
-        except ValueError as error:
-            raise ValueError(f"of the in-distribution rows to fit it on {error}") from error
-
-    def _read(
-        self, examples: Examples, reduce: Callable[[NDArray[np.float32]], NDArray[Any]]
-    ) -> tuple[Prediction, NDArray[Any]]:
-        """Predict a set and read its states, a few rows at a time because they are large."""
-        predictor, size = self.measurement.predictor, self.measurement.settings.batch_size
-        assert isinstance(predictor, StateReader)
-        answers, reduced = [], []
-        for start in range(0, len(examples), PART):
-            stop = min(start + PART, len(examples))
-            part = examples.select(range(start, stop))
-            predictions, states = predictor.predict_with_states(part, batch_size=size)
-            answers.append(predictions)
-            reduced.append(reduce(states))
-            self.measurement.report(stop, len(examples), f"hidden states ({examples.name})")
-        return joined(range(len(examples)), answers), np.concatenate(reduced)
+def _read(
+    measurement: Measurement,
+    examples: Examples,
+    reduce: Callable[[NDArray[np.float32]], NDArray[Any]],
+) -> tuple[Prediction, NDArray[Any]]:
+    """Predict a set and read its states, a few rows at a time because they are large."""
+    predictor, size = measurement.predictor, measurement.settings.batch_size
+    assert isinstance(predictor, StateReader)
+    answers, reduced = [], []
+    for start in range(0, len(examples), PART):
+        stop = min(start + PART, len(examples))
+        part = examples.select(range(start, stop))
+        predictions, states = predictor.predict_with_states(part, batch_size=size)
+        answers.append(predictions)
+        reduced.append(reduce(states))
+        measurement.report(stop, len(examples), f"hidden states ({examples.name})")
+    return joined(range(len(examples)), answers), np.concatenate(reduced)
 
 
 CONDITIONS = {
@@ -380,10 +366,8 @@ ANOMALY = Perspective(
     "in-distribution one: 50% is guessing, 100% perfect.",
     gain="is {better} at OOD detection (AUROC {ours}, {compared})",
     leads="auroc",
-    leads_clean=True,
     sums_up=mean_or_first,
     conditions=CONDITIONS,
-    unsaid=(),
     figures=figures,
     improves=True,
     without_training="mahalanobis",
@@ -391,14 +375,10 @@ ANOMALY = Perspective(
     own_rows=False,
     summary="AUROC, AUPR and FPR at 95% TPR of four detectors on texts of other tasks "
     "(--anomaly, --suite); for other labels than one per text by hidden states",
-    scores=(
-        ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5),
-        ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND),
-        ScoreFacts("fpr95", "FPR at 95% TPR", False, 0.0, ONE_KIND),
-    ),
+    scores=SCORES,
     rows=rows,
     score=score,
     settings=AnomalySettings,
     misfits=_misfits,
-    kinds=(*ONE_ANSWER, "multi_label", "tokens", "spans", "completions"),
+    kinds=ALL_KINDS,
 )

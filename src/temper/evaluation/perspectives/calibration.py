@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,11 @@ from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.binned import binned_error
-from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
-from temper.evaluation.perspectives.registry import LABELED, Perspective
+from temper.evaluation.measurement import Measurement, block_of, labels_of, merge
+from temper.evaluation.perspectives.registry import ALL_KINDS, LABELED, Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition
-from temper.evaluation.scoring import METRICS_OF, ScoreEntry, Scoring, statistic_of
+from temper.evaluation.scoring import ScoreEntry, Scoring, mean_of
 from temper.evaluation.span_calibration import SpanLogits
 from temper.evaluation.tag_calibration import (
     in_entities,
@@ -39,26 +40,34 @@ from temper.evaluation.tag_calibration import (
 from temper.functional.answers import SPAN_SCORES
 from temper.functional.calibration import (
     Temperature,
+    adaptive_calibration_error,
+    brier_of_rows,
+    classwise_calibration_error,
+    expected_calibration_error,
     fit_temperature,
     log_probabilities,
     reliability,
     scaled,
 )
 from temper.functional.intervals import Centered, Statistic, fewest_rows
+from temper.functional.proportions import OfKinds
 from temper.functional.resampling import FloatArray, IntegerArray
-from temper.functional.scores import NO_ROWS, ScoreFacts
+from temper.functional.scores import NO_ROWS, ScoreFacts, facts
 from temper.functional.thresholds import FittedOn, Refitted
 from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
 
+_ece = expected_calibration_error
 SCORES = (
-    ScoreFacts("ece_10", "ECE (10 bins)", False, 0.0, NO_ROWS),
-    ScoreFacts("ece_15", "ECE (15 bins)", False, 0.0, NO_ROWS),
-    ScoreFacts("adaptive_ece", "ECE (15 equal masses)", False, 0.0, NO_ROWS),
-    ScoreFacts("classwise_ece", "Class-wise ECE (15 bins)", False, 0.0, NO_ROWS),
+    ScoreFacts("ece_10", "ECE (10 bins)", False, 0.0, NO_ROWS, measure=partial(_ece, bins=10)),
+    ScoreFacts("ece_15", "ECE (15 bins)", False, 0.0, NO_ROWS, measure=partial(_ece, bins=15)),
+    ScoreFacts("adaptive_ece", "ECE (15 equal masses)", False, 0.0, NO_ROWS,
+               measure=adaptive_calibration_error),
+    ScoreFacts("classwise_ece", "Class-wise ECE (15 bins)", False, 0.0, NO_ROWS,
+               measure=classwise_calibration_error),
     ScoreFacts("brier", "Brier", False, 0.0, NO_ROWS, PLAIN),
     ScoreFacts("nll", "NLL", False, 0.0, "a label has probability 0", PLAIN),
-)
+)  # fmt: skip
 NAMES = tuple(score.name for score in SCORES)
 OF_ENTITIES = ScoreFacts("entity_ece", "ECE of entities (10 bins)", False, 0.0, NO_ROWS)
 OF_LABELS = ("classwise_ece", "nll")
@@ -80,12 +89,12 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Add the labeled rows after temperature scaling, and the held-out rows it was fitted on."""
     if measurement.dev.kind in UNSCALED:
         return
-    sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
+    sets = measurement.labeled
     tags, spans = (measurement.dev.kind == kind for kind in ("tokens", "spans"))
     if tags:
-        for name, aligned in sets.items():
-            clean = measurement.clean(name, aligned.examples)
-            yield tag_block(Condition("calibration", name), aligned.examples, clean)
+        for name, examples in sets.items():
+            clean = measurement.clean(name, examples)
+            yield tag_block(Condition("calibration", name), examples, clean)
     try:
         # Also scored below: one pass over dev serves both.
         of_dev = SpanLogits.of(measurement, measurement.dev) if spans else None
@@ -94,9 +103,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         measurement.notices.append(f"Calibration after temperature scaling is left out: {error}.")
         return
     yield from held_out
-    for name, aligned in sets.items():
-        clean = measurement.clean(name, aligned.examples)
-        folds = fold_numbers(aligned.examples.rows, seed=measurement.settings.seed)
+    for name, examples in sets.items():
+        clean = measurement.clean(name, examples)
+        folds = fold_numbers(examples.rows, seed=measurement.settings.seed)
         divisors = temperatures[folds % len(temperatures)]
         condition = Condition("calibration", name, TEMPERATURE)
         if tags:
@@ -104,26 +113,27 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             assert clean.words is not None
             logits = clean.logits / np.repeat(divisors, clean.words)[:, np.newaxis]
             answers = Prediction.of_tags(clean.by_example(logits))
-            yield tag_block(condition, aligned.examples, answers)
+            yield tag_block(condition, examples, answers)
             continue
         if of_dev is not None:
-            logits_of = of_dev if name == "dev" else SpanLogits.of(measurement, aligned.examples)
+            logits_of = of_dev if name == "dev" else SpanLogits.of(measurement, examples)
             sure = logits_of.probabilities(divisors)
             answers = replace(clean, probabilities=sure[:, np.newaxis])
-            yield block_of(condition, aligned.examples, answers)
+            yield block_of(condition, examples, answers)
             continue
         prediction = with_temperature(clean, divisors)
-        if aligned.entailment is not None:
-            chosen = merge(clean, aligned.entailment, how=measurement.settings.merge).prediction
-            prediction = merge(prediction, aligned.entailment, how="argmax")
+        if name in measurement.entailment:
+            entailment = measurement.entailment[name]
+            chosen = merge(clean, entailment, how=measurement.settings.merge).prediction
+            prediction = merge(prediction, entailment, how="argmax")
             # With "sum" a temperature can change which of two merged classes is more likely.
             prediction = replace(prediction, prediction=chosen)
-        yield block_of(condition, aligned.examples, prediction)
+        yield block_of(condition, examples, prediction)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the labeled rows of dev, shift and adversarial sets, raw and scaled."""
-    if scoring.clean.tagged:
+    if scoring.clean.kind == "tokens":
         return [
             entry
             for block in scoring.of("calibration")
@@ -197,6 +207,24 @@ class _FittedRows:
         ]
         refitted = Refitted(score, indices, self.folds, slopes, fewest_rows(given, len(block)))
         return Centered(refitted) if centered else refitted
+
+
+def statistic_of(name: str, block: Block) -> Statistic:
+    """Return one of `SCORES` of a labeled block, as a statistic."""
+    score = facts(name)
+    if name == "brier":
+        return mean_of(brier_of_rows(block.label, block.probabilities))
+    if name == "nll":
+        return mean_of(block.loss)
+    if name != "classwise_ece":
+        return Centered(score.statistic(block.correct, block.confidence))
+    if block.kind != "multi_label":
+        return Centered(OfKinds(score.statistic(block.label, block.probabilities), block.label))
+    by_label = [
+        facts("ece_15").statistic(applies, chances)
+        for applies, chances in zip(block.applies.T, block.probabilities.T, strict=True)
+    ]
+    return Centered(lambda counts: np.mean([error(counts) for error in by_label], axis=0))
 
 
 def _fitted_on(scoring: Scoring) -> _FittedRows | None:
@@ -296,8 +324,7 @@ def _fit(labels: FloatArray, logits: FloatArray, rows: str) -> Temperature:
 
 def _unscored(measurement: Measurement, examples: Examples) -> Examples:
     """Return the held-out rows whose texts are not scored."""
-    scored = [*measurement.shift.values(), *measurement.adversarial.values()]
-    kept = examples.apart([measurement.dev, *(aligned.examples for aligned in scored)])
+    kept = examples.apart(measurement.labeled.values())
     if not kept:
         raise DataError(
             f"A temperature must be fitted on rows that are not scored, but all {len(examples)} "
@@ -334,13 +361,11 @@ def _entries(
     names: Sequence[str] = NAMES,
 ) -> list[ScoreEntry]:
     """Compute all scores of a block; without a block or probabilities, return the reason."""
-    if block is not None and block.classifies:
-        return scoring.entries(block, NAMES, condition=condition)
-    if block is not None and block.several:
-        return scoring.entries(block, OF_LABELS, condition=condition)
-    if block is not None and block.answered:
-        return scoring.entries(block, OF_ANSWERS, condition=condition)
-    if block is not None and TARGETS[0] in block.measured:
+    names_of = {"classification": NAMES, "multi_label": OF_LABELS, "spans": OF_ANSWERS}
+    if block is not None and block.kind in names_of:
+        statistics = {name: statistic_of(name, block) for name in names_of[block.kind]}
+        return scoring.entries_of(condition, statistics, rows=len(block))
+    if block is not None and block.kind == "completions":
         # The most likely next token at each position before a target.
         error = binned_error(TARGETS[1], block.measured)
         return scoring.entries_of(condition, {"ece_10": error}, rows=len(block))
@@ -402,11 +427,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 def confidences(
     run: Run, perspective: str, condition: str = "clean"
 ) -> Iterable[tuple[str, FloatArray, FloatArray]]:
-    """Yield each set with 1 for right and 0 for wrong predictions, and their probabilities.
-
-    Yield each set of classes, or of answers in contexts, with right (1) or wrong and the
-    probabilities.
-    """
+    """Yield each set with right (1) or wrong (0) and the probability of the class or answer."""
     columns = ["set", "condition", "label", "prediction", "probabilities"]
     of_answers = [SPAN_SCORES[1], ANSWER]
     rows = run.rows(columns, perspective, optional=of_answers)
@@ -451,7 +472,6 @@ CALIBRATION = Perspective(
     "are right about 80 times in 100.",
     gain="is {better} calibrated ({score} {ours}, {compared})",
     leads="ece_10",
-    leads_clean=True,
     sums_up=mean_or_first,
     conditions={TEMPERATURE: "after temperature scaling"},
     figures=figures,
@@ -459,7 +479,7 @@ CALIBRATION = Perspective(
     without_training=TEMPERATURE,
     averaged=True,
     rescores=LABELED,
-    kinds=tuple(METRICS_OF),
+    kinds=ALL_KINDS,
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; before and after "
     "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags; ECE of "
     "answers and of next tokens",

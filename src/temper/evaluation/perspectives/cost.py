@@ -138,7 +138,6 @@ COST = Perspective(
     leads="seconds_per_row",
     counts="passes",
     judged=False,
-    ranked=False,
     summary="rows and tokens per second, time of one row, peak memory",
     scores=(
         ScoreFacts("rows_per_second", "Rows a second", True, math.inf, NO_PASSES, Unit(1.0, 1, "")),

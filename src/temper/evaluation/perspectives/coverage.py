@@ -288,7 +288,6 @@ COVERAGE = Perspective(
     says=in_words,
     figures=figures,
     judged=False,
-    ranked=False,
     rescores=LABELED,
     summary=(
         "fraction of texts whose conformal set at 90% contains the label, and size of the sets: by "

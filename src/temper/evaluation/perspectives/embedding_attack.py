@@ -24,12 +24,11 @@ from temper.evaluation.measurement import (
     block_of,
     labels_of,
 )
-from temper.evaluation.perspectives.registry import ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, ONE_ANSWER, Perspective
 from temper.evaluation.predictor import Prediction, RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import (
     METRICS,
-    METRICS_OF,
     ScoreEntry,
     Scoring,
     drop_of,
@@ -178,7 +177,7 @@ EMBEDDING_ATTACK = Perspective(
     unchanged_texts=True,
     summary="the metric under FGM and PGD on the word embeddings, by radius, and the drop",
     scores=(*METRICS, "drop"),
-    kinds=tuple(METRICS_OF),
+    kinds=ALL_KINDS,
     rows=rows,
     score=score,
     settings=EmbeddingAttackSettings,

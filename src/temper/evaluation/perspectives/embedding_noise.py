@@ -22,10 +22,10 @@ from temper.display.records import Parameters
 from temper.display.views import Heading
 from temper.display.wording import described, title
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, PositiveFloat, block_of
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, Perspective
 from temper.evaluation.predictor import Prediction, RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring, curve_entries
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, curve_entries
 from temper.functional.smoothness import root_mean_square
 from temper.lazy import torch
 from temper.seeding import derive_seed, generator
@@ -135,7 +135,7 @@ EMBEDDING_NOISE = Perspective(
     figures=figures,
     summary="the metric under Gaussian noise on the embeddings, and the area under its curve",
     scores=("area", *METRICS),
-    kinds=tuple(METRICS_OF),
+    kinds=ALL_KINDS,
     rows=rows,
     score=score,
     settings=EmbeddingNoiseSettings,

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel
 
-from temper.data.examples import Kind
+from temper.data.examples import Kind, ScoredKind
 from temper.display.views import View
 from temper.errors import SettingError, unknown
 from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement
@@ -48,6 +48,7 @@ NEEDS: dict[Need, tuple[type, str]] = {
 """Capabilities that a perspective may need: the predictor's protocol, and its name in words."""
 
 
+ALL_KINDS: tuple[Kind, ...] = get_args(ScoredKind)
 ONE_LABEL: tuple[Kind, ...] = ("classification", "regression")
 """Kinds with one label per text."""
 ONE_ANSWER: tuple[Kind, ...] = (*ONE_LABEL, "choices")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import numpy as np
 from pydantic import Field
@@ -41,6 +40,9 @@ from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
 
 ALIKE = "the states of one of the two models hardly vary within the batches"
+CKA = ScoreFacts(
+    "cka", "CKA with the pre-trained model", None, None, ALIKE, PLAIN, measure=kernel_alignment
+)
 ESTIMATES = ("hsic_xy", "hsic_xx", "hsic_yy")
 """Conditions of the rows: x is the model, y the pre-trained model."""
 
@@ -104,17 +106,12 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         entry = scoring.entry(
             Condition("representation", first.condition.set, "cka", layer),
             "cka",
-            statistic=partial(_alignment, *values),
+            statistic=CKA.statistic(*values),
             rows=len(first),
         )
         # Resamples of one batch are all equal, so the interval would have no width.
         entries.append(entry if len(first) > 1 else entry | {"low": None, "high": None})
     return entries
-
-
-def _alignment(*values: FloatArray) -> FloatArray:
-    *estimates, counts = values
-    return kernel_alignment(*estimates, counts=counts)
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
@@ -216,7 +213,7 @@ REPRESENTATION = Perspective(
     counts="batches",
     ranked=False,
     summary="linear CKA of every layer with the pre-trained model",
-    scores=(ScoreFacts("cka", "CKA with the pre-trained model", None, None, ALIKE, PLAIN),),
+    scores=(CKA,),
     rows=rows,
     score=score,
     settings=RepresentationSettings,

@@ -7,7 +7,7 @@ rows is the benefit of a confidence threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,6 @@ from temper.display.views import Heading
 from temper.evaluation.perspectives.calibration import confidences
 from temper.evaluation.perspectives.registry import LABELED, ONE_ANSWER, Perspective
 from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.functional.intervals import Statistic
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
 from temper.functional.selective import (
@@ -30,14 +29,17 @@ from temper.functional.selective import (
     risk_curve,
 )
 
-MEASURES: dict[str, Callable[..., FloatArray]] = {
-    "aurc": area_under_risk,
-    "excess_aurc": excess_area,
-    **{
-        f"risk_{percent}": partial(risk_at_coverage, coverage=percent / 100)
+SCORES = (
+    ScoreFacts("aurc", "AURC", False, 0.0, NO_ROWS, measure=area_under_risk),
+    ScoreFacts("excess_aurc", "E-AURC", False, 0.0, NO_ROWS, measure=excess_area),
+    *(
+        ScoreFacts(
+            f"risk_{percent}", f"Risk at {percent}% coverage", False, 0.0, NO_ROWS,
+            measure=partial(risk_at_coverage, coverage=percent / 100),
+        )
         for percent in (80, 90, 95)
-    },
-}
+    ),
+)  # fmt: skip
 CORNERS = 100
 """Maximum number of points of a drawn curve."""
 
@@ -51,17 +53,9 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             entries.append(scoring.undefined(condition, "aurc", reason=reason, rows=len(block)))
             continue
         wrong, sure = 1.0 - block.correct, block.confidence
-        statistics: dict[str, Statistic] = {
-            name: partial(_measured, measure, wrong, sure) for name, measure in MEASURES.items()
-        }
+        statistics = {facts.name: facts.statistic(wrong, sure) for facts in SCORES}
         entries += scoring.entries_of(condition, statistics, rows=len(block))
     return entries
-
-
-def _measured(
-    measure: Callable[..., FloatArray], wrong: FloatArray, sure: FloatArray, counts: FloatArray
-) -> FloatArray:
-    return measure(wrong, sure, counts=counts)
 
 
 def on_dev(rows: Sequence[Row]) -> list[Row]:
@@ -141,18 +135,10 @@ SELECTIVE = Perspective(
     says=in_words,
     figures=figures,
     judged=False,
-    ranked=False,
     rescores=LABELED,
     kinds=(*ONE_ANSWER, "spans"),
     summary="risk if the model predicts only 80, 90 or 95% of the texts, AURC and E-AURC",
-    scores=(
-        ScoreFacts("aurc", "AURC", False, 0.0, NO_ROWS),
-        ScoreFacts("excess_aurc", "E-AURC", False, 0.0, NO_ROWS),
-        *(
-            ScoreFacts(f"risk_{percent}", f"Risk at {percent}% coverage", False, 0.0, NO_ROWS)
-            for percent in (80, 90, 95)
-        ),
-    ),
+    scores=SCORES,
     score=score,
     left_out="adds five scores for each set",
 )

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from temper.display.views import Heading, mean_or_first
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    for name, aligned in measurement.shift.items():
-        yield measurement.clean_block("shift", name, aligned)
+    for name, examples in measurement.shift.items():
+        yield measurement.clean_block("shift", name, examples)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -38,7 +38,7 @@ SHIFT = Perspective(
     answered=True,
     summary="the same on labeled sets from other sources (--shift, --suite)",
     scores=METRICS,
-    kinds=tuple(METRICS_OF),
+    kinds=ALL_KINDS,
     rows=rows,
     score=score,
 )

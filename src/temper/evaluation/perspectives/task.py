@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from temper.display.views import Heading, mean_or_first
-from temper.evaluation.measurement import Aligned, Measurement
-from temper.evaluation.perspectives.registry import Perspective
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.registry import ALL_KINDS, Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import METRICS, METRICS_OF, ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    yield measurement.clean_block("task", "dev", Aligned(measurement.dev))
+    yield measurement.clean_block("task", "dev", measurement.dev)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -32,7 +32,7 @@ TASK = Perspective(
     answered=True,
     summary="the task's metric and macro-F1 on dev",
     scores=METRICS,
-    kinds=tuple(METRICS_OF),
+    kinds=ALL_KINDS,
     rows=rows,
     score=score,
 )

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
@@ -26,13 +25,7 @@ from temper.evaluation.measurement import CommonSettings, EvaluationData, Measur
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import (
-    CLASSIFICATION_METRICS,
-    ScoreEntry,
-    Scoring,
-    drop_of,
-    metric_entries,
-)
+from temper.evaluation.scoring import ScoreEntry, Scoring, drop_of, metric_entries, ratio_of
 from temper.evaluation.text_attack import recipes
 from temper.evaluation.text_attack.contract import RecipeName, TextAttackSettings, examples_of
 from temper.evaluation.text_attack.search import (
@@ -45,8 +38,8 @@ from temper.evaluation.text_attack.search import (
 )
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Proportion
-from temper.functional.resampling import IntegerArray, divide
-from temper.functional.scores import ScoreFacts
+from temper.functional.resampling import IntegerArray
+from temper.functional.scores import ScoreFacts, metrics_of
 from temper.functional.units import ANY_SIZE
 
 
@@ -100,17 +93,16 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     for block in scoring.of("text_attack"):
         entries += metric_entries(scoring, block)
         clean = rows_at(scoring.clean, block)
-        right = clean.correct == 1
-        among = right.astype(np.float64)
-        broken = right & (block.correct == 0)
+        right = clean.correct
+        broken = right * (1 - block.correct)
         queries, changed = block.measured["queries"], block.measured["changed"]
         # Resamples are over all rows and then count only the relevant ones, so that two models
         # that are right on different rows have the same resamples.
         statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),
-            "attack_success": (Proportion(1 - block.correct, among), int(right.sum())),
-            "changed_words": (_mean_among(changed, broken), int(broken.sum())),
-            "queries": (_mean_among(queries, right), int(right.sum())),
+            "attack_success": (Proportion(1 - block.correct, right), int(right.sum())),
+            "changed_words": (ratio_of(changed * broken, broken), int(broken.sum())),
+            "queries": (ratio_of(queries * right, right), int(right.sum())),
         }
         of = {name: statistic for name, (statistic, _) in statistics.items()}
         made = scoring.entries_of(block.condition, of, rows=len(block))
@@ -124,9 +116,6 @@ def misfits(
 ) -> list[str]:
     """Return errors about settings that do not fit the data or classes, and unknown models."""
     asked, dev = settings.section("text_attack", TextAttackSettings), data.dev
-    # Values of a regression cannot be made wrong, so nothing is attacked.
-    if dev.kind == "regression":
-        return []
     result = recipes.misfits(asked)
     if asked.field != "text" and dev.text_pair is None:
         result.append(
@@ -143,22 +132,7 @@ def misfits(
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    asked = settings.section("text_attack", TextAttackSettings)
-    return [] if predictor.gives == "values" else recipes.faults(predictor, asked)
-
-
-def lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Return a reason for a regression, whose values cannot be made wrong."""
-    if predictor.gives != "values":
-        return ""
-    return "text_attack misleads classifiers, and the predictor is a regression."
-
-
-def _mean_among(values: ArrayLike, among: NDArray[np.bool_]) -> Statistic:
-    """Average a value over some rows, as a function of resample counts of all rows."""
-    weights = among.astype(np.float64)
-    sums = np.where(among, np.asarray(values, dtype=np.float64), 0.0)
-    return lambda counts: divide(counts @ sums, counts @ weights)
+    return recipes.faults(predictor, settings.section("text_attack", TextAttackSettings))
 
 
 def _block(
@@ -263,7 +237,7 @@ TEXT_ATTACK = Perspective(
     summary="the metric on texts edited until the prediction is wrong: success, fraction of "
     "changed words, queries",
     scores=(
-        *CLASSIFICATION_METRICS,
+        *metrics_of("classification"),
         "drop",
         ScoreFacts("attack_success", "Attack success", False, 0.0, NONE_RIGHT),
         ScoreFacts("changed_words", "Words that attacks change", True, 1.0, "no attack succeeded"),
@@ -275,6 +249,7 @@ TEXT_ATTACK = Perspective(
     perturbs=True,
     misfits=misfits,
     faults=faults,
-    lacking=lacking,
+    # Values of a regression cannot be made wrong.
+    kinds=("classification",),
     left_out="hundreds of predictions per row",
 )

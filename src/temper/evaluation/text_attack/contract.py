@@ -11,18 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from temper.data.examples import Examples
 from temper.data.words import Words
-from temper.errors import unknown
 from temper.evaluation.measurement import PerspectiveSettings
 
-RecipeName = str
-"""One of `RECIPES`."""
-
-RECIPES = ("characters", "swaps", "masked")
-"""Names of the recipes."""
+RecipeName = Literal["characters", "swaps", "masked"]
 
 IN_FLIGHT = 128
 """Maximum number of rows that are attacked at the same time; it bounds the memory."""
@@ -186,14 +181,6 @@ class TextAttackSettings(PerspectiveSettings):
     field: AttackedField = Field(
         default="text", description="Text of a pair to attack: `text`, `text_pair` or `both`."
     )
-
-    @field_validator("recipes")
-    @classmethod
-    def _known(cls, names: tuple[RecipeName, ...]) -> tuple[RecipeName, ...]:
-        for name in names:
-            if name not in RECIPES:
-                raise ValueError(unknown("recipe", name, RECIPES))
-        return names
 
     @model_validator(mode="after")
     def _together(self) -> TextAttackSettings:
