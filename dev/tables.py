@@ -103,6 +103,9 @@ def table_of_methods() -> str:
     )
 
 
+UNIT = "F is one forward pass"
+
+
 def summary(name: str) -> str:
     """Return the box at the top of a method's card: what it does, its cost and its results.
 
@@ -113,7 +116,7 @@ def summary(name: str) -> str:
     links = ", ".join(f"[{page}](../results/{page}.md)" for page in measured(name))
     rows = [
         ["What", method.summary],
-        ["Cost of a step", method.cost if name == "plain" else f"{method.cost} (`plain`: 3F)"],
+        ["Cost of a step", f"{method.cost} ({'' if name == 'plain' else '`plain`: 3F; '}{UNIT})"],
         ["Additional memory", method.memory],
         ["Conflicts with methods that use", method.conflicts_text or "none"],
         ["Results", links or "none"],

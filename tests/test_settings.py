@@ -37,7 +37,7 @@ def test_a_value_is_read_as_toml_and_a_bare_word_as_text(text: str, value: Any) 
 
 
 @pytest.mark.parametrize("text", ["[1, 2", '"open', "{a = 1", "[1,, 2]"])
-def test_a_value_that_opens_and_does_not_close_is_refused(text: str) -> None:
+def test_a_value_with_an_unclosed_bracket_raises_an_error(text: str) -> None:
     with pytest.raises(SettingError, match="is not valid TOML"):
         parse_value(text)
 
@@ -49,7 +49,7 @@ def test_an_assignment_needs_a_path_and_an_equals_sign(text: str) -> None:
 
 
 @given(st.text())
-def test_no_text_breaks_the_parser_in_another_way_than_a_setting_error(text: str) -> None:
+def test_any_text_parses_or_raises_a_setting_error(text: str) -> None:
     path: tuple[str, ...] = ("refused",)
     with contextlib.suppress(SettingError):
         path, _ = parse_assignment(text)
@@ -69,19 +69,19 @@ def test_a_number_or_list_survives_being_written_and_parsed(value: Any) -> None:
     assert parse_value(written) == value
 
 
-def test_an_override_leaves_the_original_as_it_was() -> None:
+def test_an_override_does_not_change_the_original() -> None:
     before = {"train": {"epochs": 3}}
     after = override(before, [(("train", "epochs"), 1), (("data", "source"), "demo")])
     assert before == {"train": {"epochs": 3}}
     assert after == {"train": {"epochs": 1}, "data": {"source": "demo"}}
 
 
-def test_two_values_for_one_setting_are_refused() -> None:
+def test_two_values_for_one_setting_raise_an_error() -> None:
     with pytest.raises(SettingError, match="`seed` is given twice: 1 and 2"):
         override({}, [(("seed",), 1), (("seed",), 2)])
 
 
-def test_a_path_through_a_value_is_refused() -> None:
+def test_a_setting_below_a_plain_value_raises_an_error() -> None:
     with pytest.raises(SettingError, match="`seed.low` cannot be set: `seed` is 1"):
         override({"seed": 1}, [(("seed", "low"), 2)])
 

@@ -142,7 +142,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Step:
-    """Where training stands, and what the losses of a micro-batch are divided by.
+    """The current step, and the number of units that divides the losses of its micro-batches.
 
     Args:
         number: Optimizer step, from 0.

@@ -66,9 +66,7 @@ def test_every_keyword_that_a_call_accepts_is_typed(call: Any, typed: type) -> N
 
 
 @pytest.mark.parametrize("paths", [TRAIN, COMPARE, EVALUATE])
-def test_keywords_that_are_not_given_leave_the_settings_to_a_file(
-    paths: keywords.Paths,
-) -> None:
+def test_keywords_that_are_not_given_leave_the_settings_to_a_file(paths: keywords.Paths) -> None:
     assert nested(paths, {}, dict.fromkeys(paths)) == {}
 
 
@@ -123,7 +121,7 @@ def test_an_adapter_of_a_file_is_skipped_on_request() -> None:
     assert nested(TRAIN, config, {}) == config
 
 
-def test_the_settings_of_a_method_are_taken_whole() -> None:
+def test_a_method_object_passes_all_its_settings() -> None:
     found = nested(TRAIN, None, {"method": temper.RDrop(weight=2.0)})["method"]
     assert found == {"name": "r_drop", **temper.RDrop(weight=2.0).settings()}
     both = nested(TRAIN, None, {"method": temper.RDrop() + temper.AT()})["method"]
@@ -141,14 +139,14 @@ def test_the_settings_of_a_method_are_taken_whole() -> None:
         ({"epochs": 1.0, "train": {"epochs": 2.0}}, "`train.epochs` is given twice"),
     ],
 )
-def test_wrong_keywords_are_refused_as_wrong_options_are(
+def test_wrong_keywords_raise_the_errors_of_wrong_options(
     given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingError, match=message):
         nested(TRAIN, None, given)
 
 
-def test_a_file_holds_further_sets_too(tmp_path: Path) -> None:
+def test_a_settings_file_may_contain_further_sets(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text('[sets.shift]\nfar = "far.csv"\n[data]\nsource = "demo"\n', encoding="utf-8")
     assert nested(EVALUATE, file, {"fit": "f.csv"})["sets"] == {
@@ -157,7 +155,7 @@ def test_a_file_holds_further_sets_too(tmp_path: Path) -> None:
     }
 
 
-def test_assignments_take_keywords_and_lists_too() -> None:
+def test_assignments_accept_keywords_and_lists() -> None:
     given = ["seed=2", "data.augment=typos,lowercase", "epochs=1", "train.label_names=a,b"]
     assert nested(TRAIN, None, {}, given) == {
         "seed": 2,
@@ -181,7 +179,7 @@ def test_the_folder_of_a_call_without_out_is_a_function_of_its_settings() -> Non
     assert default_folder(one, "at") == default_folder(same, "at")
 
 
-def test_a_run_without_out_is_kept_by_the_same_call_and_command(
+def test_a_run_without_out_is_reused_by_the_same_call_and_command(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -351,7 +349,7 @@ def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_p
         ({"x": {"method": "plian"}}, "'plain'"),
     ],
 )
-def test_a_wrong_variant_is_refused(
+def test_a_wrong_variant_raises_an_error(
     variants: Any, message: str, tiny_model: Path, tmp_path: Path
 ) -> None:
     model = str(tiny_model)
@@ -373,7 +371,7 @@ MEASURED: dict[str, Any] = {
 }
 
 
-def test_a_function_in_memory_is_evaluated_beside_nothing_it_could_be_taken_for(
+def test_an_evaluation_of_a_function_in_memory_reads_no_run_of_the_same_name(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -411,7 +409,7 @@ def test_an_object_in_memory_is_measured_each_time(tiny_data: Path, tmp_path: Pa
         (3, {}, r"int\(\) is int, expected a function"),
     ],
 )
-def test_an_object_that_cannot_be_measured_is_refused(
+def test_an_object_that_cannot_be_measured_raises_an_error(
     model: Any, settings: dict[str, Any], message: str, tiny_data: Path, tmp_path: Path
 ) -> None:
     dev = tiny_data / "reviews" / "dev.csv"
@@ -435,7 +433,7 @@ def test_a_result_reads_well_as_text_and_shows_its_first_screen(
     assert "<out>" not in header[0]
 
 
-def test_a_run_without_an_evaluation_says_what_its_dev_rows_scored(run: Any) -> None:
+def test_a_run_without_an_evaluation_reports_its_validation_scores(run: Any) -> None:
     alone = replace(run, folder=Path(shutil.copytree(run.folder, run.folder.with_name("alone"))))
     accuracy = 100 * run.record["epochs"]["kept"]["dev"]
     assert f"reaches {accuracy:.1f}% [" in alone.headline().sentence

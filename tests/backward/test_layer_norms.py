@@ -41,7 +41,7 @@ def test_the_norms_are_the_exact_ones_averaged_over_rows() -> None:
     torch.testing.assert_close(held["weights"], expected)
 
 
-def test_the_norms_are_those_of_evaluation_mode_and_modes_come_back() -> None:
+def test_layer_norms_are_measured_in_evaluation_mode_and_modes_are_restored() -> None:
     model = tiny_bert(dropout=0.5, attention=0.5).double()
     model.bert.encoder.layer[0].eval()
     modes = {name: module.training for name, module in model.named_modules()}
@@ -60,7 +60,7 @@ def test_the_norms_are_those_of_evaluation_mode_and_modes_come_back() -> None:
     assert torch.equal(first, norms())
 
 
-def test_modes_come_back_after_a_failure() -> None:
+def test_modes_are_restored_after_a_failure() -> None:
     model = tiny_network()
     model.head.weight.data.zero_()
     network, draws = Network(model), torch.Generator()
@@ -69,7 +69,7 @@ def test_modes_come_back_after_a_failure() -> None:
     assert all(module.training for module in model.modules())
 
 
-def test_the_calibration_leaves_weights_gradients_and_random_state_as_they_were() -> None:
+def test_the_calibration_changes_no_weights_gradients_or_random_state() -> None:
     model = tiny_bert()
     before = {name: each.clone() for name, each in model.state_dict().items()}
     stepper = Stepper(model, "jachess")
@@ -84,7 +84,7 @@ def test_the_calibration_leaves_weights_gradients_and_random_state_as_they_were(
     assert all(module.training for module in model.modules())
 
 
-def test_the_calibration_takes_no_more_batches_than_its_rows() -> None:
+def test_the_calibration_reads_only_the_batches_that_its_rows_need() -> None:
     taken: list[int] = []
 
     def batches() -> Iterator[dict[str, Tensor]]:
@@ -108,7 +108,7 @@ def test_the_calibration_takes_no_more_batches_than_its_rows() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"layers": "uniform"}, {"layers": "logits"}])
-def test_nothing_is_looked_at_where_nothing_is_weighed(settings: dict[str, Any]) -> None:
+def test_layers_without_weights_need_no_calibration(settings: dict[str, Any]) -> None:
     stepper = Stepper(tiny_bert(), configure("jachess", settings))
     assert not stepper.prepares
     stepper.prepare(iter(()))
@@ -116,7 +116,7 @@ def test_nothing_is_looked_at_where_nothing_is_weighed(settings: dict[str, Any])
     assert stepper.backward(ROWS)["loss/jacobian"] > 0
 
 
-def test_printed_weights_warn_where_one_layer_takes_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_weights_warn_if_one_layer_dominates(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
         held = calibrated(ROWS, layers={"kind": "printed", "rows": 2})
         # Two layers whose norms differ by a few are not saturated yet.
@@ -146,14 +146,14 @@ class Blind(nn.Module):
         self.inner, self.outer = nn.Linear(4, 4), nn.Linear(4, 4)
 
 
-def test_a_layer_that_does_not_move_is_refused() -> None:
+def test_a_layer_with_norm_0_raises_an_error() -> None:
     model = tiny_network()
     model.layers = nn.ModuleList([Blind(), Blind()]).double()
     with pytest.raises(ModelError, match=r"must be above 0 and finite, got \[0.0, 0.0\]"):
         Stepper(model, "jachess").prepare([ROWS])
 
 
-def test_no_rows_are_refused() -> None:
+def test_no_rows_raise_an_error() -> None:
     with pytest.raises(ModelError, match="measured on at least one row, got none"):
         jacobian_norms(Network(tiny_bert()), [], projections=1, draws=torch.Generator())
 
@@ -168,7 +168,7 @@ def test_no_rows_are_refused() -> None:
         ([3.0], 1.0, [1.0], None),
     ],
 )
-def test_norms_become_weights_and_one_that_takes_nearly_all_is_warned_of(
+def test_norms_become_weights_and_a_dominating_layer_is_warned_of(
     norms: list[float],
     temperature: float,
     weights: list[float],
@@ -232,7 +232,7 @@ def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.Monke
     assert found.tolist() == [2.5]
 
 
-def test_the_norms_are_taken_without_the_run_s_half_precision() -> None:
+def test_norms_are_measured_in_single_precision() -> None:
     network = Network(smooth_bert().float())
 
     def norms() -> Tensor:

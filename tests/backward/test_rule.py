@@ -88,7 +88,7 @@ def test_a_chain_nests_gradient_and_pipes_transform_from_left_to_right() -> None
     ]
 
 
-def test_a_chain_keeps_a_state_for_each_rule_and_calls_those_that_implement_a_hook() -> None:
+def test_a_chain_has_a_state_per_rule_and_calls_only_implemented_hooks() -> None:
     network = tiny_network()
     params = Stepper(network).params
     rule = chain(EpochSelectiveUpdate(Selective()), UpdateRule(), Named("other", []))
@@ -129,7 +129,7 @@ def test_a_chain_calibrates_on_the_most_rows_and_supports_fsdp_if_all_rules_do()
     assert rule.calibrated == (network, [], NOTHING, own, Step(4), rng)
 
 
-def test_averages_come_last_and_chains_are_flattened() -> None:
+def test_a_chain_runs_averages_last_and_flattens_chains() -> None:
     rule = chain(FinalAverage(), chain(UpdateRule(), Named("other", [])))
     assert [each.name for each in rule.rules] == ["rule", "other", "final_average"]
 

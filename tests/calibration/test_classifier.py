@@ -45,7 +45,7 @@ def reference(model: Path, texts: list[str]) -> np.ndarray[Any, Any]:
     return np.asarray(softmax(torch.stack(logits).double().numpy() / 0.1, axis=1))
 
 
-def test_the_answers_are_those_of_the_network_at_the_kept_temperature(calibrated: Path) -> None:
+def test_predictions_equal_the_network_at_the_saved_temperature(calibrated: Path) -> None:
     found = temper.Classifier.load(calibrated, device="cpu", batch_size=7)(TEXTS)
     wanted = reference(calibrated, TEXTS)
     assert [list(row.probabilities.values()) for row in found] == [
@@ -66,7 +66,7 @@ def test_the_command_writes_the_same_records(calibrated: Path) -> None:
     assert [json.loads(line) for line in lines.splitlines()] == wanted
 
 
-def test_threads_that_share_one_get_the_answers_of_one_thread(calibrated: Path) -> None:
+def test_threads_that_share_a_classifier_get_the_same_predictions(calibrated: Path) -> None:
     classifier = Classifier.load(calibrated, device="cpu", batch_size=4)
     # Of several lengths, so that tokenizers which hold their padding would be caught.
     parts = [TEXTS[start : start + 3 + start % 5] for start in range(20)]
@@ -95,7 +95,7 @@ def test_pairs_regressions_and_no_texts_at_all() -> None:
         (["a"], ["\udfff"], r"half of a surrogate pair, '\\udfff'"),
     ],
 )
-def test_what_are_no_texts_is_refused(texts: Any, pairs: Any, words: str) -> None:
+def test_values_other_than_texts_raise_an_error(texts: Any, pairs: Any, words: str) -> None:
     never = CallablePredictor(lambda _: pytest.fail("it was asked"), gives="values")
     with pytest.raises(DataError, match=words):
         Classifier(never)(texts, pairs)

@@ -42,7 +42,7 @@ def classifier(seed: int, rows: int = 300) -> Classifier:
     return Classifier(predictor, calibration=known)
 
 
-def test_the_interval_holds_the_accuracy_and_few_batches_are_refused() -> None:
+def test_the_interval_contains_the_accuracy_and_few_batches_raise_an_error() -> None:
     hits = given = 0
     for seed in range(150):
         answers = classifier(2 * seed)(drawn(120, 2 * seed + 1))
@@ -69,7 +69,7 @@ def test_the_interval_holds_the_accuracy_and_few_batches_are_refused() -> None:
     ],
     ids=["few", "one class", "sure", "unsure"],
 )
-def test_other_texts_get_a_reason_instead(texts: list[str], words: str) -> None:
+def test_shifted_texts_get_a_reason_instead_of_an_estimate(texts: list[str], words: str) -> None:
     scores = classifier(0)(texts).scores
     assert scores is not None
     assert scores.accuracy is scores.macro_f1 is None
@@ -88,7 +88,7 @@ def test_the_summary_has_the_estimate_and_a_bare_model_none() -> None:
     assert bare.scores is bare.summary()["estimate"] is None
 
 
-def test_a_calibration_that_is_always_wrong_gives_a_reason() -> None:
+def test_a_calibration_on_wrong_rows_only_returns_a_reason() -> None:
     model = classifier(0)
     assert model.calibration is not None
     held = model.calibration.held_out

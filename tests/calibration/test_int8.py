@@ -57,7 +57,7 @@ def copied(model: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_answers_are_near_those_of_fp32_and_depend_on_no_other_text(
+def test_int8_predictions_are_close_to_fp32_and_independent_of_the_batch(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint, examples = Checkpoint.of(model), Examples("texts", TEXTS)
@@ -79,9 +79,7 @@ def test_answers_are_near_those_of_fp32_and_depend_on_no_other_text(
 
 
 @pytest.mark.slow
-def test_its_calibration_is_fitted_on_its_own_answers_and_is_the_only_one_applied(
-    model: Path,
-) -> None:
+def test_int8_is_calibrated_on_its_own_predictions_only(model: Path) -> None:
     plain, copy = Classifier.load(model, device="cpu"), Classifier.load(model, backend="int8")
     assert copy.calibration is not None
     assert plain.calibration is not None
@@ -103,7 +101,7 @@ def test_its_calibration_is_fitted_on_its_own_answers_and_is_the_only_one_applie
 
 
 @pytest.mark.slow
-def test_the_command_runs_it_and_names_what_is_not_possible(copied: Path) -> None:
+def test_the_command_runs_int8_and_reports_unsupported_options(copied: Path) -> None:
     text = "\n".join(TEXTS)
     lines = succeed("predict", copied, "--backend", "int8", text=text).stdout.splitlines()
     wanted = [answer.record() for answer in Classifier.load(copied, backend="int8")(TEXTS)]
@@ -121,7 +119,7 @@ def test_the_command_runs_it_and_names_what_is_not_possible(copied: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_damaged_copy_and_one_of_other_weights_are_refused(copied: Path) -> None:
+def test_a_damaged_or_outdated_int8_copy_raises_an_error(copied: Path) -> None:
     network, _ = load_classifier(str(copied))
     with torch.no_grad():
         network.classifier.bias += 1
@@ -143,7 +141,7 @@ def test_a_damaged_copy_and_one_of_other_weights_are_refused(copied: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["none", "code"])
-def test_without_a_copy_the_error_says_how_to_make_one(kind: str, tmp_path: Path) -> None:
+def test_without_an_int8_copy_the_error_names_the_command(kind: str, tmp_path: Path) -> None:
     name: Any = make_model(tmp_path / "tiny")
     if kind == "code":
         name = f"{tmp_path / 'code.py'}:ask"
@@ -167,7 +165,7 @@ def test_missing_packages_are_named_before_any_work(
 
 
 @pytest.mark.slow
-def test_other_heads(tmp_path: Path) -> None:
+def test_int8_supports_regression_and_other_heads(tmp_path: Path) -> None:
     for package in ("onnx", "onnxruntime", "onnxscript"):
         pytest.importorskip(package, reason="needs the extra onnx")
     from transformers import AutoModelForSequenceClassification

@@ -67,7 +67,7 @@ def test_rows_without_repeats_are_drawn_by_their_texts_alone() -> None:
     assert not repeats.any()
 
 
-def test_the_more_careful_threshold_is_taken_by_hand() -> None:
+def test_the_more_conservative_threshold_is_used() -> None:
     # Nine distinct texts score 0.1 to 0.9. Coverage 0.8 asks for rank 8 of 9: 0.8.
     sure = np.linspace(0.9, 0.1, 9)
     labels = np.ones(9)
@@ -101,7 +101,7 @@ def test_alarms_and_risks_are_those_of_the_more_careful_rows() -> None:
     assert (both.shown_risks > every.shown_risks).any()
 
 
-def test_sets_hold_the_truth_of_texts_that_repeat_and_of_new_ones() -> None:
+def test_sets_cover_the_labels_of_repeated_and_of_new_texts() -> None:
     """By simulation: the coverage of a calibration is below 85% about as rarely as without."""
     draws, low = np.random.default_rng(0), {"repeating": 0, "new": 0}
     studies = 150

@@ -15,7 +15,7 @@ def fitted(applies: np.ndarray, logits: np.ndarray) -> float:
     return fit_temperature(applies.ravel(), both).value
 
 
-def test_labels_of_few_rows_or_without_an_optimum_take_the_common_temperature() -> None:
+def test_labels_with_few_rows_or_no_optimum_use_the_common_temperature() -> None:
     draws = np.random.default_rng(0)
     logits = draws.normal(size=(60, 4)) * 4
     applies = (draws.random((60, 4)) < 1 / (1 + np.exp(-logits / 2))).astype(float)
@@ -32,7 +32,7 @@ def test_labels_of_few_rows_or_without_an_optimum_take_the_common_temperature() 
     assert label_temperatures((logits > 0) * 1.0, logits, "abcd")[0] == (1.0,) * 4
 
 
-def test_a_label_without_a_threshold_keeps_a_half_and_is_named() -> None:
+def test_a_label_without_a_threshold_keeps_0_5_and_is_reported() -> None:
     chances = np.linspace(0.1, 0.9, 9)
     applies = np.column_stack([chances > 0.35, np.zeros(9)]).astype(float)
     both = np.column_stack([chances, chances])

@@ -29,7 +29,7 @@ def run(folder: Path, **record: Any) -> Checkpoint:
         ("pipeline.skops", "skops"),
     ],
 )
-def test_a_name_says_how_the_model_is_loaded(name: str, kind: str) -> None:
+def test_the_kind_of_a_model_follows_from_its_name(name: str, kind: str) -> None:
     assert Checkpoint(name).kind == kind
 
 
@@ -38,7 +38,7 @@ def test_a_folder_with_a_colon_is_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "error"), [("m.pkl", ModelError), ("m.py", SettingError)])
-def test_a_pickle_and_a_file_without_a_function_are_refused(
+def test_a_pickle_and_a_file_without_a_function_raise_an_error(
     name: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=name):

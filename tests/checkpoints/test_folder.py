@@ -17,13 +17,13 @@ def test_a_folder_that_does_not_exist_has_no_record(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_content_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x", encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"holds 'thesis\.tex' but no run\.json"):
         RunFolder(tmp_path).record()
 
 
-def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_folder_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(CheckpointError, match="is a file, expected a folder"):
         RunFolder(tmp_path / "file").record()
@@ -81,7 +81,7 @@ def test_publishing_moves_the_files_and_drops_the_checkpoints(tmp_path: Path) ->
     assert folder.record() == {"schema": SCHEMA, "status": "finished"}
 
 
-def test_clearing_spares_what_is_not_a_runs(tmp_path: Path) -> None:
+def test_clearing_keeps_files_that_no_run_wrote(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     (folder.checkpoints / "checkpoint-1").mkdir(parents=True)
     folder.write_record({})
@@ -102,7 +102,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert read_json(path) == {"schema": SCHEMA, "a": 1}
 
 
-def test_a_record_of_another_release_is_refused(tmp_path: Path) -> None:
+def test_a_record_of_another_release_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     write_json(path, {"schema": SCHEMA + 1})
     with pytest.raises(CheckpointError, match=r"run\.json has schema 2.*another release of Temper"):
@@ -117,7 +117,7 @@ def test_created_folders_are_removed_if_they_are_empty(tmp_path: Path) -> None:
     assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["kept"]
 
 
-def test_a_folder_under_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_folder_under_a_file_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(CheckpointError, match="cannot be made: Not a directory"):
         make_folder(tmp_path / "file" / "run")

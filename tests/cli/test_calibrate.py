@@ -48,7 +48,7 @@ def predicted(run: Path, data: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_temperature_is_kept_applied_and_removed(run: Path, held_out: Path) -> None:
+def test_a_temperature_is_saved_applied_and_removed(run: Path, held_out: Path) -> None:
     before, identity = predicted(run, held_out), model_identity(str(run))
     result = succeed("calibrate", run, "--data", held_out, "--device", "cpu", "--json")
     made = json.loads(result.stdout)
@@ -82,7 +82,7 @@ def test_a_temperature_is_kept_applied_and_removed(run: Path, held_out: Path) ->
     refused(call("calibrate", run, "--remove"), "there is no calibration to remove")
 
 
-def test_an_evaluation_measures_the_model_itself_and_says_so(
+def test_an_evaluation_measures_the_uncalibrated_model_and_reports_it(
     run: Path, held_out: Path, tmp_path: Path
 ) -> None:
     def evaluated(name: str) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_scores_that_a_temperature_worsens_are_named() -> None:
     assert len(doubts(49, before, after)) == 2
 
 
-def test_a_temperature_alone_does_not_replace_what_keeps_more(run: Path, held_out: Path) -> None:
+def test_a_temperature_alone_does_not_replace_a_full_calibration(run: Path, held_out: Path) -> None:
     asked = ("--coverage", ".5", "--false-alarms", ".5", "--set", "calibrate.fit_rows=16")
     succeed("calibrate", run, "--data", held_out, *asked, "--device", "cpu")
     before = (run / "calibration.json").read_bytes()
@@ -168,14 +168,14 @@ def test_a_temperature_alone_does_not_replace_what_keeps_more(run: Path, held_ou
     assert (run / "calibration.json").read_bytes() == before
 
 
-def test_fewer_rows_are_fitted_on_where_asked(run: Path, held_out: Path) -> None:
+def test_fit_rows_limits_the_rows_of_the_fit(run: Path, held_out: Path) -> None:
     asked = ("--coverage", ".5", "--false-alarms", ".5", "--set", "calibrate.fit_rows=16")
     made = succeed("calibrate", run, "--data", held_out, *asked, "--device", "cpu", "--json")
     rows = json.loads(made.stdout)["held_out"]
     assert (rows["rows"], rows["fit"], rows["thresholds"]) == (20, 16, 4)
 
 
-def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_out: Path) -> None:
+def test_a_damaged_or_outdated_temperature_raises_an_error(run: Path, held_out: Path) -> None:
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
     file = run / "calibration.json"
     kept = json.loads(file.read_text(encoding="utf-8"))
@@ -219,7 +219,7 @@ def test_another_maximum_length_than_in_the_fit_is_reported(run: Path, held_out:
     assert "fitted on texts cut at 32 tokens, and these are cut at 16" in result.stderr
 
 
-def test_rows_that_are_all_right_keep_temperature_1_and_a_warning_says_so(
+def test_rows_without_an_error_keep_temperature_1_with_a_warning(
     run: Path, held_out: Path, tmp_path: Path
 ) -> None:
     before = predicted(run, held_out)
@@ -253,11 +253,11 @@ def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
     [
         (("nowhere", "--data", "d.csv"), "kept in the folder of a checkpoint"),
         (("nowhere",), "--data is needed"),
-        (("nowhere", "--remove", "--data", "d.csv"), "--remove fits nothing"),
+        (("nowhere", "--remove", "--data", "d.csv"), "--remove accepts no other option"),
         (("model", "--data", "demo", "--set", "train.epochs=1"), "train"),
     ],
 )
-def test_wrong_options_are_refused_before_any_work(
+def test_wrong_options_raise_an_error_before_any_work(
     tiny_model: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     named = (tiny_model if word == "model" else word for word in arguments)

@@ -264,7 +264,7 @@ def test_the_threshold_of_two_classes_from_a_file_to_a_prediction(
     succeed("export", of_two, "--data", data, "--out", tmp_path / "out")
 
 
-def test_thresholds_that_cannot_be_chosen_are_refused(
+def test_thresholds_that_cannot_be_chosen_raise_an_error(
     of_two: Path, reviews: tuple[Path, Any, Prediction]
 ) -> None:
     data, _, own = reviews

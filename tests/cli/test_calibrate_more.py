@@ -112,7 +112,7 @@ def quantile(scores: Array, coverage: float) -> float:
     return float(np.sort(scores)[ceil((len(scores) + 1) * coverage) - 1])
 
 
-def test_answers_follow_from_the_held_out_rows_by_the_equations(calibrated: Path) -> None:
+def test_thresholds_follow_from_the_held_out_rows_by_the_equations(calibrated: Path) -> None:
     record, arrays = kept(calibrated)
     texts = texts_of(40, seed=5)
     temperature = record["temperature"]
@@ -159,7 +159,7 @@ def test_a_model_that_is_right_on_every_row_still_gets_sets_detector_and_monitor
     assert Classifier.load(run, device="cpu")(texts[:1])[0].set == (names[0],)
 
 
-def test_sets_of_new_rows_hold_the_truth_and_few_of_them_are_flagged(
+def test_sets_of_new_rows_contain_the_label_and_few_rows_are_flagged(
     calibrated: Path, tmp_path: Path
 ) -> None:
     new = write_rows(tmp_path / "new.csv", texts_of(600, seed=7), calibrated, seed=9)
@@ -181,7 +181,7 @@ def test_sets_of_new_rows_hold_the_truth_and_few_of_them_are_flagged(
     assert few.shift is None
 
 
-def test_one_pass_answers_reads_states_and_counts_the_same_in_any_batch(calibrated: Path) -> None:
+def test_one_pass_computes_predictions_and_states_for_any_batch_size(calibrated: Path) -> None:
     texts = texts_of(30, seed=11)
     classifier = Classifier.load(calibrated, device="cpu", batch_size=8)
     passes = []
@@ -229,7 +229,7 @@ def test_the_command_writes_sets_flags_reasons_and_a_summary(
     assert shown[0].split() == ["label", "probability", "set", "anomaly", "abstain", "text"]
 
 
-def test_an_evaluation_without_labels_estimates_what_a_prediction_does(
+def test_evaluate_without_labels_estimates_the_same_as_predict(
     calibrated: Path, trained: Path, tmp_path: Path
 ) -> None:
     lines, summary = tmp_path / "texts.csv", tmp_path / "summary.json"
@@ -249,7 +249,7 @@ def test_an_evaluation_without_labels_estimates_what_a_prediction_does(
     refused(call("evaluate", trained, *asked), "classifier", "calibrate", str(trained))
 
 
-def test_a_risk_is_kept_by_a_confidence_or_refused(calibrated: Path) -> None:
+def test_a_risk_has_a_confidence_threshold_or_raises_an_error(calibrated: Path) -> None:
     classifier = Classifier.load(calibrated, device="cpu")
     texts = texts_of(40, seed=17)
     known = classifier.calibration
@@ -282,7 +282,7 @@ def test_the_coverage_holds_within_each_class(trained: Path, rows: Path, tmp_pat
     assert record["sets"]["thresholds"]["0.9"]["threshold"] == pytest.approx(wanted)
 
 
-def test_the_best_detector_is_chosen_where_anomalies_are_given(
+def test_the_best_detector_is_chosen_if_anomalies_are_given(
     trained: Path, rows: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
@@ -296,7 +296,7 @@ def test_the_best_detector_is_chosen_where_anomalies_are_given(
     assert again[0].anomalous is not None
 
 
-def test_a_model_that_shows_no_states_is_calibrated_by_its_answers(
+def test_a_model_without_hidden_states_is_calibrated_by_its_predictions(
     trained: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lacking(*_: object, **__: object) -> None:
@@ -315,7 +315,7 @@ def test_a_model_that_shows_no_states_is_calibrated_by_its_answers(
     assert (found.shift.shifted, others.shift.shifted) == (False, True)
 
 
-def test_unsupported_requests_are_refused_before_any_work(
+def test_unsupported_requests_raise_an_error_before_any_work(
     trained: Path, rows: Path, calibrated: Path, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
@@ -333,7 +333,9 @@ def test_unsupported_requests_are_refused_before_any_work(
     refused(call("predict", calibrated, "--text", "a", "--max-risk", "2"), "fraction in (0, 1)")
 
 
-def test_a_calibration_is_whole_or_refused_and_goes_whole(calibrated: Path, tmp_path: Path) -> None:
+def test_an_incomplete_calibration_raises_an_error_and_remove_deletes_all_files(
+    calibrated: Path, tmp_path: Path
+) -> None:
     run = Path(shutil.copytree(calibrated, tmp_path / "run"))
     (arrays,) = run.glob("calibration-*.safetensors")
     content = arrays.read_bytes()

@@ -57,7 +57,7 @@ def quantile(scores: np.ndarray, coverage: float) -> float:
     return float(np.sort(scores)[ceil((len(scores) + 1) * coverage) - 1])
 
 
-def test_intervals_hold_the_target_and_few_rows_are_flagged(
+def test_intervals_contain_the_target_and_few_rows_are_flagged(
     model: tuple[Path, Predictor], tmp_path: Path
 ) -> None:
     rows = write_rows(tmp_path / "held_out.csv", model[1], 300, seed=0)
@@ -87,7 +87,7 @@ def test_intervals_hold_the_target_and_few_rows_are_flagged(
         assert abs(fraction - wanted) < 4 * np.sqrt(spread)
 
 
-def test_a_batch_of_other_texts_has_shifted_and_one_of_the_same_has_not(
+def test_a_shift_is_detected_for_other_texts_only(
     model: tuple[Path, Predictor], tmp_path: Path
 ) -> None:
     calibrated(model, write_rows(tmp_path / "held_out.csv", model[1], 300, seed=0))
@@ -99,7 +99,9 @@ def test_a_batch_of_other_texts_has_shifted_and_one_of_the_same_has_not(
     assert (same.shift.shifted, others.shift.shifted) == (False, True)
 
 
-def test_what_is_of_classes_is_refused(model: tuple[Path, Predictor], tmp_path: Path) -> None:
+def test_options_for_classes_raise_an_error_for_a_regression(
+    model: tuple[Path, Predictor], tmp_path: Path
+) -> None:
     rows = write_rows(tmp_path / "held_out.csv", model[1], 300, seed=0)
     asked = ("--data", rows, "--device", "cpu")
     refused(call("calibrate", model[0], *asked, "--by", "class"), "regression")

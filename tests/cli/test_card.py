@@ -50,7 +50,7 @@ def test_an_evaluation_writes_the_card_of_its_model(
     assert len(judged) == 1
 
 
-def test_markdown_of_an_unfinished_study_says_so_beside_it(tmp_path: Path) -> None:
+def test_markdown_of_an_unfinished_study_warns_on_stderr(tmp_path: Path) -> None:
     study = write_study(tmp_path / "study", Plan())
     (study / "runs" / "uegr-s2-abc" / "run.json").unlink()
     for more in ((), ("--perspectives", "all")):

@@ -66,7 +66,7 @@ def test_the_hub_reads_every_score_under_its_set(trained: Path, measured: Path) 
     assert len(set(identities)) == len(identities)
 
 
-def test_the_card_says_what_a_stranger_asks(trained: Path, measured: Path) -> None:
+def test_the_card_names_labels_training_limits_and_license(trained: Path, measured: Path) -> None:
     card = ModelCard.load(trained / "README.md")
     assert measured.is_dir()
     assert card.data.library_name == "transformers"

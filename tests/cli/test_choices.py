@@ -150,7 +150,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     assert (out / weights).read_bytes() == (run / weights).read_bytes()
 
 
-def test_an_export_refuses_the_model(run: Path, tmp_path: Path) -> None:
+def test_export_raises_an_error_for_multiple_choice(run: Path, tmp_path: Path) -> None:
     refused(call("export", run, "--out", tmp_path / "out"), "choices")
 
 
@@ -192,7 +192,9 @@ def test_a_calibration_scales_choices_and_makes_sets_of_them(run: Path, tmp_path
     np.testing.assert_allclose(states[0], wanted.numpy(), atol=1e-5)
 
 
-def test_what_does_not_fit_choices_is_refused(run: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_unsupported_options_raise_an_error_for_multiple_choice(
+    run: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     rows, out = ("--data", run.parent / "rows.jsonl"), ("--out", tmp_path / "out")
     refused(call("train", "--model", "text_cnn", *rows, *out), "pre-trained")
     augment = ("--set", "data.augment=typos")

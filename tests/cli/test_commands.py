@@ -74,7 +74,7 @@ def test_training_writes_a_plain_checkpoint_and_its_record(trained: dict[str, An
     assert {"loss", "loss/task", "grad_norm", "learning_rate", "epoch"} <= set(log)
 
 
-def test_a_finished_run_is_kept_and_reported(
+def test_a_finished_run_is_reused_and_reported(
     trained: dict[str, Any], tiny_model: Path, tiny_data: Path
 ) -> None:
     out = Path(trained["out"])
@@ -157,7 +157,7 @@ def test_evaluating_writes_rows_and_scores_once(
     assert [entry.name for entry in tmp_path.iterdir()] == ["e"]
 
 
-def test_a_run_is_evaluated_on_its_own_data_where_no_other_is_given(
+def test_a_run_is_evaluated_on_its_own_data_by_default(
     trained: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:
     words = ("evaluate", trained["out"], "--perspectives", "task", "--set", "evaluate.bootstrap=0")
@@ -175,7 +175,7 @@ def test_a_run_is_evaluated_on_its_own_data_where_no_other_is_given(
     assert f"12 rows of {file} are evaluated." in result.stderr
 
 
-def test_predicting_lines_of_stdin_gives_a_json_object_a_line(trained: dict[str, Any]) -> None:
+def test_predicting_lines_of_stdin_prints_a_json_object_per_line(trained: dict[str, Any]) -> None:
     result = succeed("predict", trained["out"], text="the film was good\nit was awful\n")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["text"] for row in rows] == ["the film was good", "it was awful"]
@@ -208,7 +208,7 @@ def test_lists_are_arrays_of_named_objects(kind: str) -> None:
     assert all(row["name"] in table.stdout for row in rows)
 
 
-def test_a_report_of_a_run_is_written_beside_it(trained: dict[str, Any], tmp_path: Path) -> None:
+def test_the_report_of_a_run_is_written_next_to_it(trained: dict[str, Any], tmp_path: Path) -> None:
     copy = tmp_path / "run"
     copy.mkdir()
     for name in ("run.json", "metrics.jsonl"):

@@ -129,7 +129,7 @@ def test_an_evaluation_scores_the_loss_of_completions(
     succeed("report", out)
 
 
-def test_an_adapter_leaves_the_output_layer_as_it_is(base: Path, tmp_path: Path) -> None:
+def test_an_adapter_does_not_change_the_output_layer(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "adapter"
     succeed(
         "train", "--model", base, "--data", base / "rows.jsonl", "--lora", *TRAIN,
@@ -151,7 +151,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(base: Path, run: Path, tmp_pa
 
 
 @pytest.mark.parametrize("command", ["calibrate", "export"])
-def test_commands_for_labels_refuse_the_model(
+def test_commands_for_labels_reject_the_model(
     base: Path, run: Path, tmp_path: Path, command: str
 ) -> None:
     data = ("--data", base / "rows.jsonl") if command == "calibrate" else ()
@@ -159,7 +159,9 @@ def test_commands_for_labels_refuse_the_model(
     refused(call(command, run, *data, *out), "prompts")
 
 
-def test_what_does_not_fit_prompts_is_refused(base: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_unsupported_options_raise_an_error_for_completions(
+    base: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     rows, out = ("--data", base / "rows.jsonl"), ("--out", tmp_path / "out")
     refused(call("train", "--model", tiny_model, *rows, *out), "no causal language model")
     refused(call("train", "--model", "text_cnn", *rows, *out), "language model")

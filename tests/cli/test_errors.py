@@ -35,7 +35,7 @@ def training(model: Path, data: Path, out: Path, *more: object) -> Result:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_wrong_options_of_a_training_leave_nothing(
+def test_wrong_options_of_train_write_no_file(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, more: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     out = tmp_path / "runs" / "one"
@@ -63,7 +63,7 @@ def test_the_data_may_be_the_first_argument_once(
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_wrong_files_leave_nothing(
+def test_wrong_files_write_no_file(
     tiny_model: Path, tmp_path: Path, name: str, content: bytes, words: tuple[str, ...]
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -83,7 +83,7 @@ def test_wrong_files_leave_nothing(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_wrong_options_of_a_comparison_leave_nothing(
+def test_wrong_options_of_compare_write_no_file(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, more: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     base = (
@@ -99,7 +99,7 @@ def test_wrong_options_of_a_comparison_leave_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_shifted_set_with_other_labels_shows_before_any_training(
+def test_a_shifted_set_with_other_labels_raises_an_error_before_training(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     path = write_csv(tmp_path / "other.csv", [("a film", "cats"), ("the film", "dogs")])
@@ -141,7 +141,7 @@ def test_a_shifted_set_with_other_labels_shows_before_any_training(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_other_commands_refuse_wrong_input(
+def test_other_commands_raise_an_error_for_wrong_input(
     arguments: tuple[str, ...],
     words: tuple[str, ...],
     tmp_path: Path,
@@ -153,7 +153,7 @@ def test_other_commands_refuse_wrong_input(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_with_something_else_is_left_as_it_is(
+def test_a_folder_with_other_content_is_not_changed(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
@@ -189,7 +189,7 @@ def test_memory_that_is_not_enough_is_one_message(
     refused(call("report", tmp_path), "Out of memory", "allocate", "--batch-size")
 
 
-def test_other_errors_are_no_lack_of_memory(
+def test_other_errors_are_not_reported_as_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -199,7 +199,7 @@ def test_other_errors_are_no_lack_of_memory(
     assert "shapes do not fit" in str(call("report", tmp_path).exception)
 
 
-def test_a_comparison_is_no_model_and_says_where_its_models_lie(
+def test_a_comparison_as_a_model_raises_an_error_with_the_folders_of_its_runs(
     tiny_data: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "study"

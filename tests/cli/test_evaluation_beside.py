@@ -49,7 +49,7 @@ def test_the_default_evaluation_folder_is_in_the_run(
     assert "Give --out FOLDER" in refused.stderr
 
 
-def test_an_evaluation_says_which_run_it_measured(run: Path) -> None:
+def test_an_evaluation_names_its_run(run: Path) -> None:
     settings = json.loads((run.with_name("run-evaluation") / "settings.json").read_text())
     assert settings["run"] == json.loads((run / "run.json").read_text())["key"]
 
@@ -62,7 +62,7 @@ def test_the_page_of_a_run_shows_the_evaluation_in_its_folder(run: Path) -> None
     succeed("report", run, "--markdown")
 
 
-def test_the_evaluation_of_another_run_is_not_shown_and_is_reported(
+def test_the_evaluation_of_another_run_is_skipped_with_a_note(
     run: Path, tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "run"

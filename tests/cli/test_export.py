@@ -78,7 +78,7 @@ def with_temperature(run: Path, value: float) -> None:
     write_calibration(run, Calibration(32, value), told)
 
 
-def test_the_export_answers_as_the_model_where_temper_is_not_installed(
+def test_the_export_predicts_as_the_model_without_temper_installed(
     run: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     with_temperature(run, 0.25)
@@ -154,7 +154,7 @@ def test_hooks_for_code_and_records_of_the_run_stay_behind(run: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("module", [pipeline, shift])
-def test_the_files_are_short_and_import_nothing_else(module: Any) -> None:
+def test_exported_files_are_short_and_import_no_other_package(module: Any) -> None:
     text = Path(module.__file__).read_text(encoding="utf-8")
     assert len(text.splitlines()) < 210
     found = set()
@@ -167,7 +167,7 @@ def test_the_files_are_short_and_import_nothing_else(module: Any) -> None:
     assert found <= {*sys.stdlib_module_names, *others}
 
 
-def test_the_same_export_is_kept_and_anything_else_in_the_folder_refused(
+def test_the_same_export_is_reused_and_other_content_raises_an_error(
     run: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -183,7 +183,7 @@ def test_the_same_export_is_kept_and_anything_else_in_the_folder_refused(
     assert [file.name for file in other.iterdir()] == ["rows.csv"]
 
 
-def test_what_answers_otherwise_is_not_written(
+def test_an_export_with_different_predictions_is_not_written(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Other(pipeline.Pipeline):
@@ -199,7 +199,7 @@ def test_what_answers_otherwise_is_not_written(
     assert not out.exists()
 
 
-def test_what_transformers_cannot_load_alone_is_refused(
+def test_a_model_that_transformers_cannot_load_raises_an_error(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, out = tmp_path / "run", tmp_path / "out"
@@ -231,14 +231,14 @@ def test_what_transformers_cannot_load_alone_is_refused(
         ({"label": "a"}, {"label": "a", "spare": None}, 1, math.inf),
     ],
 )
-def test_answers_are_compared_field_by_field(
+def test_exported_predictions_are_compared_field_by_field(
     one: dict[str, Any], other: dict[str, Any], alike: int, largest: float
 ) -> None:
     assert Likeness.of([one], [other]) == Likeness(1, alike, largest)
 
 
 @pytest.mark.slow
-def test_onnx_answers_alike_and_int8_says_what_it_costs(
+def test_onnx_predicts_the_same_and_int8_reports_its_difference(
     run: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("onnxscript", reason="needs the extra onnx")

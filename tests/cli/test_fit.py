@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pandas
@@ -49,6 +50,14 @@ def test_five_findings_are_about_these_rows(fitted: Path, reviews: Path) -> None
     assert f"of {set_aside} set-aside texts" in uncertain
     assert "95% CI" in more
     assert "95% CI" in others
+    # Differences are the new value minus the old one, with a true minus sign.
+    old, new = map(float, re.findall(r"from (\S+)% to (\S+)%", more)[0])
+    gain = re.findall(r"\((\S+) points", more)[0].replace("\u2212", "-")
+    assert float(gain) == pytest.approx(new - old, abs=0.11)
+    simpler, chosen = map(float, re.findall(r"\d\.\d{3}", others)[:2])
+    change = re.findall(r"\((\S+), 95% CI", others)[0].replace("\u2212", "-")
+    assert float(change) == pytest.approx(chosen - simpler, abs=0.0011)
+    assert not re.search(r"-\d", more + others)
     # Row numbers are those of the file.
     table = pandas.read_csv(fitted / "labels.csv")
     with reviews.open(encoding="utf-8", newline="") as file:
@@ -76,7 +85,7 @@ def test_the_model_is_calibrated_and_was_not_trained_on_the_rows_set_aside(fitte
     refused(call("report", fitted), str(fitted / "evaluation" / "report.html"))
 
 
-def test_a_finished_result_is_kept_and_another_one_is_refused(
+def test_a_finished_result_is_reused_and_other_settings_raise_an_error(
     fitted: Path, reviews: Path, tiny_model: Path
 ) -> None:
     words = {"models": [str(tiny_model)], "out": fitted, "device": "cpu", "max_length": 32}
@@ -88,21 +97,21 @@ def test_a_finished_result_is_kept_and_another_one_is_refused(
         temper.fit(str(reviews), budget="3m", **words)
 
 
-def test_settings_that_fit_chooses_are_refused(reviews: Path) -> None:
+def test_settings_that_fit_chooses_raise_an_error(reviews: Path) -> None:
     refused(call("fit", reviews, "--set", "train.epochs=2"), "epochs", "temper train")
     refused(call("fit", reviews, "--budget", "5runs"), "--budget", "10m")
     with pytest.raises(SettingError, match="scratch"):
         temper.fit(str(reviews), models="bilstm")
 
 
-def test_numbers_as_labels_are_refused(tiny_model: Path, tmp_path: Path) -> None:
+def test_numbers_as_labels_raise_an_error(tiny_model: Path, tmp_path: Path) -> None:
     lines = ["text,label", *(f"text {i},{i / 7:.3f}" for i in range(100))]
     (tmp_path / "numbers.csv").write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(DataError, match="temper train"):
         temper.fit(str(tmp_path / "numbers.csv"), models=str(tiny_model), out=tmp_path / "out")
 
 
-def test_answers_in_a_context_are_refused_without_a_wrong_hint(
+def test_rows_with_answer_spans_raise_an_error_without_a_wrong_hint(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     answers = '"answers": {"text": ["Ada"], "answer_start": [0]}'

@@ -24,7 +24,7 @@ def pool(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "data" / "pool.csv", sentences(12, thing="it"))
 
 
-def test_a_training_reads_the_text_and_no_more_rows_than_asked_for(
+def test_a_training_reads_unlabeled_text_up_to_the_requested_rows(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, pool: Path
 ) -> None:
     result = succeed(
@@ -50,7 +50,7 @@ path = "gone@test"
 """
 
 
-def test_a_study_judges_on_a_suite_and_learns_from_its_own_training_rows(
+def test_a_study_evaluates_on_a_suite_and_trains_on_its_own_rows(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     suite = tmp_path / "own.toml"

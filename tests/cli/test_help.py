@@ -11,9 +11,11 @@ import pytest
 import typer
 
 import temper
+from temper.api.keywords import TABLES
 from temper.cli.app import COMMANDS, app
-from temper.cli.help import EXAMPLES
+from temper.cli.help import EXAMPLES, assignable
 from temper.cli.options import GROUPS
+from temper.data.settings import TRAINING_ONLY
 from tests.cli.calls import call, refused
 
 ALL = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -72,6 +74,38 @@ def test_messages_name_options_that_exist() -> None:
 def test_a_setting_without_an_option_is_named_with_its_table() -> None:
     refused(call("train", "--max-steps", "3"), "Write --set train.max_steps=VALUE.")
     refused(call("train", "--nonsense"), "No such option: --nonsense")
+
+
+WITH_SET = [name for name in ALL if any(each.name == "assignments" for each in ALL[name].params)]
+
+
+GIVEN: dict[str, tuple[str, ...]] = {
+    "fit": ("no.csv",), "check-labels": ("no.csv",), "serve": ("no/model",),
+    **dict.fromkeys(("train", "compare", "tune"), ("--data", "no.csv", "--model", "no/model")),
+    **dict.fromkeys(("evaluate", "calibrate"), ("no/model", "--data", "no.csv")),
+    "predict": ("no/model", "--text", "a"),
+    "export": ("no/model", "--data", "no.csv", "--out", "no"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", WITH_SET)
+def test_unknown_option_suggests_only_settings_the_command_accepts(command: str) -> None:
+    names = {name for table in TABLES.values() for name in table.model_fields}
+    keys = sorted({key for name in names for key in assignable(command, name)})
+    assert keys
+    result = call(command, *GIVEN[command], *(f"--set={key}=?" for key in keys))
+    # Values and data are refused, but no setting.
+    assert result.exit_code == 2
+    assert "nknown setting" not in result.stderr
+    if command in ("evaluate", "calibrate"):
+        assert not {f"data.{name}" for name in TRAINING_ONLY} & set(keys)
+
+
+@pytest.mark.parametrize("command", [name for name in WITH_SET if name != "serve"])
+def test_unknown_option_of_another_command_suggests_no_setting(command: str) -> None:
+    message = call(command, "--port", "80").stderr
+    assert "No such option: --port" in message
+    assert "--set" not in message
 
 
 @pytest.mark.parametrize("example", [each for several in EXAMPLES.values() for each in several])

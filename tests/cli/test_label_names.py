@@ -81,7 +81,7 @@ def test_labels_meet_classes_by_name(
 
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("POSITIVE", "NEGATIVE"), ("1", "0")])
-def test_other_names_are_an_error_that_names_the_options_and_mapped_ones_are_right(
+def test_other_label_names_raise_an_error_and_mapped_ones_are_correct(
     model: Path, tmp_path: Path, answers: list[tuple[str, int]], names: tuple[str, str]
 ) -> None:
     called = renamed(model, tmp_path / "model", *names)
@@ -117,13 +117,13 @@ def test_bare_integers_meet_words_by_index_with_a_notice(
     assert any("by index: 0 is 'negative', 1 is 'positive'" in text for text in found["notices"])
 
 
-def test_predictions_are_called_as_the_map_says(model: Path) -> None:
+def test_predictions_have_the_mapped_names(model: Path) -> None:
     given = ("--label-map", "negative=bad", "--device", "cpu", "--json", "--text", "the film was")
     row = answer("predict", model, *given)[0]
     assert set(row["probabilities"]) == {"bad", "positive"}
 
 
-def test_a_wrong_map_is_refused(model: Path, tmp_path: Path) -> None:
+def test_a_wrong_map_raises_an_error(model: Path, tmp_path: Path) -> None:
     words = ("evaluate", model, "--data", "demo", "--out", tmp_path / "out", *MEASURED)
     refused(call(*words, "--label-map", "negative"), "predictor.label_map", "MODEL=DATA")
     refused(call(*words, "--label-map", "negativ=bad"), "Unknown class 'negativ'")

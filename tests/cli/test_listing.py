@@ -24,7 +24,7 @@ def as_it_was() -> Iterator[None]:
     sys.modules.pop("planted_listing", None)
 
 
-def test_a_list_of_nothing_names_the_kinds() -> None:
+def test_list_without_a_kind_prints_the_kinds() -> None:
     listed = call("list").stdout
     for kind in ("methods", "recipes", "settings", "models", "perspectives", "tasks", "suites"):
         assert kind in listed
@@ -55,7 +55,7 @@ def test_methods_are_listed_with_costs_and_conflicts() -> None:
 
 
 @pytest.mark.parametrize("width", [100, 60])
-def test_a_narrow_terminal_leaves_names_in_one_piece(
+def test_a_narrow_terminal_does_not_break_names(
     width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rich.console import Console

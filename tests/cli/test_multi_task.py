@@ -27,7 +27,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_tasks_are_trained_together_and_each_is_judged_on_its_own_set(
+def test_tasks_are_trained_together_and_evaluated_on_their_own_sets(
     tiny_model: Path, tiny_data: Path, root: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -66,7 +66,7 @@ def test_a_file_of_settings_may_name_the_tasks(
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_is_known_by_its_name_where_the_option_for_one_task_takes_it(name: str) -> None:
+def test_several_tasks_accept_the_names_of_known_tasks(name: str) -> None:
     settings = tasks_settings([f"{name}=a.csv"])[name]
     try:
         one = DataSettings(source="a.csv", task=name).task
@@ -87,8 +87,8 @@ def test_a_task_is_known_by_its_name_where_the_option_for_one_task_takes_it(name
          ("letters, digits", "'training'")),
         (("--task", "a="), ("must be NAME or NAME=PATH, got 'a='",)),
         (("--task", "a.b=x.csv", "--task", "b=y.csv"), ("letters, digits",)),
-        (("--task", "a=x.csv", "--data", "y.csv"), ("`data` is of one dataset",)),
-        (("--task", "a=x.csv", "--text-column", "t"), ("`text_column` is of one dataset",)),
+        (("--task", "a=x.csv", "--data", "y.csv"), ("`data` describes one dataset",)),
+        (("--task", "a=x.csv", "--text-column", "t"), ("`text_column` describes one dataset",)),
         (("--task", "a=x.csv", "--set", "data_root=."), ("each `task` names its own",)),
         (("--task", "a=x.csv", "--task", "b=y.csv", "--set", "data.unlabeled=u.csv"),
          ("has no phase for it",)),
@@ -96,7 +96,7 @@ def test_a_task_is_known_by_its_name_where_the_option_for_one_task_takes_it(name
          ("`method` must be a table", "got 5")),
     ],
 )  # fmt: skip
-def test_wrong_options_leave_nothing(
+def test_wrong_options_write_no_file(
     tiny_model: Path, tmp_path: Path, more: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     result = call("train", "--model", tiny_model, *STEP, *more, "--out", tmp_path / "run")

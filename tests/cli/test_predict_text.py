@@ -31,7 +31,7 @@ def calibrated(trained: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_texts_get_the_answers_that_lines_get_calibrated_or_not(
+def test_text_options_get_the_same_predictions_as_lines_of_stdin(
     trained: Path, calibrated: Path
 ) -> None:
     surest = []
@@ -88,13 +88,13 @@ def test_pairs_are_given_text_by_text(
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused(more: tuple[str, ...], words: str) -> None:
+def test_incompatible_options_raise_an_error(more: tuple[str, ...], words: str) -> None:
     result = call("predict", "model", *more)
     assert result.exit_code == 2
     assert words in result.stderr
 
 
-def test_the_answers_do_not_replace_their_own_texts(trained: Path, tmp_path: Path) -> None:
+def test_predictions_never_overwrite_their_input_file(trained: Path, tmp_path: Path) -> None:
     data = tmp_path / "texts.csv"
     data.write_text("text\na joy\n", encoding="utf-8")
     refused(
@@ -103,7 +103,7 @@ def test_the_answers_do_not_replace_their_own_texts(trained: Path, tmp_path: Pat
     assert data.read_text(encoding="utf-8") == "text\na joy\n"
 
 
-def test_answers_over_an_older_file_of_texts_that_are_not_there_are_one_error(
+def test_missing_texts_with_an_existing_output_raise_one_error(
     trained: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "answers.csv"

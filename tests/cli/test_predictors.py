@@ -31,7 +31,7 @@ def code(tmp_path: Path) -> Iterator[Path]:
     sys.modules.pop("planted_words", None)
 
 
-def test_what_a_function_cannot_serve_is_left_out_visibly(
+def test_perspectives_that_a_function_does_not_support_are_skipped_and_reported(
     code: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "evaluation"

@@ -56,7 +56,7 @@ def test_training_reports_how_it_read_its_file(project: Path) -> None:
         assert columns == {"text": "Description", "label": "Queue"}
 
 
-def test_the_columns_that_are_read_are_shown_and_kept(tmp_path: Path, tiny_model: Path) -> None:
+def test_the_columns_that_are_read_are_printed_and_saved(tmp_path: Path, tiny_model: Path) -> None:
     rows = [("text", "sentiment", "score"), *((t, label, 0.5) for t, label in sentences(20))]
     data, run = tmp_path / "rows.csv", tmp_path / "run"
     data.write_text("".join(f"{a},{b},{c}\n" for a, b, c in rows), encoding="utf-8")
@@ -101,9 +101,7 @@ def test_rows_with_unknown_labels_are_skipped_on_request(project: Path, tmp_path
     assert sizes == {"dev": 12, "it": 12}
 
 
-def test_the_columns_of_a_run_are_used_for_what_it_is_evaluated_on(
-    project: Path, tmp_path: Path
-) -> None:
+def test_the_columns_of_a_run_are_used_for_its_evaluation(project: Path, tmp_path: Path) -> None:
     result = succeed(
         "evaluate", project / "run", "--data", project / "held_out.csv", *READ,
         "--shift", f"it={project / 'shift.csv'}", "--shift", f"usual={project / 'usual.csv'}",
@@ -117,7 +115,7 @@ def test_the_columns_of_a_run_are_used_for_what_it_is_evaluated_on(
     assert sizes["usual"] == 10
 
 
-def test_a_runs_own_rows_are_read_as_it_read_them(project: Path, tmp_path: Path) -> None:
+def test_the_rows_of_a_run_are_read_with_its_settings(project: Path, tmp_path: Path) -> None:
     succeed(
         "evaluate", project / "run", "--perspectives", "task", "--device", "cpu",
         "--out", tmp_path / "evaluation",
@@ -191,9 +189,7 @@ def test_predictions_keep_the_other_columns_of_their_file(project: Path, tmp_pat
     refused(call(*text), "`columns`")
 
 
-def test_a_class_among_the_other_columns_is_written_by_its_name(
-    project: Path, tmp_path: Path
-) -> None:
+def test_a_class_in_a_kept_column_is_written_by_name(project: Path, tmp_path: Path) -> None:
     from datasets import ClassLabel, Dataset
 
     rows = Dataset.from_dict({"text": ["good", "bad"], "label": [1, 0]})
@@ -223,7 +219,7 @@ def test_values_that_json_lacks_are_written_as_text(project: Path, tmp_path: Pat
         ("new.json", '[{"text": "good"}, {"text": null}, {"text": "fine"}]'),
     ],
 )
-def test_predictions_name_their_row_where_rows_were_left_out(
+def test_predictions_have_row_numbers_if_rows_were_skipped(
     project: Path, tmp_path: Path, name: str, content: str
 ) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
@@ -273,7 +269,7 @@ def test_a_label_that_the_model_does_not_know_is_named_with_file_and_row(
     assert said.format(2) not in call(*evaluated, "--eval-rows", 2).stderr
 
 
-def test_second_texts_are_refused_by_a_run_of_single_texts(project: Path, tmp_path: Path) -> None:
+def test_pairs_raise_an_error_for_a_model_of_single_texts(project: Path, tmp_path: Path) -> None:
     data = tmp_path / "pairs.csv"
     data.write_text("text,text_pair,label\na film,why,negative\n", encoding="utf-8")
     asked = ("evaluate", project / "run", "--device", "cpu", "--out", tmp_path / "out")

@@ -43,7 +43,7 @@ def test_no_control_reaches_the_terminal(capsys: pytest.CaptureFixture[str], tex
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=HOSTILE)
-def test_json_says_the_same_without_them(capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_json_escapes_control_characters(capsys: pytest.CaptureFixture[str], text: str) -> None:
     print_json({text: [text]})
     out = capsys.readouterr().out
     assert json.loads(out) == {text: [text]}

@@ -131,7 +131,7 @@ def test_methods_are_compared_by_the_loss(base: Path, run: Path, tmp_path: Path)
     assert "completion_loss" in (study / "scores.csv").read_text(encoding="utf-8")
 
 
-def test_an_adapter_leaves_the_output_layer_as_it_is(base: Path, tmp_path: Path) -> None:
+def test_an_adapter_does_not_change_the_output_layer(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "adapter"
     succeed(
         "train", "--model", base, "--data", base / "rows.jsonl", "--lora", *TRAIN,
@@ -152,13 +152,15 @@ def test_a_stopped_run_resumes_to_the_same_weights(base: Path, run: Path, tmp_pa
 
 
 @pytest.mark.parametrize("command", ["calibrate", "export"])
-def test_commands_for_labels_refuse_the_model(run: Path, tmp_path: Path, command: str) -> None:
+def test_commands_for_labels_reject_the_model(run: Path, tmp_path: Path, command: str) -> None:
     data = ("--data", run.parent / "rows.jsonl") if command == "calibrate" else ()
     out = () if command == "calibrate" else ("--out", tmp_path / "out")
     refused(call(command, run, *data, *out), "prompts")
 
 
-def test_what_does_not_fit_is_refused(base: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_unsupported_options_raise_an_error_for_seq2seq(
+    base: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     rows, out = ("--data", base / "rows.jsonl"), ("--out", tmp_path / "out")
     refused(call("train", "--model", tiny_model, *rows, *out), "no causal language model")
     chat = tmp_path / "chat.jsonl"

@@ -122,12 +122,12 @@ def test_an_export_predicts_as_the_calibrated_model_does(
     assert record["likeness"]["model"]["accuracy"] == right / len(texts)
 
 
-def test_commands_for_one_label_refuse_the_model(run: Path) -> None:
+def test_commands_for_one_label_reject_the_model(run: Path) -> None:
     data = run.parent / "rows.jsonl"
     refused(call("calibrate", run, "--data", data, "--backend", "int8"), "several labels")
 
 
-def test_commands_for_one_label_refuse_the_rows(
+def test_commands_for_one_label_reject_the_rows(
     run: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     data = run.parent / "rows.jsonl"

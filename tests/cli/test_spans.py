@@ -71,7 +71,7 @@ def test_the_score_of_an_epoch_is_the_f1_of_answers(run: Path) -> None:
     assert 0 < record["epochs"]["kept"]["dev"] <= 1
 
 
-def test_an_answer_has_its_place_and_probability(run: Path) -> None:
+def test_an_answer_has_a_position_and_a_probability(run: Path) -> None:
     contexts = ["The film,  was great", "a bad phone", "it " * 40 + "was good"]
     answers = Classifier.load(run)(["how was it", "it", "how"], contexts)
     for question, context, answer in zip(
@@ -85,7 +85,7 @@ def test_an_answer_has_its_place_and_probability(run: Path) -> None:
         assert answer.label is None
 
 
-def test_answers_do_not_depend_on_the_batch(run: Path) -> None:
+def test_predictions_do_not_depend_on_the_batch(run: Path) -> None:
     model, tokenizer = load_headed(str(run), "spans")
     questions = ["how was it", "was it very very good", "it"]
     examples = Examples("rows", questions, ["a good film", "the film was bad", "poor phone it is"])
@@ -112,7 +112,7 @@ def test_predictions_are_written(run: Path, tmp_path: Path) -> None:
     assert "answer" in shown.stdout
 
 
-def test_an_evaluation_scores_answers(run: Path, tmp_path: Path) -> None:
+def test_an_evaluation_scores_answer_spans(run: Path, tmp_path: Path) -> None:
     out, data = tmp_path / "eval", run.parent / "rows.jsonl"
     said = succeed(
         "evaluate", run, "--data", data, "--shift", f"far={data}", "--out", out,
@@ -157,13 +157,15 @@ def test_an_adapter_is_trained_and_read_back(tiny_model: Path, run: Path, tmp_pa
 
 
 @pytest.mark.parametrize("command", ["calibrate", "export"])
-def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path, command: str) -> None:
+def test_commands_for_one_label_reject_the_model(run: Path, tmp_path: Path, command: str) -> None:
     data = ("--data", run.parent / "rows.jsonl") if command == "calibrate" else ()
     out = () if command == "calibrate" else ("--out", tmp_path / "out")
     refused(call(command, run, *data, *out), "context")
 
 
-def test_what_does_not_fit_contexts_is_refused(run: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_unsupported_options_raise_an_error_for_spans(
+    run: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     rows, out = ("--data", run.parent / "rows.jsonl"), ("--out", tmp_path / "out")
     refused(call("train", "--model", "text_cnn", *rows, *out), "pre-trained")
     refused(call("predict", run, "--text", "which"), "second")

@@ -214,13 +214,13 @@ def test_errors_in_names_and_paths_are_reported_before_heavy_imports(folder: Pat
     assert not (folder / "out").exists()
 
 
-def test_lists_need_nothing_heavy(folder: Path) -> None:
+def test_list_imports_no_heavy_library(folder: Path) -> None:
     for code, heavy, out, _ in answers([(arguments, {}) for arguments in LISTS], folder):
         assert (code, heavy) == (0, [])
         assert out
 
 
-def test_a_method_that_is_registered_elsewhere_is_known() -> None:
+def test_a_method_of_a_plug_in_is_listed() -> None:
     from temper.methods import registry
 
     # All methods are loaded first: those that are loaded later would be forgotten too.
@@ -238,7 +238,9 @@ def test_a_method_that_is_registered_elsewhere_is_known() -> None:
         registry.forget_since(before)
 
 
-def test_a_hub_id_that_is_not_cached_is_refused_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_id_that_is_not_cached_raises_an_error_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set"):
         check_model("somebody/something")
@@ -264,7 +266,7 @@ RESPONSE: Any = SimpleNamespace(headers={}, request=None)
         (OSError("no socket"), "the Hub cannot be asked: no socket"),
     ],
 )
-def test_a_model_missing_on_the_hub_is_refused(
+def test_a_model_missing_on_the_hub_raises_an_error(
     monkeypatch: pytest.MonkeyPatch, raised: Exception | None, message: str | None
 ) -> None:
     def ask(_: str) -> None:
@@ -307,9 +309,7 @@ def test_the_shell_completes_commands_and_values_without_anything_heavy(folder: 
         assert heavy == []
 
 
-def test_the_script_of_the_completion_is_for_the_program_s_own_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_completion_script_has_the_name_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", "/bin/bash"))
     result = CliRunner().invoke(app, ["--show-completion"], prog_name="temper")
     assert "_TEMPER_COMPLETE=complete_bash" in result.stdout, result.output

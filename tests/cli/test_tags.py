@@ -100,7 +100,7 @@ def test_entities_have_the_places_and_probabilities_of_their_words(run: Path) ->
     assert seen
 
 
-def test_answers_do_not_depend_on_the_batch(run: Path) -> None:
+def test_predictions_do_not_depend_on_the_batch(run: Path) -> None:
     model, tokenizer = load_classifier(str(run))
     examples = Examples("rows", ["good film", "the film was very good and bad", "bad"])
     alone = ClassifierPredictor(model, tokenizer, batch_size=1).predict(examples)
@@ -222,7 +222,7 @@ def test_an_adapter_is_trained_and_read_back(run: Path, tiny_model: Path, tmp_pa
     assert all(answer.entities is not None for answer in answers)
 
 
-def test_a_head_of_another_kind_is_not_taken_over(run: Path) -> None:
+def test_a_head_of_another_kind_is_not_reused(run: Path) -> None:
     """Both heads have weights of the same names and sizes."""
     names = ["O", "B-X", "I-X", "B-Y"]
     own = load_classifier(str(run))[0].classifier.weight
@@ -248,7 +248,7 @@ def test_parts_of_speech_are_scored_by_word(tiny_model: Path, tmp_path: Path) ->
     assert [span.text for span in answer.entities or ()] == ["good", "film"]
 
 
-def test_commands_for_one_label_refuse_the_model(run: Path, tmp_path: Path) -> None:
+def test_commands_for_one_label_reject_the_model(run: Path, tmp_path: Path) -> None:
     refused(call("export", run, "--out", tmp_path / "out"), "tags of words")
     data = write_tagged(tmp_path / "held_out.jsonl", held_out=True)
     refused(call("calibrate", run, "--data", data, "--coverage", "0.9"), "tags of words")
@@ -328,7 +328,9 @@ def test_errors_of_tags_are_those_of_tagged_words_and_of_entities() -> None:
 
 
 @pytest.mark.parametrize("method", ["jachess", "mixup"])
-def test_methods_for_whole_texts_are_refused(tiny_model: Path, tmp_path: Path, method: str) -> None:
+def test_methods_for_whole_texts_raise_an_error(
+    tiny_model: Path, tmp_path: Path, method: str
+) -> None:
     data = write_tagged(tmp_path / "rows.jsonl", indices=False)
     called = call(
         "train", "--model", tiny_model, "--data", data, "--method", method, "--out", tmp_path / "o"
@@ -350,7 +352,7 @@ def test_a_block_of_tags_classifies_no_texts() -> None:
     assert block.kind == "tokens"
 
 
-def test_encoding_needs_a_tokenizer_that_knows_where_tokens_are() -> None:
+def test_encoding_tags_needs_a_fast_tokenizer() -> None:
     class Slow:
         model_max_length = 8
         is_fast = False

@@ -54,7 +54,7 @@ def test_a_study_of_mnli_reports_both_dev_sets_and_their_mean(
     assert groups["mean"] == (pytest.approx((matched[0] + mismatched[0]) / 2), 24)
 
 
-def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
+def test_a_task_has_its_metric_for_any_name_of_its_data(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs(tmp_path / "root" / "MRPC", train=8, dev=4)
@@ -95,7 +95,7 @@ def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 @pytest.mark.parametrize("command", ["train", "compare"])
-def test_a_task_that_cannot_be_read_is_refused_before_any_work(
+def test_an_unreadable_task_raises_an_error_before_any_work(
     command: str, tiny_model: Path, tmp_path: Path, more: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     (tmp_path / "root" / "mine").mkdir(parents=True)

@@ -17,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 NAME = "fewer_words_of_a_test"
 
 
-def test_a_new_perspective_passes_its_own_test_and_notices_a_draw_by_place(tmp_path: Path) -> None:
+def test_a_new_perspective_passes_its_test_and_the_test_finds_draws_by_position(
+    tmp_path: Path,
+) -> None:
     file, test, card = start("perspective", NAME, tmp_path)
     assert card.read_text(encoding="utf-8").startswith(f"# `{NAME}`")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
@@ -34,7 +36,7 @@ def test_a_new_perspective_passes_its_own_test_and_notices_a_draw_by_place(tmp_p
     assert "depends on the batch size or on the order of the rows" in run().stdout
 
 
-def test_a_new_perspective_is_measured_where_it_is_imported(tmp_path: Path) -> None:
+def test_a_new_perspective_is_measured_if_it_is_imported(tmp_path: Path) -> None:
     file, _, _ = start("perspective", NAME, tmp_path)
     data = tmp_path / "reviews.csv"
     lines = [f"word{n} a word{2 * n},{('bad', 'good')[n % 2]}" for n in range(12)]
@@ -57,7 +59,7 @@ def test_a_new_perspective_is_measured_where_it_is_imported(tmp_path: Path) -> N
     assert {"fraction": 0.5} in [one["parameters"] for one in scores if one["perspective"] == NAME]
 
 
-def test_what_is_written_is_formatted_as_all_else(tmp_path: Path) -> None:
+def test_written_templates_are_formatted(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src" / "temper", tmp_path / "src" / "temper")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     written = [str(path) for path in start("perspective", "fewer_words", tmp_path)]
@@ -67,6 +69,6 @@ def test_what_is_written_is_formatted_as_all_else(tmp_path: Path) -> None:
         assert found.returncode == 0, found.stdout
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_an_existing_name_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="already a perspective 'calibration'"):
         start("perspective", "calibration", tmp_path)

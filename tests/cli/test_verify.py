@@ -34,7 +34,7 @@ def flip(file: Path, place: int) -> None:
     file.write_bytes(content)
 
 
-def test_what_was_written_agrees(measured: Path) -> None:
+def test_unchanged_folders_pass_verification(measured: Path) -> None:
     told: list[dict[str, Any]] = answer("verify", measured)
     assert [(each["kind"], each["faults"]) for each in told] == [("run", []), ("evaluation", [])]
     assert told[0]["files"] == len(list((measured / "run").iterdir())) - 1
@@ -83,7 +83,7 @@ def test_a_changed_score_is_reported_even_if_its_hash_was_updated(
     refused(call("verify", copy), "scores.json: task dev clean", "is 0.123, and the rows give")
 
 
-def test_a_folder_of_before_has_no_checksums(measured: Path, tmp_path: Path) -> None:
+def test_a_folder_without_checksums_is_reported(measured: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(measured / "run", tmp_path / "copy"))
     record = json.loads((copy / "run.json").read_text(encoding="utf-8"))
     del record["files"]

@@ -70,7 +70,7 @@ def by_hand(folder: Path, text: str, *, pool: str = "mean") -> np.ndarray[Any, A
     return np.mean(found, 0) if pool == "mean" else np.max(found, 0)
 
 
-def test_a_run_answers_long_texts_in_windows_as_it_was_trained(run: Path) -> None:
+def test_a_run_predicts_long_texts_in_the_windows_of_its_training(run: Path) -> None:
     record = json.loads((run / "run.json").read_text())
     assert record["truncated"] == 0
     assert record["settings"]["data"]["stride"] == 4
@@ -94,7 +94,7 @@ def test_a_published_model_keeps_windows_and_length(run: Path, tmp_path: Path) -
     assert predictor.max_length == LENGTH
 
 
-def test_the_predictor_s_settings_come_before_those_of_the_training(run: Path) -> None:
+def test_windows_of_the_predictor_override_those_of_the_training(run: Path) -> None:
     model = Checkpoint.of(run)
 
     def windows(**settings: Any) -> Any:
@@ -106,7 +106,7 @@ def test_the_predictor_s_settings_come_before_those_of_the_training(run: Path) -
     assert windows(max_windows=1) is None
 
 
-def test_a_calibration_says_how_texts_were_read(project: Path, run: Path, tmp_path: Path) -> None:
+def test_a_calibration_records_its_windows(project: Path, run: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
     succeed("calibrate", copy, "--data", project / "held-out.csv")
     kept = json.loads((copy / "calibration.json").read_text())
@@ -118,7 +118,7 @@ def test_a_calibration_says_how_texts_were_read(project: Path, run: Path, tmp_pa
     assert any("Calibrate again" in said for said in notices)
 
 
-def test_a_model_without_windows_cuts_texts_and_says_how_to_read_them(
+def test_a_model_without_windows_truncates_texts_and_names_the_setting(
     project: Path, tmp_path: Path
 ) -> None:
     short = ("--max-length", LENGTH)
@@ -131,7 +131,7 @@ def test_a_model_without_windows_cuts_texts_and_says_how_to_read_them(
     )
 
 
-def test_exports_and_other_heads_are_refused(project: Path, run: Path, tmp_path: Path) -> None:
+def test_exports_and_other_heads_raise_an_error(project: Path, run: Path, tmp_path: Path) -> None:
     refused(call("export", run, "--out", tmp_path / "export"), "windows", "temper push")
     held_out = ("--data", project / "held-out.csv")
     refused(call("calibrate", run, *held_out, "--backend", "int8"), "windows")
@@ -143,7 +143,7 @@ def test_exports_and_other_heads_are_refused(project: Path, run: Path, tmp_path:
     refused(call("train", *given, *reviews), "mixup", "windows")
 
 
-def test_training_on_from_such_a_run_reads_texts_as_it_says(
+def test_training_from_a_run_with_windows_uses_its_windows(
     project: Path, run: Path, tmp_path: Path
 ) -> None:
     given = ("--model", run, "--data", project / "data", "--max-length", LENGTH, "--device", "cpu")

@@ -57,7 +57,7 @@ def local(model: Path) -> Predictor:
     )
 
 
-def test_a_cluster_answers_as_one_machine(
+def test_a_cluster_predicts_the_same_as_one_machine(
     tmp_path: Path,
     machines: tuple[str, Callable[[str], None]],
     monkeypatch: pytest.MonkeyPatch,
@@ -81,7 +81,7 @@ def test_a_cluster_answers_as_one_machine(
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_machines_answer_in_the_rows_order_and_say_what_was_cut(
+def test_machines_return_predictions_in_order_and_report_truncation(
     tiny_model: Path, pairs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [f"word{row} " * (row % 30 + 1) for row in range(20)]
@@ -113,14 +113,16 @@ def test_machines_answer_in_the_rows_order_and_say_what_was_cut(
     assert found.truncated == pytest.approx(whole.truncated)
 
 
-def test_a_machine_refuses_another_model_or_version(tiny_model: Path) -> None:
+def test_a_machine_raises_an_error_for_another_model_or_version(tiny_model: Path) -> None:
     with pytest.raises(TemperError, match="has another model under"):
         on_machine(tiny_model, identity="another")
     with pytest.raises(TemperError, match="has Temper"):
         on_machine(tiny_model, version="0.0.1")
 
 
-def test_a_spread_predictor_keeps_its_class_and_its_few_rows(tiny_model: Path) -> None:
+def test_a_spread_predictor_keeps_its_class_and_predicts_small_sets_locally(
+    tiny_model: Path,
+) -> None:
     predictor = local(tiny_model)
     twin = spread(predictor, Checkpoint.of(tiny_model), PredictorSettings(), Cluster("nowhere"))
     assert type(twin) is type(predictor)
@@ -129,7 +131,7 @@ def test_a_spread_predictor_keeps_its_class_and_its_few_rows(tiny_model: Path) -
     np.testing.assert_array_equal(twin.predict(examples).probabilities, expected)
 
 
-def test_a_model_is_called_by_its_whole_name_on_other_machines(
+def test_other_machines_get_the_absolute_path_of_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -151,7 +153,7 @@ def test_a_model_is_called_by_its_whole_name_on_other_machines(
         ({"adress": "auto"}, "Did you mean 'cluster.address'"),
     ],
 )
-def test_what_a_cluster_cannot_be_asked_for_is_refused(given: dict[str, Any], message: str) -> None:
+def test_unsupported_cluster_requests_raise_an_error(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         Cluster.of(given)
 

@@ -39,7 +39,7 @@ def full_name(name: str, module: str) -> str:
 
 
 @each_case
-def test_the_embedding_that_takes_the_input_ids_is_found(name: str, side: str) -> None:
+def test_the_input_embedding_is_found(name: str, side: str) -> None:
     model = tiny(name)
     network = Network(model)
     network.probe(batch_of(name, side=side))
@@ -50,7 +50,7 @@ def test_the_embedding_that_takes_the_input_ids_is_found(name: str, side: str) -
 
 @each_case
 @pytest.mark.parametrize("site", ["word", "output"])
-def test_a_zero_delta_gives_the_models_own_logits_to_the_bit(
+def test_a_zero_delta_gives_the_logits_of_the_model_bit_for_bit(
     name: str, side: str, site: Any
 ) -> None:
     model = tiny(name)
@@ -63,9 +63,7 @@ def test_a_zero_delta_gives_the_models_own_logits_to_the_bit(
 
 @each_case
 @pytest.mark.parametrize("site", ["word", "output"])
-def test_a_delta_on_one_example_moves_that_examples_logits_and_no_others(
-    name: str, side: str, site: Any
-) -> None:
+def test_a_delta_on_one_example_changes_only_its_logits(name: str, side: str, site: Any) -> None:
     network = Network(tiny(name))
     batch = batch_of(name, side=side)
     zero = zeros(network, batch, site=site).detach()
@@ -180,9 +178,7 @@ class Calls:
 
 
 @each_name
-def test_dropout_sites_are_the_dropout_calls_on_hidden_states_or_else_the_blocks(
-    name: str,
-) -> None:
+def test_dropout_sites_are_the_dropout_calls_on_hidden_states_or_else_the_blocks(name: str) -> None:
     inputs = inputs_of(name)
     B, T = inputs["input_ids"].shape
     tokens = (T, B) if name == "xlnet" else (B, T)
@@ -214,7 +210,7 @@ def plan_at(network: Network, batch: Batch, rate: float, **more: Any) -> Dropout
 
 
 @each_name
-def test_a_dropout_plan_thins_the_sites_and_leaves_evaluation_alone(name: str) -> None:
+def test_a_dropout_plan_applies_to_the_sites_and_not_to_evaluation(name: str) -> None:
     model = tiny(name, dropout=0.0)
     network = Network(model)
     batch = batch_of(name)
@@ -244,7 +240,7 @@ def test_k_passes_in_one_forward_equal_k_forwards_with_the_same_masks(name: str)
     assert ((together[0] - together[1]).abs().amax(1) > 1e-3).all()
 
 
-def test_a_model_whose_embeddings_never_see_the_ids_is_refused() -> None:
+def test_a_model_that_does_not_embed_the_input_ids_raises_an_error() -> None:
     class Hot(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -257,7 +253,7 @@ def test_a_model_whose_embeddings_never_see_the_ids_is_refused() -> None:
         Network(Hot()).probe(batch_of("bert"))
 
 
-def test_a_model_that_looks_its_words_up_twice_is_refused_and_left_as_it_was() -> None:
+def test_a_model_that_embeds_ids_twice_raises_an_error_and_is_unchanged() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()

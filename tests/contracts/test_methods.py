@@ -64,7 +64,7 @@ def presets() -> list[tuple[str, str]]:
 
 
 @each_method
-def test_every_method_keeps_every_law(name: str) -> None:
+def test_every_method_passes_every_law(name: str) -> None:
     check_method(name, draws_by_row=name in {*DRAWN_BY_ROW, *WITHOUT_DRAWS})
 
 
@@ -74,7 +74,7 @@ def test_without_its_draws_micro_batches_are_one_batch(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "settings"), FURTHER)
-def test_further_settings_keep_the_laws_of_a_run(name: str, settings: dict[str, Any]) -> None:
+def test_further_settings_pass_the_laws_of_a_run(name: str, settings: dict[str, Any]) -> None:
     laws = ["off", "on", "repetition", "log", "resumption", "failing_pass", "half_precision"]
     check_method(configure(name, settings), laws=laws)
 
@@ -119,7 +119,7 @@ def test_an_adapted_decoder_trains_its_adapter_and_head_alone(name: str) -> None
 
 
 @pytest.mark.parametrize("name", of_each_kind())
-def test_the_trainer_does_what_the_stepper_does(name: str, tmp_path: Path) -> None:
+def test_the_trainer_equals_the_stepper(name: str, tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     model, rows = tiny("bert").train(), dataset()
 

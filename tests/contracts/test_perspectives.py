@@ -22,7 +22,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", perspectives.names())
-def test_every_perspective_keeps_the_contract(name: str) -> None:
+def test_every_perspective_passes_the_contract_checks(name: str) -> None:
     check_perspective(perspective(name), settings=SMALL.get(name))
 
 
@@ -59,7 +59,7 @@ def test_a_model_that_is_changed_is_found() -> None:
         ({"summary": " "}, "`summary` says nothing"),
     ],
 )
-def test_what_a_report_would_leave_out_is_found(change: dict[str, Any], said: str) -> None:
+def test_an_incomplete_perspective_is_detected(change: dict[str, Any], said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         check_perspective(replace(perspective("shift"), **change))
 

@@ -58,7 +58,7 @@ def text(item: dict[str, Any]) -> str:
     return "".join(map(chr, item["input_ids"]))
 
 
-def test_half_of_the_rows_are_perturbed_anew_each_epoch_and_alike_when_asked_again() -> None:
+def test_half_of_the_rows_are_perturbed_per_epoch_and_reproducibly() -> None:
     source = examples()
     rows = rows_of(source, "lowercase")
     epochs = []
@@ -76,7 +76,7 @@ def test_half_of_the_rows_are_perturbed_anew_each_epoch_and_alike_when_asked_aga
     assert abs(agree - ROWS / 2) < 5 * math.sqrt(ROWS / 4)
 
 
-def test_each_perturbation_is_as_likely_and_does_what_it_does_to_a_set() -> None:
+def test_augmentations_are_equally_likely_and_equal_the_perturbations_of_sets() -> None:
     source = examples()
     rows = rows_of(source, "lowercase", "punctuation", "contractions", fraction=1.0)
     chosen = [rows.chosen(place) for place in range(ROWS)]
@@ -155,12 +155,12 @@ def test_without_names_the_rows_are_the_very_same() -> None:
         ({"augment_fraction": 0.2}, "give augment too, or leave augment_fraction out"),
     ],
 )
-def test_wrong_settings_are_refused(given: dict[str, Any], said: str) -> None:
+def test_wrong_settings_raise_an_error(given: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         section(DataSettings, "data", {"source": "demo", **given})
 
 
-def test_one_name_stands_for_a_list_of_one_and_settings_survive_being_written() -> None:
+def test_a_single_name_is_a_list_of_one_and_settings_round_trip() -> None:
     checked = section(DataSettings, "data", {"source": "demo", "augment": "typos"})
     assert (checked.augment, checked.augment_fraction) == (("typos",), 0.5)
     for each in (checked, DataSettings(source="demo")):

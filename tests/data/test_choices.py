@@ -66,7 +66,7 @@ def test_questions_without_answers_are_read_for_predictions(
         {"choices": CHOICES, "answer": None},
     ],
 )
-def test_bad_rows_are_named_or_left_out(tmp_path: Path, bad: dict[str, Any]) -> None:
+def test_bad_rows_raise_an_error_or_are_skipped(tmp_path: Path, bad: dict[str, Any]) -> None:
     good = {"question": "word5", "choices": CHOICES, "answer": 0}
     path = write(tmp_path / "rows.jsonl", [good, good, {"question": "word6", **bad}])
     with pytest.raises(DataError, match=r"rows.jsonl, line 3"):

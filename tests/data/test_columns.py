@@ -59,7 +59,7 @@ def test_floats_are_targets(values: list[object]) -> None:
 
 
 @pytest.mark.parametrize("values", [[1.0, 0.0, 2.0], ["1.0", "0.0", "2.0"]])
-def test_whole_floats_without_a_gap_are_classes_and_this_is_said(values: list[object]) -> None:
+def test_whole_floats_without_a_gap_are_classes_and_this_is_reported(values: list[object]) -> None:
     labels = read(values)
     assert labels.values == [1, 0, 2]
     assert all(type(value) is int for value in labels.values or [])
@@ -68,7 +68,7 @@ def test_whole_floats_without_a_gap_are_classes_and_this_is_said(values: list[ob
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], ["1.0", "3.0"], [0.0, 2.0], [-1.0, 0.0, 1.0]])
-def test_other_whole_floats_are_targets_and_this_is_said(values: list[object]) -> None:
+def test_other_whole_floats_are_targets_and_this_is_reported(values: list[object]) -> None:
     labels = read(values)
     assert labels.kind == "regression"
     assert "data.kind=classification" in labels.notices[0]
@@ -91,7 +91,7 @@ CODES = [
 
 
 @pytest.mark.parametrize(("values", "expected", "names"), CODES)
-def test_whole_numbers_are_classes_named_as_written_where_the_kind_says_so(
+def test_whole_numbers_are_class_names_if_kind_is_classification(
     values: list[object], expected: list[int], names: tuple[str, ...] | None
 ) -> None:
     labels = read(values, kind="classification")
@@ -99,7 +99,7 @@ def test_whole_numbers_are_classes_named_as_written_where_the_kind_says_so(
     assert labels.kind == "classification"
 
 
-def test_numbers_that_cannot_be_indices_are_classes_and_this_is_said() -> None:
+def test_numbers_that_cannot_be_indices_are_classes_and_this_is_reported() -> None:
     labels = read(["007", "070"])
     assert (labels.kind, labels.names) == ("classification", ("007", "070"))
     assert "numbers such as 007" in labels.notices[0]
@@ -108,7 +108,7 @@ def test_numbers_that_cannot_be_indices_are_classes_and_this_is_said() -> None:
     assert "'007' and '7'" in said
 
 
-def test_numbers_are_names_where_the_classes_are_named_by_numbers() -> None:
+def test_numbers_are_matched_to_class_names_that_are_numbers() -> None:
     for values in ([5, 1], ["5", "1"], [5.0, 1.0], ["5.0", "1"]):
         assert read(values, names=("1", "3", "5")).values == [2, 0]
     with pytest.raises(DataError, match="line 3: Unknown label '2'"):
@@ -118,7 +118,7 @@ def test_numbers_are_names_where_the_classes_are_named_by_numbers() -> None:
     assert read([1, 0], names=("1", "0"), are_indices=True).values == [1, 0]
 
 
-def test_indices_of_names_may_be_counted_from_1_and_this_is_said() -> None:
+def test_indices_of_names_may_be_counted_from_1_and_this_is_reported() -> None:
     labels = read([1, 2, 1], names=NAMES)
     assert (labels.values, labels.names, labels.first) == ([0, 1, 0], NAMES, 1)
     assert "1 to 2" in labels.notices[0]
@@ -139,7 +139,7 @@ def test_a_missing_value_among_words_is_no_class(missing: object) -> None:
         assert named.values == [0, 1]
 
 
-def test_a_class_that_may_stand_for_a_missing_value_is_said() -> None:
+def test_a_class_that_looks_like_a_missing_value_is_reported() -> None:
     (said,) = read(["good", "None", "bad", "None"]).notices
     assert "'None'" in said
     assert "2 rows" in said
@@ -149,7 +149,7 @@ def test_a_class_that_may_stand_for_a_missing_value_is_said() -> None:
 @pytest.mark.parametrize(
     "label", ["['toxic', 'insult']", "['toxic']", '["a", "b"]', "[0, 1]", "[]", "('a', 'b')"]
 )
-def test_a_list_written_as_a_label_is_refused_with_its_line(label: str) -> None:
+def test_a_list_written_as_a_label_raises_an_error_with_its_line(label: str) -> None:
     with pytest.raises(DataError, match=r"line 3: 'label' must be one label, got a list.*1 of 2"):
         read(["toxic", label])
     assert read(["toxic", label], names=("toxic", label)).values == [0, 1]
@@ -225,7 +225,7 @@ VALUE = (
 
 
 @given(values=st.lists(VALUE | st.lists(st.integers()), min_size=1, max_size=6))
-def test_any_column_gives_labels_or_a_data_error(values: list[object]) -> None:
+def test_any_column_has_labels_or_raises_a_data_error(values: list[object]) -> None:
     try:
         labels = read(values)
     except DataError as caught:
@@ -275,7 +275,7 @@ def test_a_named_group_column_comes_before_the_usual_one(tmp_path: Path) -> None
     ]
 
 
-def test_a_group_column_that_is_not_there_or_is_the_label_is_refused(tmp_path: Path) -> None:
+def test_a_group_column_that_is_missing_or_the_label_raises_an_error(tmp_path: Path) -> None:
     file = json_lines(tmp_path / "set.jsonl", [{"text": "one", "label": 0, "genre": "fiction"}])
     with pytest.raises(DataError, match=r"column 'gender'.*'?genre"):
         load_examples(str(file), columns=Columns(group="gender"))
@@ -304,11 +304,11 @@ def test_groups_go_with_their_rows_into_a_carved_dev_split(tmp_path: Path) -> No
         ([None, "", -1], None),
     ],
 )
-def test_what_a_column_of_names_holds(values: list[Any], names: Any) -> None:
+def test_class_names_are_read_from_a_column(values: list[Any], names: Any) -> None:
     assert read_names(table(values), "mark") == names
 
 
-def test_a_group_of_half_a_surrogate_pair_is_refused() -> None:
+def test_a_group_of_half_a_surrogate_pair_raises_an_error() -> None:
     with pytest.raises(DataError, match=r"made\.csv.*'mark' holds half of a surrogate pair"):
         read_names(table(["a", "b\udfff"]), "mark")
 
@@ -329,7 +329,7 @@ def test_no_row_is_lost_and_equal_values_share_a_name(values: list[Any]) -> None
     assert all(len(found) == 1 for found in by_value.values())
 
 
-def test_labels_are_read_where_there_are_some(tmp_path: Path) -> None:
+def test_labels_are_read_if_there_are_any(tmp_path: Path) -> None:
     with_labels = json_lines(tmp_path / "a.jsonl", [{"text": "one", "label": 1}])
     without = json_lines(tmp_path / "b.jsonl", [{"text": "one"}])
     assert load_examples(str(with_labels), labeled=None).labels == [1]
@@ -339,7 +339,7 @@ def test_labels_are_read_where_there_are_some(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["Good", "good\u200b", "\uff47ood", "GOOD"])
-def test_labels_that_look_alike_are_two_classes_and_this_is_said(
+def test_labels_that_look_alike_are_two_classes_and_this_is_reported(
     tmp_path: Path, other: str
 ) -> None:
     file = tmp_path / "rows.jsonl"

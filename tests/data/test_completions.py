@@ -57,7 +57,7 @@ def test_prompts_alone_are_read_for_predictions(tmp_path: Path, row: dict[str, A
         {"prompt": [USER], "completion": "good"},
     ],
 )
-def test_bad_rows_are_named_or_left_out(tmp_path: Path, bad: dict[str, Any]) -> None:
+def test_bad_rows_raise_an_error_or_are_skipped(tmp_path: Path, bad: dict[str, Any]) -> None:
     rows = [{"prompt": "a film", "completion": "good"}, bad]
     path = write(tmp_path / "rows.jsonl", rows)
     with pytest.raises(DataError, match="rows.jsonl"):
@@ -67,7 +67,7 @@ def test_bad_rows_are_named_or_left_out(tmp_path: Path, bad: dict[str, Any]) -> 
         assert len(load_examples(str(path), reading=settings.reading)) == 1
 
 
-def test_a_conversation_must_end_with_an_answer(tmp_path: Path) -> None:
+def test_a_conversation_must_end_with_an_assistant_message(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [{"messages": [USER]}])
     with pytest.raises(DataError, match="assistant"):
         load_examples(str(path))
@@ -116,7 +116,7 @@ def test_conversations_are_formatted_by_the_chat_template() -> None:
     assert labels == [-100] * len(first) + whole[len(first) :]
 
 
-def test_rows_are_encoded_alike_at_once_and_when_asked_for(tmp_path: Path) -> None:
+def test_lazily_encoded_rows_equal_rows_encoded_at_once(tmp_path: Path) -> None:
     rows = [
         {"prompt": "a film", "completion": "good"},
         {"prompt": "the film was", "completion": "very very good"},

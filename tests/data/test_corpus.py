@@ -104,7 +104,7 @@ def test_every_label_follows_from_the_words(examples: Examples) -> None:
     assert labels[:400] == [read_label(text) for text in examples.text[:400]]
 
 
-def test_sets_have_their_size_and_are_balanced_without_a_text_that_stands_twice() -> None:
+def test_sets_have_their_size_balanced_classes_and_no_repeated_text() -> None:
     for examples, rows in ((CORPUS.train, 2000), (CORPUS.dev, 500), (SHIFT, 500)):
         assert len(examples) == rows
         assert sum(examples.labels or []) == rows / 2
@@ -126,7 +126,7 @@ def words_of(examples: Examples) -> set[str]:
     return set(re.findall(r"[a-z-]+", " ".join(examples.text).lower()))
 
 
-def test_training_sentences_have_none_of_the_words_held_out() -> None:
+def test_training_sentences_contain_no_held_out_word() -> None:
     held_out = set(GOOD["held_out"] + BAD["held_out"])
     assert not words_of(CORPUS.train) & held_out
     assert words_of(CORPUS.dev) >= held_out

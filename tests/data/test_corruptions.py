@@ -60,7 +60,7 @@ def test_special_tokens_stay_in_their_order(
 
 
 @given(ids=TOKENS, row=ROWS)
-def test_a_swapped_token_is_an_ordinary_other_one_and_the_same_at_every_rate(
+def test_a_swapped_token_is_another_ordinary_token_and_equal_at_every_rate(
     ids: list[int], row: str
 ) -> None:
     low, high = (
@@ -101,7 +101,7 @@ def test_the_share_of_hit_tokens_is_the_rate_even_in_short_texts(
     assert stats.binomtest(whole, 1500, (1 - rate) ** tokens).pvalue > 1e-3
 
 
-def test_every_other_ordinary_token_is_as_likely() -> None:
+def test_all_other_ordinary_tokens_are_equally_likely() -> None:
     few = Vocabulary(np.asarray([5, 7, 8, 11]), frozenset({CLS}))
     found = corrupt(
         item_of([7] * 3000 + [UNKNOWN] * 4000), kind="random", rate=1.0, row="a", vocabulary=few
@@ -123,7 +123,7 @@ def test_a_draw_depends_on_seed_row_and_kind() -> None:
 
 
 @pytest.mark.parametrize("row", ["a", "b", "c", "d"])
-def test_one_ordinary_token_is_left_where_all_would_be_dropped(row: str) -> None:
+def test_at_least_one_ordinary_token_is_kept(row: str) -> None:
     found = corrupt(item_of([CLS, 5, 6, 7, SEP]), kind="drop", rate=1.0, row=row, vocabulary=IDS)
     assert found["input_ids"] in ([CLS, 5, SEP], [CLS, 6, SEP], [CLS, 7, SEP])
     # It is the one that a growing rate hits last.
@@ -134,7 +134,7 @@ def test_one_ordinary_token_is_left_where_all_would_be_dropped(row: str) -> None
     assert all(not size & left for size in sizes)
 
 
-def test_a_row_of_special_tokens_alone_stays_as_it_is() -> None:
+def test_a_row_of_special_tokens_is_not_changed() -> None:
     for kind in KINDS:
         item = item_of([CLS, SEP])
         assert corrupt(item, kind=kind, rate=1.0, row="a", vocabulary=IDS) == item
@@ -148,7 +148,7 @@ def tokenizer_of(**given: Any) -> Any:
     return SimpleNamespace(**{**roles, **usual, "get_vocab": lambda: vocabulary, **given})
 
 
-def test_unknown_words_are_words_and_other_special_tokens_are_spared() -> None:
+def test_unknown_tokens_are_corrupted_and_special_tokens_are_not() -> None:
     added = {8: SimpleNamespace(special=True), 9: SimpleNamespace(special=False)}
     found = Vocabulary.of(
         tokenizer_of(
@@ -175,7 +175,7 @@ def test_an_unknown_token_that_also_ends_texts_is_spared() -> None:
     assert found.lacks("mask") == "the tokenizer has no mask token"
 
 
-def test_a_tokenizer_without_a_vocabulary_says_what_it_lacks() -> None:
+def test_a_tokenizer_without_a_vocabulary_raises_an_error() -> None:
     bare = Vocabulary.of(SimpleNamespace(pad_token_id=0))
     assert bare.spared == {0}
     assert bare.lacks("random") == "the tokenizer lists fewer than two ordinary tokens"

@@ -44,7 +44,7 @@ def rows(table: Table) -> list[tuple[object, ...]]:
         ("\n\ntext;label\nwell, well;1\n", "';'"),
     ],
 )
-def test_another_delimiter_is_found_where_it_reads_and_told(
+def test_another_delimiter_is_detected_and_reported(
     tmp_path: Path, content: str, sign: str
 ) -> None:
     table = read_table(write(tmp_path, content))
@@ -62,7 +62,7 @@ def test_another_delimiter_is_found_where_it_reads_and_told(
         ("id,first;second\n1,a;b\n2,c;d\n", ("id", "first;second")),
     ],
 )
-def test_a_comma_is_taken_wherever_it_reads(
+def test_a_comma_has_priority_over_other_delimiters(
     tmp_path: Path, content: str, names: tuple[str, ...]
 ) -> None:
     table = read_table(write(tmp_path, content))
@@ -70,13 +70,13 @@ def test_a_comma_is_taken_wherever_it_reads(
     assert table.notices == ()
 
 
-def test_a_tsv_that_holds_commas_or_bare_quotes_is_read_by_its_tabs(tmp_path: Path) -> None:
+def test_a_tsv_with_commas_or_bare_quotes_is_split_at_tabs(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, 'a\tb\n"x, y\t1\nz, "w"\t2\n', "a.tsv"))
     assert rows(table) == [('"x, y', "1"), ('z, "w"', "2")]
     assert table.notices == ()
 
 
-def test_a_file_with_semicolons_is_read_by_them_and_told_with_its_columns(tmp_path: Path) -> None:
+def test_a_file_with_semicolons_is_detected_and_reported_with_its_columns(tmp_path: Path) -> None:
     assert read_table(write(tmp_path, "a;b\nx;1\n", "a.tsv")).names == ("a", "b")
     path = write(tmp_path, "text;label\na;1\nb\nc;0\nd;1\n")
     with pytest.raises(DataError, match=r"line 3: expected 2 fields \(text, label\), got 1 field"):
@@ -93,7 +93,7 @@ FIELD = st.text(st.characters(codec="utf-8"), max_size=12)
     plain=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=5),
     quoted=st.lists(st.tuples(FIELD, FIELD), min_size=1, max_size=5),
 )
-def test_whatever_a_writer_quotes_as_needed_or_all_over_is_read_back(
+def test_quoted_csv_files_round_trip(
     tmp_path: Path, delimiter: str, plain: list[tuple[str, str]], quoted: list[tuple[str, str]]
 ) -> None:
     for lines, quoting in ((plain, csv.QUOTE_MINIMAL), (quoted, csv.QUOTE_ALL)):
@@ -184,7 +184,7 @@ def test_a_quoted_empty_text_in_a_file_of_one_column_is_a_row(tmp_path: Path) ->
     assert rows(table) == [("a",), ("",), (" ",), ("b",)]
 
 
-def test_a_file_in_another_encoding_is_an_error_that_shows_the_way_on(tmp_path: Path) -> None:
+def test_a_file_in_another_encoding_raises_an_error_with_the_option(tmp_path: Path) -> None:
     path = write(tmp_path, "text\nun café au lait\n".encode("cp1252"))
     with pytest.raises(
         DataError, match=r"line 2: .*not UTF-8.*data.encoding=cp1252 .*'un café au l"
@@ -194,7 +194,7 @@ def test_a_file_in_another_encoding_is_an_error_that_shows_the_way_on(tmp_path: 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "jsonl", "json"])
 @pytest.mark.parametrize("encoding", ["cp1252", "iso8859-2", "shift_jis"])
-def test_a_named_encoding_is_read_and_told(tmp_path: Path, suffix: str, encoding: str) -> None:
+def test_a_named_encoding_is_used_and_reported(tmp_path: Path, suffix: str, encoding: str) -> None:
     word = {"cp1252": "café", "iso8859-2": "źle", "shift_jis": "良い"}[encoding]
     plain = {
         "csv": f"text,label\n{word},1\n",
@@ -208,7 +208,7 @@ def test_a_named_encoding_is_read_and_told(tmp_path: Path, suffix: str, encoding
 
 
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF8])
-def test_a_byte_order_mark_says_the_encoding(tmp_path: Path, mark: bytes) -> None:
+def test_a_byte_order_mark_sets_the_encoding(tmp_path: Path, mark: bytes) -> None:
     encoding = {
         codecs.BOM_UTF16_LE: "utf-16-le",
         codecs.BOM_UTF16_BE: "utf-16-be",
@@ -221,7 +221,7 @@ def test_a_byte_order_mark_says_the_encoding(tmp_path: Path, mark: bytes) -> Non
         assert rows(table) == [("café", "1")]
 
 
-def test_a_named_encoding_is_not_that_of_utf_8_files_and_lacks_some_bytes(tmp_path: Path) -> None:
+def test_a_wrong_named_encoding_raises_an_error(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "text\ncafé\n"), TableOptions(encoding="cp1252"))
     assert (rows(table), table.notices) == ([("café",)], ())
     path = write(tmp_path, b"text\nok\nb\x81d\n")
@@ -229,16 +229,14 @@ def test_a_named_encoding_is_not_that_of_utf_8_files_and_lacks_some_bytes(tmp_pa
         read_table(path, TableOptions(encoding="cp1252"))
 
 
-def test_an_unknown_encoding_is_refused() -> None:
+def test_an_unknown_encoding_raises_an_error() -> None:
     assert known_encoding("Latin1") == "iso8859-1"
     for name in ("cp-nothing", "base64", "rot13", ""):
         with pytest.raises(ValueError, match="an encoding that Python knows"):
             known_encoding(name)
 
 
-def test_bad_rows_are_an_error_that_names_the_way_on_and_skipped_where_asked(
-    tmp_path: Path,
-) -> None:
+def test_bad_rows_raise_an_error_with_the_option_that_skips_them(tmp_path: Path) -> None:
     path = write(tmp_path, 'text,label\na,1\nb,1,2\n"c" d,0\ne\nf,0\n"g,1\nh,0\n')
     with pytest.raises(DataError, match=r"line 3: expected 2 fields .*data.skip_bad_rows"):
         read_table(path)
@@ -250,7 +248,7 @@ def test_bad_rows_are_an_error_that_names_the_way_on_and_skipped_where_asked(
     assert table.notices[0].endswith(", line 5 (1 field), ....")
 
 
-def test_lines_that_are_no_json_objects_are_skipped_where_asked(tmp_path: Path) -> None:
+def test_lines_that_are_no_json_objects_are_skipped_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, '{"text": "a"}\n\n[1]\n{"text": \n{"text": "b"}\n', "a.jsonl")
     table = read_table(path, SKIPPING)
     assert rows(table) == [("a",), ("b",)]
@@ -279,7 +277,7 @@ def test_no_row_left_is_an_error(tmp_path: Path) -> None:
         (["0.5", "inf", "1.5", "", "2"], [0.5, 1.5, 2.0], "line 3 (label inf), line 5 (no label)"),
     ],
 )
-def test_rows_without_a_label_are_skipped_where_asked(
+def test_rows_without_a_label_are_skipped_on_request(
     tmp_path: Path, labels: list[str], kept: list[float], lines: str
 ) -> None:
     content = "".join(f"a{place},{label}\n" for place, label in enumerate(labels))
@@ -292,7 +290,7 @@ def test_rows_without_a_label_are_skipped_where_asked(
         load_examples(path)
 
 
-def test_labels_that_a_dataset_does_not_name_are_skipped_where_asked(tmp_path: Path) -> None:
+def test_unnamed_labels_of_a_dataset_are_skipped_on_request(tmp_path: Path) -> None:
     write(tmp_path, '{"label_names": ["no", "yes"]}', "dataset.json")
     path = write(tmp_path, "text,label\na,yes\nb,maybe\nc,no\nd,1\n")
     with pytest.raises(DataError, match=r"mixed types|Unknown label"):
@@ -307,7 +305,7 @@ def test_labels_that_a_dataset_does_not_name_are_skipped_where_asked(tmp_path: P
         assert load_examples(str(path), reading=SKIPPING).labels == labels
 
 
-def test_a_decimal_comma_beside_semicolons_is_a_number_and_told(tmp_path: Path) -> None:
+def test_a_decimal_comma_in_a_file_with_semicolons_is_a_number_and_reported(tmp_path: Path) -> None:
     found = load_examples(str(write(tmp_path, "text;score\na, b;1,5\nc;-,25\nd;3\n")))
     assert found.labels == [1.5, -0.25, 3.0]
     assert found.kind == "regression"
@@ -317,7 +315,7 @@ def test_a_decimal_comma_beside_semicolons_is_a_number_and_told(tmp_path: Path) 
     assert found.label_names == ("1,5", "2,5")
 
 
-def test_what_a_reading_found_reaches_the_notices_of_a_training(tmp_path: Path) -> None:
+def test_notices_of_a_file_are_in_the_notices_of_a_training(tmp_path: Path) -> None:
     lines = "".join(f"naïve {row};{row % 2}\n" for row in range(40))
     path = write(tmp_path, f"text;label\n{lines}\nbad\n".encode("cp1252"))
     found = splits_of(path, encoding="cp1252", skip_bad_rows=True)
@@ -327,7 +325,7 @@ def test_what_a_reading_found_reaches_the_notices_of_a_training(tmp_path: Path) 
     assert "1 bad row is skipped: line 43 (1 field)." in said
 
 
-def test_columns_of_other_tables_are_taken_where_they_are_there(tmp_path: Path) -> None:
+def test_columns_of_the_training_file_are_used_if_other_files_have_them(tmp_path: Path) -> None:
     known = (Columns("Description", None, "Queue"),)
     path = write(tmp_path, "text,Description,Queue,label\nx,a,p,1\ny,b,q,0\n")
     found = load_examples(str(path), known=known)

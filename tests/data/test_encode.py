@@ -60,7 +60,7 @@ def test_rows_become_ids_with_their_labels() -> None:
     assert (len(encoded), encoded.truncated) == (2, 0.0)
 
 
-def test_long_rows_are_cut_and_their_share_is_known() -> None:
+def test_long_rows_are_truncated_and_their_fraction_is_known() -> None:
     encoded = encode(
         reviews("the soup is good", "good", "soup is", "is"), tokenizer(), max_length=5
     )
@@ -80,7 +80,7 @@ def test_the_fraction_of_unknown_tokens_counts_the_texts_tokens_alone() -> None:
     assert encode(examples, ends, max_length=8).unknown == 0.0
 
 
-def test_from_one_row_or_token_in_twenty_on_a_notice_says_what_to_do() -> None:
+def test_truncating_5_percent_of_the_rows_or_more_gives_advice() -> None:
     long, short = "the soup is good", "good"
     some = reviews(long, *[short] * 19)
     encoded = encode(some, tokenizer(), max_length=5)
@@ -118,7 +118,7 @@ def test_pairs_are_encoded_together_with_their_types() -> None:
     assert item["token_type_ids"] == [0, 0, 0, 0, 1, 1]
 
 
-def test_more_rows_than_one_call_takes_keep_their_order() -> None:
+def test_rows_encoded_in_several_calls_keep_their_order() -> None:
     texts = ["good" if index % 3 else "the soup is" for index in range(2500)]
     lengths = encode(reviews(*texts), tokenizer(), max_length=8).lengths
     assert lengths == [3 if index % 3 else 5 for index in range(2500)]
@@ -128,7 +128,7 @@ def test_an_empty_text_keeps_its_special_tokens() -> None:
     assert encode(reviews(""), tokenizer(), max_length=8)[0]["input_ids"] == [2, 3]
 
 
-def test_what_cannot_be_encoded_or_padded_is_an_error() -> None:
+def test_unencodable_or_unpaddable_rows_raise_an_error() -> None:
     with pytest.raises(SettingError, match="between 1 and 64, the longest input .*, got 65"):
         encode(reviews("good"), tokenizer(), max_length=65)
     with pytest.raises(DataError, match=r"Row 2 of set 'toy' has no tokens .*\(text ' '\)"):
@@ -138,7 +138,7 @@ def test_what_cannot_be_encoded_or_padded_is_an_error() -> None:
 
 
 @given(data=st.data(), first=st.integers(0, 9), pairs=st.booleans(), labeled=st.booleans())
-def test_rows_encoded_as_they_are_asked_for_are_those_encoded_at_once(
+def test_lazy_encoding_equals_encoding_at_once(
     data: st.DataObject, first: int, pairs: bool, labeled: bool
 ) -> None:
     texts = data.draw(
@@ -233,9 +233,7 @@ def memory_until_first_batch(path: Path, rows: int) -> int:
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_a_row_of_a_training_set_takes_few_bytes_before_the_first_batch(
-    tmp_path: Path, form: str
-) -> None:
+def test_a_training_row_uses_few_bytes_before_the_first_batch(tmp_path: Path, form: str) -> None:
     few, many = 2_000, 6_000
     memory_until_first_batch(tmp_path / f"warm.{form}", 100)
     grown = memory_until_first_batch(tmp_path / f"many.{form}", many)
@@ -282,9 +280,7 @@ def test_targets_are_floats() -> None:
     texts=st.lists(st.lists(st.sampled_from(WORDS[4:]), max_size=9), min_size=1, max_size=6),
     side=st.sampled_from(["left", "right"]),
 )
-def test_padding_adds_nothing_that_the_mask_does_not_hide(
-    texts: list[list[str]], side: str
-) -> None:
+def test_padding_is_masked(texts: list[list[str]], side: str) -> None:
     words = tokenizer(padding_side=side)
     encoded = encode(reviews(*map(" ".join, texts)), words, max_length=7)
     batch = Collator(words)(encoded.items)
@@ -316,7 +312,7 @@ def test_every_epoch_sees_each_row_once(
 @given(
     lengths=st.lists(st.integers(1, 9), max_size=400), size=st.integers(1, 4), drop=st.booleans()
 )
-def test_pools_sorted_one_by_one_give_the_order_of_all_sorted_at_first(
+def test_sorting_pools_lazily_equals_sorting_all_at_once(
     lengths: list[int], size: int, drop: bool
 ) -> None:
     draw = generator(derive_seed(5, "batches", 2))
@@ -334,7 +330,7 @@ def test_pools_sorted_one_by_one_give_the_order_of_all_sorted_at_first(
 
 
 @given(lengths=LENGTHS, batch_size=st.integers(1, 20))
-def test_evaluation_batches_hold_each_row_once_longest_first(
+def test_evaluation_batches_contain_each_row_once_longest_first(
     lengths: list[int], batch_size: int
 ) -> None:
     batches = ordered_batches(lengths, batch_size=batch_size)
@@ -362,7 +358,7 @@ def test_batches_are_shuffled_after_sorting() -> None:
     assert firsts != sorted(firsts)
 
 
-def test_batches_of_one_pool_hold_neighbors_in_length() -> None:
+def test_batches_contain_rows_of_similar_length() -> None:
     lengths = [37 * i % 100 for i in range(100)]
     batches = list(LengthBucketSampler(lengths, batch_size=10, seed=0))
     for start in range(0, 100, 10):
@@ -370,7 +366,7 @@ def test_batches_of_one_pool_hold_neighbors_in_length() -> None:
         assert batch == list(range(batch[0], batch[0] + 10))
 
 
-def test_the_short_batch_stays_last_and_holds_other_rows_each_epoch() -> None:
+def test_the_short_batch_is_last_and_has_different_rows_each_epoch() -> None:
     lengths = [1] * 12 + [50] * 11
     sampler = LengthBucketSampler(lengths, batch_size=10, seed=0)
     tails = set()

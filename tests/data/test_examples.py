@@ -23,7 +23,7 @@ def test_set_hash_changes_with_order_and_with_one_label() -> None:
     assert len({base.hash, labeled([0, 1, 0]).hash, base.select([0, 2, 1]).hash}) == 3
 
 
-def test_sample_takes_each_class_in_its_share_and_keeps_the_order() -> None:
+def test_sample_is_stratified_and_keeps_the_order() -> None:
     examples = labeled([0] * 60 + [1] * 30 + [2] * 10)
     drawn = examples.sample(10, seed=3)
     assert Counter(drawn.labels or []) == {0: 6, 1: 3, 2: 1}
@@ -48,7 +48,9 @@ def test_sample_of_another_seed_differs() -> None:
 
 
 @given(labels=st.lists(st.integers(0, 4), min_size=1, max_size=60), data=st.data())
-def test_sample_gives_exactly_the_rows_asked_for(labels: list[int], data: st.DataObject) -> None:
+def test_sample_returns_the_requested_number_of_rows(
+    labels: list[int], data: st.DataObject
+) -> None:
     n = data.draw(st.integers(1, len(labels) + 5))
     drawn = labeled(labels).sample(n, seed=data.draw(st.integers(0, 5)))
     assert len(drawn) == min(n, len(labels))
@@ -62,14 +64,14 @@ def test_sample_of_no_rows_is_an_error() -> None:
         labeled([0, 1]).sample(0, seed=0)
 
 
-def test_overlap_names_own_rows_whose_texts_the_other_has() -> None:
+def test_overlap_returns_the_rows_whose_texts_the_other_set_has() -> None:
     own = Examples("own", ["a", "b", "c", "b"])
     assert own.overlap(Examples("other", ["b", "z"])) == [1, 3]
     own = Examples("own", ["a", "a"], ["x", "y"])
     assert own.overlap(Examples("other", ["a"], ["y"])) == [1]
 
 
-def test_labels_are_matched_by_name_in_any_case_and_a_notice_says_so() -> None:
+def test_labels_are_matched_by_name_ignoring_case_with_a_notice() -> None:
     mapped = labeled([0, 1, 0], ("Positive", "NEGATIVE")).map_labels(["negative", "positive"])
     assert mapped.labels == [1, 0, 1]
     assert mapped.label_names == ("negative", "positive")
@@ -80,7 +82,7 @@ def test_labels_are_matched_by_name_in_any_case_and_a_notice_says_so() -> None:
     assert labeled([1], ("neutral", "positive")).map_labels(["negative", "positive"]).labels == [1]
 
 
-def test_a_name_that_fits_two_of_the_target_in_another_case_is_unknown() -> None:
+def test_an_ambiguous_name_ignoring_case_is_unknown() -> None:
     with pytest.raises(DataError, match="Unknown label 'POS'"):
         labeled([0], ("POS",)).map_labels(["pos", "Pos"])
 
@@ -107,7 +109,7 @@ def test_bare_integers_are_matched_to_words_by_index_with_a_notice() -> None:
     assert "matched by index: 0 is 'pos', 1 is 'neg'" in notice
 
 
-def test_placeholders_stand_for_their_index_alone() -> None:
+def test_placeholder_names_match_by_index_only() -> None:
     for own in (None, ("LABEL_0", "LABEL_1"), ("0", "1")):
         mapped = labeled([0, 1], own).map_labels(["LABEL_0", "LABEL_1"])
         assert (mapped.labels, mapped.notices) == ([0, 1], ())

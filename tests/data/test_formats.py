@@ -56,7 +56,7 @@ CONTENT = {
 
 @pytest.mark.parametrize("name", CONTENT)
 @pytest.mark.parametrize("zipped", [False, True])
-def test_every_format_gives_the_same_table(tmp_path: Path, name: str, zipped: bool) -> None:
+def test_every_format_is_read_into_the_same_table(tmp_path: Path, name: str, zipped: bool) -> None:
     path = tmp_path / (f"{name}.gz" if zipped else name)
     path.write_bytes(gzip.compress(CONTENT[name]) if zipped else CONTENT[name])
     assert columns(read_table(path)) == {
@@ -65,7 +65,7 @@ def test_every_format_gives_the_same_table(tmp_path: Path, name: str, zipped: bo
     }
 
 
-def test_the_source_holds_the_hash_of_the_file(tmp_path: Path) -> None:
+def test_the_source_contains_the_hash_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"text\nx\n")
     # printf 'text\nx\n' | sha256sum
@@ -148,7 +148,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_gives_one_clear_error(tmp_path: Path, case: str) -> None:
+def test_a_broken_file_raises_one_clear_error(tmp_path: Path, case: str) -> None:
     name, content, message = BROKEN[case]
     if content is not None:
         (tmp_path / name).write_bytes(content)
@@ -195,7 +195,7 @@ def test_a_parquet_file_without_rows_or_with_one_name_twice_is_an_error(tmp_path
 )
 @example(content=b'"')
 @example(content=b"a\n\r")
-def test_any_bytes_give_a_table_or_a_data_error(
+def test_any_bytes_are_read_or_raise_a_data_error(
     tmp_path: Path, suffix: str, content: bytes
 ) -> None:
     path = tmp_path / f"a.{suffix}"
@@ -216,9 +216,7 @@ FIELD = st.text(st.characters(codec="utf-8"), max_size=12)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(FIELD, min_size=1, max_size=5), ascii_only=st.booleans())
-def test_what_a_json_writer_writes_is_read_back(
-    tmp_path: Path, texts: list[str], ascii_only: bool
-) -> None:
+def test_json_files_round_trip(tmp_path: Path, texts: list[str], ascii_only: bool) -> None:
     path = tmp_path / "a.jsonl"
     lines = [json.dumps({"text": text}, ensure_ascii=ascii_only) for text in texts]
     path.write_text("\n".join(lines), encoding="utf-8", newline="")

@@ -57,7 +57,7 @@ def test_configuration_and_split_of_a_hub_id_can_be_named(cache: Path) -> None:
         splits_of("owner/reviews:food", config="x")
 
 
-def test_a_hub_id_that_is_not_in_the_cache_says_so_offline(cache: Path) -> None:
+def test_a_hub_id_that_is_not_cached_raises_an_error_offline(cache: Path) -> None:
     with pytest.raises(
         DataError, match="owner/none is not a file or folder here and could not be l"
     ):

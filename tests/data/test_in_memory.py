@@ -71,7 +71,7 @@ def test_splits_are_read_by_name() -> None:
         {**COLUMNS, "id": list(range(12))},
     ],
 )
-def test_other_values_columns_or_splits_are_another_source(other: Any) -> None:
+def test_different_data_in_memory_have_different_source_names(other: Any) -> None:
     assert hold(other) != hold(COLUMNS)
 
 
@@ -83,7 +83,7 @@ def test_class_names_belong_to_the_content() -> None:
     assert load_examples(hold(named)).label_names == ("pos", "neg")
 
 
-def test_a_later_change_of_the_callers_object_changes_nothing() -> None:
+def test_later_changes_of_data_in_memory_have_no_effect() -> None:
     frame = pd.DataFrame(COLUMNS)
     name = hold(frame)
     frame.loc[0, "text"] = "changed"
@@ -121,7 +121,7 @@ SECRET = "a secret " * 500
         (datasets.Dataset.from_dict(COLUMNS).to_iterable_dataset(), "streaming"),
     ],
 )
-def test_what_cannot_be_read_is_told_without_the_data(given: Any, said: str) -> None:
+def test_errors_of_data_in_memory_do_not_print_the_data(given: Any, said: str) -> None:
     with pytest.raises(DataError) as caught:
         DataSettings(source=given)
     assert said in str(caught.value)
@@ -142,12 +142,12 @@ def test_an_error_about_a_setting_does_not_print_the_data(name: str) -> None:
         assert f"data.{name}" in str(caught.value)
 
 
-def test_a_process_without_the_data_says_what_to_do() -> None:
+def test_a_process_without_the_data_in_memory_raises_an_error() -> None:
     with pytest.raises(DataError, match=r"data in memory.*[Gg]ive the same data again"):
         load_examples("in-memory-0123456789abcdef")
 
 
-def test_another_process_names_the_same_data_alike_and_reads_what_it_is_handed() -> None:
+def test_another_process_gives_the_same_data_the_same_name() -> None:
     code = (
         "import sys; from temper.data import in_memory as m\n"
         f"print(m.hold({COLUMNS!r})); print('pandas' in sys.modules, 'datasets' in sys.modules)"

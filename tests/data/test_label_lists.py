@@ -33,7 +33,7 @@ def test_several_labels_are_recognized_and_named(values: list[Any]) -> None:
     assert "several labels" in said
 
 
-def test_other_separators_and_empty_cells_need_the_kind() -> None:
+def test_label_lists_with_other_separators_need_the_kind() -> None:
     values = ["a, b", "", "a", None]
     labels = read(values, kind="multi_label")
     assert (labels.names, labels.values) == (("a", "b"), [(1, 1), (0, 0), (1, 0), (0, 0)])
@@ -41,7 +41,7 @@ def test_other_separators_and_empty_cells_need_the_kind() -> None:
     assert read(["a|b", "a", "b"], kind="classification").kind == "classification"
 
 
-def test_indices_and_flags_are_told_apart_by_repeated_values() -> None:
+def test_label_indices_and_flags_are_distinguished_by_repeated_values() -> None:
     assert read([[0, 2], [1]]).values == [(1, 0, 1), (0, 1, 0)]
     assert read([[0, 0, 1], [1, 0, 1]]).values == [(0, 0, 1), (1, 0, 1)]
     named = read([[0, 2], [1]], names=("x", "y", "z", "w"))
@@ -61,12 +61,12 @@ def test_indices_and_flags_are_told_apart_by_repeated_values() -> None:
         ([[], []], {}),
     ],
 )
-def test_lists_that_are_no_labels_are_refused(values: list[Any], settings: Any) -> None:
+def test_lists_that_are_no_labels_raise_an_error(values: list[Any], settings: Any) -> None:
     with pytest.raises(DataError, match="label"):
         read(values, **settings)
 
 
-def test_labels_are_put_into_a_target_s_order_and_unknown_ones_that_apply_are_refused() -> None:
+def test_label_lists_are_reordered_and_unknown_labels_raise_an_error() -> None:
     rows = Examples(
         "toy",
         ["one", "two"],

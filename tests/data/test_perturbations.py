@@ -83,7 +83,7 @@ def of(text: str, name: str, *, row: str = "row", seed: int = 0) -> str:
         *((lambda text: of(text, "punctuation"), text, text) for text in ("?!", "...", "  ", "")),
     ],
 )
-def test_what_a_perturbation_makes_of_a_text(
+def test_perturbations_change_a_text_as_expected(
     change: Callable[[str], str], text: str, expected: str
 ) -> None:
     assert change(text) == expected
@@ -136,7 +136,7 @@ def test_a_tenth_of_the_words_rounded_up_gets_a_typing_error(count: int, expecte
     assert TYPO_SHARE == 0.1
 
 
-def test_typing_errors_spare_short_words_and_come_in_all_kinds_and_places() -> None:
+def test_typing_errors_skip_short_words_and_use_all_kinds_and_positions() -> None:
     text = "it was an odd elephant"
     found = {of(text, "typos", seed=seed) for seed in range(60)}
     assert all(each.startswith("it was an odd e") and each != text for each in found)
@@ -163,7 +163,7 @@ def test_draws_follow_seed_row_name_and_side_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", names())
 @given(text=TEXTS, seed=st.integers(0, 2**32))
-def test_every_perturbation_takes_any_text_and_leaves_something_of_it(
+def test_every_perturbation_accepts_any_text_and_never_empties_it(
     name: str, text: str, seed: int
 ) -> None:
     changed = of(text, name, seed=seed)
@@ -173,11 +173,11 @@ def test_every_perturbation_takes_any_text_and_leaves_something_of_it(
 
 @pytest.mark.parametrize("name", ["contractions", "expansions", "misspellings"])
 @given(text=st.text(alphabet="\u0430\u0431\u0432\u0433 \u0434.,\u4f60\u597d", max_size=40))
-def test_english_perturbations_leave_other_writing_alone(name: str, text: str) -> None:
+def test_english_perturbations_do_not_change_other_scripts(name: str, text: str) -> None:
     assert of(text, name) == text
 
 
-def test_a_perturbed_set_keeps_all_but_texts_and_their_hashes() -> None:
+def test_a_perturbed_set_changes_only_texts_and_hashes() -> None:
     rows: dict[str, Any] = {"labels": [1, 0], "kind": "classification", "group": ["x", None]}
     toy = Examples("toy", ["Good", "bad"], ["A", "B"], **rows)
     changed = perturbed(toy, "lowercase")
@@ -187,7 +187,7 @@ def test_a_perturbed_set_keeps_all_but_texts_and_their_hashes() -> None:
     assert toy.text == ["Good", "bad"]
 
 
-def test_unknown_names_and_names_given_twice_are_refused() -> None:
+def test_unknown_names_and_names_given_twice_raise_an_error() -> None:
     with pytest.raises(ValueError, match="Unknown perturbation 'typo'. Did you mean 'typos'"):
         known_names(("typo",))
     with pytest.raises(ValueError, match="must not name one twice"):
@@ -262,12 +262,12 @@ def test_words_that_are_too_short_or_no_letters_have_none() -> None:
     assert edits("ab", "delete") == []
 
 
-def test_where_no_key_is_known_the_letter_is_doubled() -> None:
+def test_a_letter_without_a_known_key_is_doubled() -> None:
     assert edits("\u05e9\u05dc", "insert") == ["\u05e9\u05e9\u05dc", "\u05e9\u05dc\u05dc"]
     assert edits("\u05e9\u05dc", "keyboard") == []
 
 
-def test_keys_lie_beside_each_other_both_ways() -> None:
+def test_neighboring_keys_are_symmetric() -> None:
     assert {key: set(TOUCHING[key]) for key in TOUCHING} == {
         key: set(KEYBOARD[key]) for key in TOUCHING
     }
@@ -296,7 +296,7 @@ def test_one_edit_of_each_kind_is_drawn_again_alike(word: str, seed: int) -> Non
         assert bool(alone) == bool(edits(word, kind))
 
 
-def test_draws_take_every_edit_about_equally_often() -> None:
+def test_edits_are_drawn_uniformly() -> None:
     every = edits("wonderful", "delete")
     counts = Counter(drawn_edits("wonderful", seed=s, kinds=("delete",))[0] for s in range(1400))
     assert set(counts) == set(every)

@@ -48,7 +48,9 @@ def test_a_saved_dataset_dict_is_read_by_split(tmp_path: Path) -> None:
     "file",
     ["train-00000-of-00002.parquet", "train-00000-of-00001-1a2b3c.csv", "data/train.csv"],
 )
-def test_for_a_clone_of_a_hub_dataset_the_hub_id_is_asked_for(tmp_path: Path, file: str) -> None:
+def test_a_clone_of_a_hub_dataset_raises_an_error_with_the_hub_id(
+    tmp_path: Path, file: str
+) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_bytes(b"text,label\na,0\n")
     with pytest.raises(DataError, match="Hub id"):

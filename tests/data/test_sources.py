@@ -29,7 +29,7 @@ def folder(path: Path, **splits: list[dict[str, object]]) -> str:
     return str(path)
 
 
-def test_a_folder_gives_its_splits(tmp_path: Path) -> None:
+def test_a_folder_has_its_splits(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(8), dev=rows(4, 8), test=rows(2, 12))
     splits = splits_of(source)
     assert [len(split) for split in (splits.train, splits.dev, splits.test)] == [8, 4, 2]
@@ -50,9 +50,7 @@ def test_the_evaluation_split_is_found_by_its_usual_names(tmp_path: Path, name: 
     assert any("its test split is evaluated" in said for said in splits.notices) == (name == "test")
 
 
-def test_a_missing_dev_split_is_carved_the_same_way_each_time_and_this_is_said(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_dev_split_is_held_out_reproducibly_and_reported(tmp_path: Path) -> None:
     source = str(json_lines(tmp_path / "all.jsonl", rows(40)))
     settings = DataSettings(source=source, dev_fraction=0.2, seed=5)
     splits, again = load_splits(settings), load_splits(settings)
@@ -65,9 +63,7 @@ def test_a_missing_dev_split_is_carved_the_same_way_each_time_and_this_is_said(
     assert other.dev.rows != splits.dev.rows
 
 
-def test_dev_rows_are_carved_though_there_are_others_where_that_is_asked_for(
-    tmp_path: Path,
-) -> None:
+def test_dev_rows_are_held_out_from_train_on_request(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(40), dev=rows(10, 40), test=rows(10, 50))
     splits = load_splits(DataSettings(source=source, eval_split="carve", dev_fraction=0.2))
     alone = load_splits(DataSettings(source=source, eval_split="dev"))
@@ -76,9 +72,7 @@ def test_dev_rows_are_carved_though_there_are_others_where_that_is_asked_for(
     assert splits.test is None
 
 
-def test_rows_that_nobody_split_are_trained_on_and_evaluated_where_they_stand_alone(
-    tmp_path: Path,
-) -> None:
+def test_an_unnamed_split_is_divided_unless_there_is_an_evaluation_split(tmp_path: Path) -> None:
     whole = splits_of(folder(tmp_path / "whole", all=rows(40), some=rows(10)))
     assert {split.source["split"] for split in (whole.train, whole.dev)} == {"all"}
     assert not whole.train.overlap(whole.dev)
@@ -87,13 +81,13 @@ def test_rows_that_nobody_split_are_trained_on_and_evaluated_where_they_stand_al
         splits_of(folder(tmp_path / "both", all=rows(40), test=rows(10)))
 
 
-def test_carving_leaves_a_row_of_each_class_in_train(tmp_path: Path) -> None:
+def test_holding_rows_out_keeps_a_row_of_each_class_in_train(tmp_path: Path) -> None:
     rare = [*rows(9), {"text": "rare", "label": 2}]
     splits = splits_of(str(json_lines(tmp_path / "a.jsonl", rare)), dev_fraction=0.9)
     assert set(splits.train.labels or []) == {0, 1, 2}
 
 
-def test_a_test_split_without_labels_is_nothing_to_evaluate_on(tmp_path: Path) -> None:
+def test_a_test_split_without_labels_is_not_evaluated(tmp_path: Path) -> None:
     unlabeled = [{"text": f"t {i}", "label": -1} for i in range(3)]
     splits = splits_of(folder(tmp_path / "data", train=rows(20), test=unlabeled))
     assert "held out as dev rows" in splits.notices[0]
@@ -116,7 +110,7 @@ def test_train_rows_in_evaluation_are_counted_and_dropped_on_request(tmp_path: P
     )
 
 
-def test_rows_are_drawn_and_too_many_asked_for_is_said(tmp_path: Path) -> None:
+def test_rows_are_drawn_and_too_large_a_number_is_reported(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(20), dev=rows(10, 20))
     splits = splits_of(source, rows=6, eval_rows=99)
     assert (len(splits.train), len(splits.dev)) == (6, 10)
@@ -124,7 +118,7 @@ def test_rows_are_drawn_and_too_many_asked_for_is_said(tmp_path: Path) -> None:
     assert splits.notices == ("99 rows of dev requested, all 10 are used",)
 
 
-def test_empty_texts_are_said(tmp_path: Path) -> None:
+def test_empty_texts_are_reported(tmp_path: Path) -> None:
     content = [*rows(4), {"text": " ", "label": 0}]
     splits = splits_of(folder(tmp_path / "d", train=content, dev=rows(2, 4)))
     assert splits.notices == ("1 row of train with an empty text",)
@@ -138,7 +132,7 @@ def test_words_are_the_same_classes_in_every_split(tmp_path: Path) -> None:
     assert splits.dev.labels == [1, 2]
 
 
-def test_label_names_beside_the_files_name_integers(tmp_path: Path) -> None:
+def test_a_label_names_file_names_integer_labels(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(8), dev=rows(4, 8))
     (tmp_path / "data/dataset.json").write_text('{"label_names": ["no", "yes"]}')
     splits = splits_of(source)
@@ -190,7 +184,7 @@ CANDIDATES = [
 
 
 @pytest.mark.parametrize(("names", "given", "others", "option"), CANDIDATES)
-def test_a_choice_among_columns_that_fit_is_stored_and_said_with_its_option(
+def test_a_guessed_column_is_stored_and_reported_with_its_option(
     tmp_path: Path,
     names: list[str],
     given: dict[str, str],
@@ -208,7 +202,7 @@ def test_a_choice_among_columns_that_fit_is_stored_and_said_with_its_option(
         assert all(repr(name) in notice for name in columns)
 
 
-def test_the_columns_and_the_kind_that_were_read_are_said(tmp_path: Path) -> None:
+def test_the_columns_and_the_kind_are_reported(tmp_path: Path) -> None:
     content = [{"review": f"r {i}", "stars": i % 3 + 1.0, "group": "g"} for i in range(30)]
     source = str(json_lines(tmp_path / "a.jsonl", content))
     splits = splits_of(source, label_column="stars")
@@ -258,7 +252,7 @@ def test_whole_numbers_are_the_same_classes_in_every_split_and_format(
     assert splits.dev.labels == [len(names) - 1]
 
 
-def test_whole_numbers_are_read_as_classes_and_this_is_said(tmp_path: Path) -> None:
+def test_whole_numbers_are_read_as_classes_and_this_is_reported(tmp_path: Path) -> None:
     content = [{"text": f"t {i}", "label": i % 2 + 1} for i in range(20)]
     source = str(json_lines(tmp_path / "a.jsonl", content))
     splits = splits_of(source)
@@ -268,7 +262,7 @@ def test_whole_numbers_are_read_as_classes_and_this_is_said(tmp_path: Path) -> N
     assert not any("data.kind" in notice for notice in splits.notices)
 
 
-def test_a_class_of_a_split_that_nobody_reads_does_not_stop_a_training(tmp_path: Path) -> None:
+def test_an_unknown_class_in_an_unread_split_is_ignored(tmp_path: Path) -> None:
     odd = [{"text": "odd", "label": 7}, {"text": "row 1", "label": None}]
     splits = splits_of(folder(tmp_path / "data", train=rows(8), dev=rows(4, 8), test=odd))
     assert (splits.test.text, splits.test.kind) == (["odd", "row 1"], "unlabeled")
@@ -278,7 +272,7 @@ def test_a_class_of_a_split_that_nobody_reads_does_not_stop_a_training(tmp_path:
     assert len(splits_of(source, eval_split="test").dev) == 4
 
 
-def test_rows_whose_label_is_not_trained_on_are_skipped_where_asked(tmp_path: Path) -> None:
+def test_rows_with_an_untrained_label_are_skipped_on_request(tmp_path: Path) -> None:
     words = [{"text": f"t {i}", "label": word} for i, word in enumerate(["good", "bad"] * 4)]
     dev = [{"text": "a", "label": "Bad"}, {"text": "b", "label": "ugly"}]
     source = folder(tmp_path / "data", train=words, dev=dev)
@@ -375,7 +369,7 @@ BAD_FOLDERS = [
 
 
 @pytest.mark.parametrize(("content", "settings", "message"), BAD_FOLDERS)
-def test_bad_data_gives_one_clear_error(
+def test_bad_data_raises_one_clear_error(
     tmp_path: Path,
     content: dict[str, list[dict[str, object]]],
     settings: dict[str, str],
@@ -413,7 +407,7 @@ def test_damaged_label_names_are_an_error(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     "source", ["./no", "no.csv", "/none", "a b", "a/b/c", "", "~none/x", "x" * 300 + "/y/z", "a\0"]
 )
-def test_a_source_that_is_nothing_is_named(source: str) -> None:
+def test_an_unknown_source_raises_an_error(source: str) -> None:
     with pytest.raises(DataError, match="No such file or folder"):
         load_examples(source)
 
@@ -426,7 +420,7 @@ def test_a_set_of_a_folder_is_its_test_before_its_dev_before_its_train(tmp_path:
     assert load_examples(full).name == "full"
 
 
-def test_a_split_can_be_asked_for_in_two_ways(tmp_path: Path) -> None:
+def test_a_split_can_be_requested_in_two_ways(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", all=rows(3), orig_test=rows(4))
     with pytest.raises(DataError, match=r"none of the splits test, dev, train; it has all, orig_"):
         load_examples(source)
@@ -448,7 +442,7 @@ def test_a_set_is_matched_to_the_labels_of_the_model(tmp_path: Path) -> None:
         load_examples(path).map_labels(["bad", "positive"])
 
 
-def test_labels_are_not_read_where_none_are_needed(tmp_path: Path) -> None:
+def test_labels_are_not_read_if_none_are_needed(tmp_path: Path) -> None:
     content: list[dict[str, object]] = [{"text": "a", "label": "x"}, {"text": "b", "label": 3.5}]
     path = str(json_lines(tmp_path / "a.jsonl", content))
     examples = load_examples(path, labeled=False)
@@ -496,7 +490,7 @@ def test_settings_that_cannot_be_followed_are_errors() -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
-def test_one_huge_label_is_told_and_not_counted_up_to(tmp_path: Path, ending: str) -> None:
+def test_a_huge_label_raises_an_error_at_once(tmp_path: Path, ending: str) -> None:
     huge = 2**64 - 1 if ending == "parquet" else 10**9
     labels, path = [0, 1, 2, huge, 1, 0], tmp_path / f"rows.{ending}"
     texts = [f"text {number}" for number in range(len(labels))]
@@ -516,7 +510,7 @@ def test_one_huge_label_is_told_and_not_counted_up_to(tmp_path: Path, ending: st
         load_splits(DataSettings(source=str(path)))
 
 
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_raises_an_error_at_once(tmp_path: Path) -> None:
     pipe = tmp_path / "rows.csv"
     os.mkfifo(pipe)
     with pytest.raises(DataError, match="neither a file nor a folder"):

@@ -59,7 +59,7 @@ def test_parquet_and_questions_alone_are_read(tmp_path: Path) -> None:
         {"answers": {"text": ["word2"], "answer_start": [6]}, "context": ""},
     ],
 )
-def test_bad_rows_are_named_or_left_out(tmp_path: Path, bad: dict[str, Any]) -> None:
+def test_bad_rows_raise_an_error_or_are_skipped(tmp_path: Path, bad: dict[str, Any]) -> None:
     good = {**ROW, "answers": {"text": ["word2"], "answer_start": [6]}}
     path = write(tmp_path / "rows.jsonl", [good, {**ROW, **bad}])
     with pytest.raises(DataError, match=r"rows.jsonl, line 2"):

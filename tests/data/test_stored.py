@@ -65,7 +65,7 @@ def test_stored_texts_are_the_list_they_were_made_of(
 
 
 @pytest.mark.parametrize("size", [254, 255, 256, 65_534, 65_535, 65_536, 70_000])
-def test_texts_end_where_they_do_whatever_the_size_of_all(size: int) -> None:
+def test_stored_texts_round_trip_for_any_total_size(size: int) -> None:
     # One byte holds up to 255, two hold up to 65,535.
     texts = ["a" * (size - 200), "b" * 199, "c"]
     found = StoredTexts.of(texts)
@@ -74,7 +74,7 @@ def test_texts_end_where_they_do_whatever_the_size_of_all(size: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=9)), st.integers(0, 20))
-def test_stored_bytes_are_read_where_they_were_appended(parts: list[bytes], limit: int) -> None:
+def test_stored_bytes_are_read_from_their_position(parts: list[bytes], limit: int) -> None:
     content, places = StoredBytes(), []
     for part in parts:
         places.append((content.size, content.size + len(part)))
@@ -141,7 +141,7 @@ def test_a_set_of_a_file_is_the_set_of_its_lists(tmp_path: Path, limit: int) -> 
 
 
 @given(TEXTS, st.data())
-def test_held_hashes_are_those_of_each_text(texts: list[str], data: st.DataObject) -> None:
+def test_stored_hashes_equal_the_hashes_of_the_texts(texts: list[str], data: st.DataObject) -> None:
     found, wanted = RowHashes.of(texts), [row_hash(text) for text in texts]
     assert list(found) == wanted
     assert [found[place] for place in range(len(texts))] == wanted
@@ -158,7 +158,7 @@ def test_held_hashes_are_those_of_each_text(texts: list[str], data: st.DataObjec
         assert values_at(wanted, places) == [wanted[place] for place in places]
 
 
-def test_hashes_of_pairs_know_where_the_first_text_ends() -> None:
+def test_hashes_of_pairs_depend_on_the_end_of_the_first_text() -> None:
     found = RowHashes.of(["ab", "a"], ["c", "bc"])
     assert list(found) == [row_hash("ab", "c"), row_hash("a", "bc")]
     assert len({*found, row_hash("abc"), row_hash("abc", "")}) == 4
@@ -190,7 +190,7 @@ def content_of(form: str, letters: int) -> str:
 
 
 @pytest.mark.parametrize("name", ["set.csv", "set.tsv", "set.jsonl", "set.csv.gz"])
-def test_reading_a_file_takes_no_memory_that_grows_with_its_letters(
+def test_reading_a_file_uses_memory_independent_of_its_text_length(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored, "IN_MEMORY", 1 << 14)
@@ -225,7 +225,7 @@ def test_lines_are_those_of_the_whole_text(
     assert TextFile(path).blank() == (not whole.strip())
 
 
-def test_a_fault_behind_what_was_read_names_its_place(tmp_path: Path) -> None:
+def test_a_late_fault_in_a_file_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"text,label\n" + b"good,1\n" * 50_000 + b"\xff,0\n")
     with pytest.raises(DataError, match=r"a\.csv, line 50002: byte 0xff .* is not UTF-8"):

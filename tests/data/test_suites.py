@@ -77,7 +77,7 @@ def test_an_unknown_suite_is_named_with_those_that_are_near() -> None:
         ('name = "other"\n[shift.a]\npath = "a"\n', "`name` is that of the file"),
     ],
 )
-def test_what_a_suite_must_not_say(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_suites_raise_an_error(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         read_suite(write(tmp_path, text))
 
@@ -104,7 +104,7 @@ def test_sets_that_are_not_there_are_missing_with_the_reason(tmp_path: Path) -> 
     assert suite.missing["half"].startswith("near@other is not under")
 
 
-def test_a_root_without_any_of_the_sets_is_refused(tmp_path: Path) -> None:
+def test_a_root_without_any_of_the_sets_raises_an_error(tmp_path: Path) -> None:
     suite = read_suite(write(tmp_path, '[shift.a]\npath = "a@test"\n'))
     with pytest.raises(SettingError, match=r"None of the 1 sets of suite 'own'.*data_root"):
         find_sets(suite, tmp_path)
@@ -124,7 +124,7 @@ def test_parts_are_one_set_whose_groups_are_the_parts(tmp_path: Path) -> None:
     assert suite.adversarial["p"].source == (f"{tmp_path / 'pairs'}@old + {tmp_path / 'pairs'}@new")
 
 
-def test_pairs_that_two_parts_number_alike_are_pairs_of_their_own(tmp_path: Path) -> None:
+def test_equal_pair_numbers_in_two_parts_are_different_pairs(tmp_path: Path) -> None:
     for split, words in (("one", "abc"), ("two", "def")):
         lines = [{"text": word, "label": 0, "pair_id": 7} for word in words[:2]]
         lines.append({"text": words[2], "label": 1, "pair_id": -1})
@@ -140,7 +140,7 @@ def test_pairs_that_two_parts_number_alike_are_pairs_of_their_own(tmp_path: Path
     assert load_set(suite.adversarial["p"], suite.suite.labels).pair == ["7", "7", None]
 
 
-def test_pairs_across_parts_must_be_said(tmp_path: Path) -> None:
+def test_pairs_across_parts_must_be_declared(tmp_path: Path) -> None:
     for split in ("old", "new"):
         lines = [{"text": f"{split} {at}", "label": 0, "pair_id": at} for at in range(2)]
         rows(tmp_path / "pairs", split, lines)
@@ -162,7 +162,7 @@ def test_parts_of_different_shape_are_no_set(tmp_path: Path) -> None:
         load_set(suite.shift["p"], suite.suite.labels)
 
 
-def test_rows_of_a_label_that_the_task_lacks_are_left_out_visibly(tmp_path: Path) -> None:
+def test_rows_with_a_label_that_the_task_lacks_are_skipped_and_reported(tmp_path: Path) -> None:
     lines = [{"text": str(index), "label": index % 3} for index in range(7)]
     rows(tmp_path / "three", "test", lines, names=("bad", "so", "good"))
     suite = found(tmp_path, '[shift.s]\npath = "three@test"\nwithout = ["so"]\n')
@@ -172,7 +172,7 @@ def test_rows_of_a_label_that_the_task_lacks_are_left_out_visibly(tmp_path: Path
     assert any("2 rows of set 's' are left out" in notice for notice in examples.notices)
 
 
-def test_labels_have_the_names_that_the_task_gives_them(tmp_path: Path) -> None:
+def test_labels_have_the_names_of_the_task(tmp_path: Path) -> None:
     lines = [{"text": str(index), "label": index % 3} for index in range(6)]
     rows(tmp_path / "three", "test", lines, names=("good stuff", "so", "bad stuff"))
     text = (
@@ -192,7 +192,7 @@ def test_labels_have_the_names_that_the_task_gives_them(tmp_path: Path) -> None:
         ('{ good = "bad" }', "two labels must not become one, and 'bad' would be"),
     ],
 )
-def test_names_that_labels_cannot_have_are_refused(
+def test_names_that_labels_cannot_have_raise_an_error(
     tmp_path: Path, names: str, message: str
 ) -> None:
     rows(tmp_path / "two", "test", [{"text": "a", "label": 0}])
@@ -201,14 +201,14 @@ def test_names_that_labels_cannot_have_are_refused(
         load_set(suite.shift["s"], suite.suite.labels)
 
 
-def test_an_unknown_label_to_leave_out_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_label_to_skip_raises_an_error(tmp_path: Path) -> None:
     rows(tmp_path / "two", "test", [{"text": "a", "label": 0}])
     suite = found(tmp_path, '[shift.s]\npath = "two@test"\nwithout = ["neutral"]\n')
     with pytest.raises(DataError, match="Set 's', `without`: .*label 'neutral'"):
         load_set(suite.shift["s"], suite.suite.labels)
 
 
-def test_a_set_without_names_has_the_suites_and_says_so(tmp_path: Path) -> None:
+def test_a_set_without_label_names_uses_those_of_the_suite(tmp_path: Path) -> None:
     rows(tmp_path / "bare", "test", [{"text": "a", "label": 1}], names=None)
     suite = found(tmp_path, '[shift.s]\npath = "bare@test"\n')
     examples = load_set(suite.shift["s"], suite.suite.labels)
@@ -237,7 +237,7 @@ OF_STUDIES = sorted(Path(__file__).parents[2].glob("reproduction/suites/*.toml")
         *(pytest.param(str(path), marks=pytest.mark.slow) for path in OF_STUDIES),
     ],
 )
-def test_every_set_of_a_suite_is_there_and_fits(name: str, data_dir: Path) -> None:
+def test_every_set_of_a_suite_exists_and_matches_its_task(name: str, data_dir: Path) -> None:
     suite = find_sets(read_suite(name), data_dir)
     assert set(suite.missing) == NOT_FOUND.get(name, set())
     for kind in KINDS:

@@ -80,7 +80,9 @@ def test_words_without_tags_are_read_as_text(tmp_path: Path) -> None:
         ({"tokens": ["good", 3]}, "list of words"),
     ],
 )
-def test_bad_rows_are_named_or_left_out(tmp_path: Path, bad: dict[str, Any], said: str) -> None:
+def test_bad_rows_raise_an_error_or_are_skipped(
+    tmp_path: Path, bad: dict[str, Any], said: str
+) -> None:
     path = write(tmp_path / "rows.jsonl", [*ROWS, {**ROWS[0], **bad}])
     with pytest.raises(DataError, match=said) as caught:
         load_examples(str(path))

@@ -65,7 +65,7 @@ def test_hidden_labels_of_a_test_split_are_one_error(cache: Path) -> None:
         ("iflytek", "clue/clue", "iflytek", tuple(map(str, range(119))), ("打车", "地图导航")),
     ],
 )
-def test_what_the_hub_calls_the_classes_is_turned_into_the_tasks_names(
+def test_class_names_of_the_hub_are_mapped_to_those_of_the_task(
     task: str, identifier: str, config: str, codes: tuple[str, ...], names: tuple[str, str],
     cache: Path,
 ) -> None:  # fmt: skip
@@ -135,7 +135,7 @@ def test_a_task_is_recognised_by_the_name_of_its_source(source: str, name: str) 
 
 
 @pytest.mark.parametrize("source", ["", "reviews.csv", "/home/rte/mine/reviews/train.csv"])
-def test_another_source_is_no_known_task(source: str) -> None:
+def test_an_unknown_source_is_no_task(source: str) -> None:
     assert task_of(source) is None
 
 
@@ -154,7 +154,7 @@ def test_the_metric_follows_the_task_and_the_kind(source: str, kind, metric: str
     assert default_metric(source, kind) == metric
 
 
-def test_every_task_is_found_by_its_own_name_and_hub_id() -> None:
+def test_every_task_is_found_by_name_and_by_hub_id() -> None:
     for name, task in TASKS.items():
         assert task_of(name) is task
         if name != "paws":  # its configuration carries another name

@@ -71,14 +71,14 @@ def test_one_of_mnlis_dev_sets_can_be_named(tmp_path: Path, split: str) -> None:
         assert not any("alone" in said for said in dev.notices)
 
 
-def test_a_copy_of_mnli_with_one_dev_set_says_which(tmp_path: Path) -> None:
+def test_a_copy_of_mnli_with_one_dev_set_reports_which_one(tmp_path: Path) -> None:
     source = mnli(tmp_path, splits=("train", "dev_matched"))
     dev = splits_of(source, task="mnli").dev
     assert (len(dev), dev.group) == (3, None)
     assert "mnli: dev_mismatched is missing, so dev is only dev_matched." in dev.notices
 
 
-def test_the_groups_of_a_column_that_was_named_stay(tmp_path: Path) -> None:
+def test_groups_of_a_named_column_are_kept(tmp_path: Path) -> None:
     for split in ("train", "dev_matched", "dev_mismatched"):
         rows = [
             {"text": f"{split} {n}", "text_pair": "b", "label": n, "genre": f"{split[-4:]}{n}"}
@@ -89,7 +89,7 @@ def test_the_groups_of_a_column_that_was_named_stay(tmp_path: Path) -> None:
     assert load_splits(settings).dev.group == [f"ched{n}" for n in range(3)] * 2
 
 
-def test_dev_sets_with_a_bad_row_left_out_are_joined_without_it(tmp_path: Path) -> None:
+def test_dev_sets_are_joined_without_skipped_rows(tmp_path: Path) -> None:
     for split in ("train", "dev_matched", "dev_mismatched"):
         rows = [{"text": f"{split} {n}", "text_pair": "b", "label": n} for n in range(3)]
         json_lines(
@@ -107,9 +107,7 @@ def test_a_dev_set_of_mnli_without_labels_is_an_error(tmp_path: Path) -> None:
         splits_of(tmp_path, task="mnli")
 
 
-def test_a_partial_copy_says_expected_and_found_for_what_is_trained_and_evaluated(
-    tmp_path: Path,
-) -> None:
+def test_a_partial_copy_reports_expected_and_actual_sizes(tmp_path: Path) -> None:
     source = plain_folder(tmp_path, SENTIMENT, train=[0, 1, 1], dev=[1], test=[0, 1])
     splits = splits_of(source, task="sst2")
     assert splits.notices == (
@@ -119,7 +117,7 @@ def test_a_partial_copy_says_expected_and_found_for_what_is_trained_and_evaluate
     assert splits.dev.notices == splits.notices[1:]
 
 
-def test_a_whole_copy_says_nothing_of_its_size(tmp_path: Path) -> None:
+def test_a_complete_copy_reports_no_size(tmp_path: Path) -> None:
     rows = TASKS["wnli"].rows
     source = pairs(tmp_path, train=rows["train"], dev=rows["dev"])
     notices = splits_of(source, task="wnli").notices
@@ -129,7 +127,7 @@ def test_a_whole_copy_says_nothing_of_its_size(tmp_path: Path) -> None:
     ]
 
 
-def test_a_copy_of_mrpc_whose_train_rows_hold_the_dev_rows_says_so(tmp_path: Path) -> None:
+def test_a_copy_of_mrpc_with_dev_rows_in_train_is_reported(tmp_path: Path) -> None:
     source = pairs(tmp_path, train=4076, test=1725)
     splits = splits_of(source, task="mrpc")
     assert splits.dev.source["split"] == "test"
@@ -163,9 +161,7 @@ def test_a_test_split_without_labels_is_not_evaluated_in_place_of_dev(tmp_path: 
     assert splits.dev.source["split"] == "train"
 
 
-def test_a_copy_that_cuts_an_evaluation_set_in_two_never_evaluates_what_it_trains_on(
-    tmp_path: Path,
-) -> None:
+def test_a_copy_with_a_split_evaluation_set_never_evaluates_training_rows(tmp_path: Path) -> None:
     source = pairs(tmp_path, dev=12, resplit_train=8, resplit_test=4)
     settings = DataSettings(task="qnli", source=source)
     splits = load_splits(settings)
@@ -214,7 +210,7 @@ def test_a_copy_of_pairs_is_no_task_of_single_texts(tmp_path: Path) -> None:
         splits_of(pairs(tmp_path, train=4, dev=2), task="sst2")
 
 
-def test_named_splits_are_taken(tmp_path: Path) -> None:
+def test_named_splits_are_used(tmp_path: Path) -> None:
     source = plain_folder(tmp_path, SENTIMENT, train=[0, 1], dev=[0], more=[1, 0, 1], other=[1, 1])
     settings = DataSettings(task="sst2", source=source, train_split="more", eval_split="other")
     splits = load_splits(settings)
@@ -239,7 +235,7 @@ def test_named_splits_are_taken(tmp_path: Path) -> None:
         ({}, "source\n  Field required"),
     ],
 )
-def test_settings_of_a_task_that_cannot_be_are_refused(given: dict[str, str], match: str) -> None:
+def test_invalid_settings_of_a_task_raise_an_error(given: dict[str, str], match: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=match) as caught:
         DataSettings.model_validate(given)
     assert caught.value.error_count() == 1
@@ -262,7 +258,7 @@ def test_settings_of_a_task_are_the_same_once_they_are_written_and_read() -> Non
         for name in COPIES
     ],
 )
-def test_a_real_copy_has_the_tasks_form_and_says_what_it_lacks(name: str, data_dir: Path) -> None:
+def test_a_real_copy_matches_the_task_and_reports_missing_splits(name: str, data_dir: Path) -> None:
     task = TASKS[name]
     splits = splits_of(task_source(name, data_dir), task=name)
     assert (len(splits.train), len(splits.dev)) == COPIES[name]

@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> str:
     return str(tmp_path / "task")
 
 
-def test_texts_come_in_the_order_of_their_file_and_labels_are_not_looked_at(
+def test_unlabeled_texts_keep_the_order_of_the_file_and_labels_are_ignored(
     source: str, tmp_path: Path
 ) -> None:
     rows = [
@@ -59,7 +59,7 @@ def test_the_labeled_rows_are_those_of_a_training_without_it(source: str, tmp_pa
     assert with_it.labeled() == without
 
 
-def test_a_notice_says_how_many_rows_there_are_and_which_are_evaluated(
+def test_a_notice_reports_the_unlabeled_rows_and_the_evaluated_ones(
     source: str, tmp_path: Path
 ) -> None:
     pool = json_lines(tmp_path / "pool.jsonl", texts("x", "row 9", "row 10", "row 12", "row 3"))
@@ -91,7 +91,7 @@ def test_rows_of_a_carved_dev_split_are_evaluated_rows_too(tmp_path: Path) -> No
     assert sorted(splits.unlabeled.text) == sorted(splits.train.text)
 
 
-def test_dropping_every_row_is_refused(source: str, tmp_path: Path) -> None:
+def test_dropping_every_row_raises_an_error(source: str, tmp_path: Path) -> None:
     pool = json_lines(tmp_path / "pool.jsonl", texts("row 9", "row 10"))
     with pytest.raises(DataError, match="Every unlabeled row is also in dev, so drop_overlap"):
         unlabeled(source, pool, drop_overlap=True)
@@ -133,9 +133,7 @@ def test_pairs_and_single_texts_do_not_go_together(source: str, tmp_path: Path) 
         unlabeled(pairs, single)
 
 
-def test_of_a_folder_its_train_split_is_taken_unless_another_is_named(
-    source: str, tmp_path: Path
-) -> None:
+def test_the_train_split_of_a_folder_is_the_default(source: str, tmp_path: Path) -> None:
     for name in ("train", "test", "more"):
         json_lines(tmp_path / "pool" / f"{name}.jsonl", texts(f"of {name}"))
     pool = str(tmp_path / "pool")
@@ -147,14 +145,14 @@ def test_of_a_folder_its_train_split_is_taken_unless_another_is_named(
         unlabeled(source, pool)
 
 
-def test_the_demo_corpus_gives_its_train_rows_and_its_other_sets() -> None:
+def test_the_demo_corpus_has_train_rows_and_other_sets() -> None:
     rows = unlabeled("demo", "demo", rows=20, eval_rows=10)
     assert rows.rows == splits_of("demo").train.rows
     assert rows.labels is None
     assert unlabeled("demo", "demo:anomaly", rows=20, eval_rows=10).name == "unlabeled"
 
 
-def test_what_is_not_there_or_drawn_from_nothing_is_refused(source: str, tmp_path: Path) -> None:
+def test_missing_or_empty_unlabeled_text_raises_an_error(source: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"No such file or folder: .*missing\.csv"):
         unlabeled(source, tmp_path / "missing.csv")
     empty = json_lines(tmp_path / "empty.jsonl", [])

@@ -54,7 +54,7 @@ def test_windows_share_the_stride_and_read_every_token() -> None:
     assert windows_of(encoded(text(7), stride=0)[0])[1] == [CLS, *ids(range(6, 7)), SEP]
 
 
-def test_what_lies_behind_the_last_window_is_cut_and_counted() -> None:
+def test_text_after_the_last_window_is_truncated_and_counted() -> None:
     rows = encoded(text(4), text(16), max_windows=2)
     assert windows_of(rows[1]) == [[CLS, *ids(each), SEP] for each in (range(6), range(4, 10))]
     assert rows.truncated == 0.5
@@ -70,7 +70,7 @@ def test_of_a_pair_the_second_text_is_split_and_the_first_is_in_each_window() ->
     assert rows.truncated == 0.5
 
 
-def test_rows_that_are_encoded_as_they_are_asked_for_are_the_same() -> None:
+def test_lazily_encoded_windows_equal_windows_encoded_at_once() -> None:
     examples = Examples(
         "long", [text(20), text(3), text(9)], labels=[0, 1, 0], kind="classification"
     )
@@ -95,7 +95,7 @@ def test_a_batch_is_padded_by_windows_and_tokens(side: str) -> None:
     assert torch.equal(batch["input_ids"][1, 1], torch.zeros(8, dtype=torch.long))
 
 
-def test_a_stride_without_room_and_a_slow_tokenizer_are_refused() -> None:
+def test_a_stride_without_room_and_a_slow_tokenizer_raise_an_error() -> None:
     with pytest.raises(SettingError, match="below 6, .* got 6"):
         encoded(text(9), stride=6)
     tokenizer = tiny_tokenizer()
@@ -112,7 +112,7 @@ def test_a_stride_without_room_and_a_slow_tokenizer_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", NOT_IN_WINDOWS)
-def test_labels_of_parts_are_refused_with_the_reason(kind: Any) -> None:
+def test_labels_of_parts_raise_an_error_with_the_reason(kind: Any) -> None:
     with pytest.raises(SettingError, match=NOT_IN_WINDOWS[kind]):
         check_windows(kind, setting="data.stride")
 
@@ -126,7 +126,7 @@ def test_settings_of_windows_need_a_stride_below_the_length() -> None:
             DataSettings(source="x", max_length=64, **wrong)
 
 
-def test_a_notice_of_cut_rows_says_how_to_read_them_whole() -> None:
+def test_a_notice_of_truncated_rows_names_the_setting_for_windows() -> None:
     def said(fraction: float, **settings: Any) -> str:
         return cut_notice(fraction, rows="texts", max_length=64, longest=64, **settings)
 

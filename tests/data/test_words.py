@@ -26,14 +26,14 @@ HOSTILE = [
 
 @given(st.text())
 @example("\n".join(HOSTILE))
-def test_the_pieces_of_any_text_give_it_back(text: str) -> None:
+def test_the_pieces_of_any_text_join_to_the_text(text: str) -> None:
     words = Words.of(text)
     assert words.text == text
     assert "".join(a + b for a, b in zip(words.gaps, (*words.words, ""), strict=True)) == text
 
 
 @given(st.text())
-def test_words_hold_every_letter_and_digit_and_gaps_none(text: str) -> None:
+def test_words_contain_all_letters_and_digits_and_gaps_none(text: str) -> None:
     words = Words.of(text)
     assert not any(sign.isalnum() for gap in words.gaps for sign in gap)
     # Code points that no character has yet, Han ones to be, are words too.
@@ -41,7 +41,7 @@ def test_words_hold_every_letter_and_digit_and_gaps_none(text: str) -> None:
 
 
 @given(st.text(), st.data())
-def test_the_span_of_a_word_is_where_it_stands(text: str, data: st.DataObject) -> None:
+def test_the_span_of_a_word_is_its_position(text: str, data: st.DataObject) -> None:
     words = Words.of(text)
     if len(words):
         place = data.draw(st.integers(0, len(words) - 1))
@@ -91,9 +91,7 @@ def test_words_of_many_scripts(text: str, words: list[str] | None) -> None:
         ("good", 0, ""),
     ],
 )
-def test_a_word_is_taken_out_with_the_space_that_would_be_doubled(
-    text: str, place: int, without: str
-) -> None:
+def test_removing_a_word_removes_one_adjacent_space(text: str, place: int, without: str) -> None:
     assert Words.of(text).text_without(place) == without
 
 

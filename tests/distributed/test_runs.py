@@ -55,7 +55,7 @@ def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
 
 
 @pytest.mark.parametrize("case", EXACT)
-def test_two_processes_leave_the_folder_of_one_and_its_weights(
+def test_two_processes_write_the_same_folder_and_weights_as_one(
     launch: Launch, case: str, tmp_path: Path
 ) -> None:
     changes = EXACT[case]
@@ -92,14 +92,14 @@ def test_two_processes_leave_the_folder_of_one_and_its_weights(
     assert [entry["loss"] for entry in ours_logged if "loss" in entry] == pytest.approx(losses)
 
 
-def test_a_finished_run_is_kept_by_all(launch: Launch) -> None:
+def test_a_finished_run_is_reused_by_all_processes(launch: Launch) -> None:
     for report in launch.reports:
         assert report["again"]["status"] == "finished"
         assert report["again"]["seconds"] < report["lp_ft"]["seconds"] + 5
     assert launch.record("lp_ft")["times"]["steps"] == STEPS
 
 
-def test_a_signal_to_one_process_stops_both_and_the_run_goes_on_to_the_bit(launch: Launch) -> None:
+def test_a_signal_to_one_process_stops_both_and_the_run_resumes_bit_for_bit(launch: Launch) -> None:
     for report in launch.reports:
         assert report["parts-stopped"] == {"error": "Terminated", "message": "143"}
         assert report["parts"]["status"] == "finished"
@@ -111,7 +111,7 @@ def test_a_signal_to_one_process_stops_both_and_the_run_goes_on_to_the_bit(launc
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_stopped_run_goes_on_with_as_many_processes_alone(launch: Launch) -> None:
+def test_a_stopped_run_resumes_only_with_the_same_number_of_processes(launch: Launch) -> None:
     assert launch.record("left")["status"] == "stopped"
     tree = settings_of(launch.folder, NOISY)
     with pytest.raises(
@@ -131,7 +131,7 @@ def test_processes_that_disagree_are_one_error_before_any_work(launch: Launch) -
     assert not (launch.folder / "out" / "disagree").exists()
 
 
-def test_what_one_process_lacks_stops_both_and_it_says_so_itself(launch: Launch) -> None:
+def test_a_failing_process_stops_both_and_reports_its_error(launch: Launch) -> None:
     first, second = (report["missing"] for report in launch.reports)
     assert "nothing.csv" in second["message"]
     assert second["error"] != "OtherProcessError"
@@ -150,7 +150,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_several_processes_cannot_do_is_one_line_and_nothing_is_written(
+def test_unsupported_options_of_several_processes_raise_one_error_and_write_nothing(
     launch: Launch, case: str
 ) -> None:
     first, second = (report[case] for report in launch.reports)
@@ -187,7 +187,7 @@ def torchrun(project: Path, out: Path, *changes: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_the_command_says_one_error_stops_at_a_signal_and_goes_on(tmp_path: Path) -> None:
+def test_the_command_prints_one_error_stops_at_a_signal_and_resumes(tmp_path: Path) -> None:
     make_project(tmp_path)
     wrong = torchrun(tmp_path, tmp_path / "wrong", "train.batch_size=5")
     _, said = wrong.communicate(timeout=300)

@@ -94,9 +94,7 @@ def check_resumed(weights: Weights, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", FEW)
-def test_two_processes_resume_to_the_bit_and_sharing_weights_out_changes_nothing(
-    two: Launch, case: str
-) -> None:
+def test_two_processes_resume_bit_for_bit_with_or_without_sharding(two: Launch, case: str) -> None:
     check_resumed(two.weights[0], case)
 
 
@@ -132,7 +130,9 @@ def test_several_processes_go_on_from_a_checkpoint_of_one_and_one_from_theirs(
 
 
 @pytest.mark.parametrize("case", RULES)
-def test_a_rule_draws_and_ranks_rows_as_it_does_the_whole(several: Launch, case: str) -> None:
+def test_a_rule_on_sharded_rows_equals_the_rule_on_whole_weights(
+    several: Launch, case: str
+) -> None:
     expected = of_case(ruled_toys(sharded=False, cases=[case]), case)
     found = of_case(several.weights[0], f"rules/{case}")
     assert set(found) == set(expected) != set()

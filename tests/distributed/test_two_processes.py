@@ -77,9 +77,7 @@ def test_the_logged_parts_add_up_to_the_loss_of_both_processes(launch: Launch, c
 
 
 @pytest.mark.parametrize("case", ["jacobian", "jachess", "jachess_unlabeled"])
-def test_what_is_measured_of_the_network_is_the_same_in_both_processes(
-    launch: Launch, case: str
-) -> None:
+def test_measurements_of_the_network_are_equal_in_both_processes(launch: Launch, case: str) -> None:
     """Gradients are averaged, so that unlike factors would leave the weights alike."""
     first, second = (report["measured"][case] for report in launch.reports)
     assert first == second

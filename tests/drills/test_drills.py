@@ -30,7 +30,7 @@ NAMED = {command.name: command for command in COMMANDS}
     ],
     ids=["kill", "disk", "two_processes", "clock"],
 )
-def test_nothing_is_lost(project: Path, drill: Any, name: str) -> None:
+def test_drills_report_no_loss(project: Path, drill: Any, name: str) -> None:
     found = drill(project, NAMED[name], inputs=3, seed=1)
     assert found.faults == []
     assert found.counts.total() == 3
@@ -51,7 +51,7 @@ def test_code_that_is_run_is_seen(project: Path) -> None:
     assert "planted code was run" in found.faults[0]
 
 
-def test_a_payload_of_each_kind_is_run_where_it_is_unpickled(tmp_path: Path) -> None:
+def test_every_malicious_payload_runs_when_it_is_unpickled(tmp_path: Path) -> None:
     import numpy as np
     import torch
 
@@ -79,7 +79,7 @@ def faults(found: Found) -> str:
     return "\n".join(found.faults)
 
 
-def test_kills_see_what_a_command_leaves_behind(
+def test_the_kill_drill_detects_leftover_files(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "(root / 'new').write_text('x'); (root / 'new').rename(root / 'whole')"
@@ -91,7 +91,7 @@ def test_kills_see_what_a_command_leaves_behind(
     assert "differs: " in faults(found)
 
 
-def test_refused_writes_see_tracebacks_and_what_cannot_go_on(
+def test_the_disk_drill_detects_tracebacks_and_commands_that_cannot_resume(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = planted("(root / 'new').write_text('x')", monkeypatch)
@@ -101,7 +101,7 @@ def test_refused_writes_see_tracebacks_and_what_cannot_go_on(
     assert "repeated" in faults(found)
 
 
-def test_two_processes_see_each_other_s_files(
+def test_the_drill_of_two_processes_detects_shared_files(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "with (root / 'log').open('a') as file: file.write('x')"
@@ -126,7 +126,7 @@ def test_clocks_that_jump_see_durations_below_zero(
 RANKS = workers.TARGETS[1]
 
 
-def test_a_process_that_is_killed_ends_the_other_and_loses_nothing(project: Path) -> None:
+def test_a_killed_process_ends_the_other_without_loss(project: Path) -> None:
     found = workers.drill(project, RANKS, inputs=1, seed=0)
     assert found.faults == []
     assert found.counts["killed"] > 0
@@ -141,12 +141,12 @@ def test_a_process_that_ends_in_a_traceback_is_seen(
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_is_named_and_loses_nothing(project: Path) -> None:
+def test_a_killed_worker_is_reported_without_loss(project: Path) -> None:
     assert workers.drill(project, workers.TARGETS[0], inputs=2, seed=0).faults == []
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_killed_loses_nothing(project: Path) -> None:
+def test_a_killed_machine_causes_no_loss(project: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
     found = cluster.drill(project, cluster.STUDY, inputs=3, seed=0)
     assert found.faults == []
@@ -154,7 +154,7 @@ def test_a_machine_that_is_killed_loses_nothing(project: Path) -> None:
 
 
 @pytest.mark.parametrize("target", restarts.TARGETS, ids=lambda target: target.name)
-def test_a_service_that_is_stopped_answers_all_that_it_accepted(
+def test_a_stopped_service_answers_all_accepted_requests(
     project: Path, target: restarts.Target
 ) -> None:
     pytest.importorskip("uvicorn", reason="needs the extra serve")
@@ -163,7 +163,9 @@ def test_a_service_that_is_stopped_answers_all_that_it_accepted(
     assert found.counts.total() == 1
 
 
-def test_a_fault_comes_at_its_operation(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_injected_at_its_operation(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = "\n".join(f"(root / 'new{n}').write_text('x' * 10)" for n in range(3))
     folder = project
     command = planted(text, monkeypatch)
@@ -184,7 +186,7 @@ def test_a_fault_comes_at_its_operation(project: Path, monkeypatch: pytest.Monke
         file.unlink()
 
 
-def test_an_undisturbed_command_leaves_what_it_left_before(project: Path, tmp_path: Path) -> None:
+def test_an_undisturbed_command_writes_the_same_files(project: Path, tmp_path: Path) -> None:
     stage = Stage(project, NAMED["predict"], tmp_path)
     assert stage.differences() == []
     (stage.folder / "out.csv").write_text("text\n", encoding="utf-8")

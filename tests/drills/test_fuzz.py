@@ -14,7 +14,7 @@ from temper.errors import DataError, TemperError
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_damaged_files_are_read_or_refused_and_nothing_else(project: Path, target: Target) -> None:
+def test_damaged_files_are_read_or_raise_a_temper_error(project: Path, target: Target) -> None:
     found = drill(project, target, inputs=12, seed=7)
     assert found.faults == []
     assert found.counts.total() == 12

@@ -109,7 +109,7 @@ def test_the_command_line_example_runs(
     assert (out / "compare" / "report.html").is_file()
 
 
-def test_every_example_says_how_it_is_run() -> None:
+def test_every_example_documents_its_command() -> None:
     for path in sorted(EXAMPLES.iterdir()):
         if path.suffix not in {".py", ".sh"}:
             continue

@@ -74,7 +74,7 @@ def test_checkpoint_card_and_page_arrive_in_one_commit(run: Path, hub: Hub) -> N
     assert pushed.url == f"{hub.url}/{REPO}"
 
 
-def test_the_card_holds_the_scores_in_the_hubs_metadata(run: Path, hub: Hub) -> None:
+def test_the_card_contains_the_scores_in_the_hubs_metadata(run: Path, hub: Hub) -> None:
     temper.push(run, REPO)
     card = ModelCard(hub.files[REPO]["README.md"].decode())
     assert card.data.model_name == "reviews"
@@ -138,7 +138,7 @@ def unrecorded(run: Path) -> None:
         (spoil_nothing, {"evaluation": "nowhere"}, r"nowhere has no scores\.json"),
     ],
 )
-def test_private_content_is_refused_before_any_request_to_the_hub(
+def test_private_content_raises_an_error_before_any_request_to_the_hub(
     spoil: Any, settings: dict[str, Any], message: str, run: Path, hub: Hub
 ) -> None:
     spoil(run)
@@ -147,7 +147,7 @@ def test_private_content_is_refused_before_any_request_to_the_hub(
     assert hub.asked == []
 
 
-def test_without_a_token_the_error_says_how_to_get_one(
+def test_without_a_token_the_error_names_the_environment_variable(
     run: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
@@ -156,16 +156,14 @@ def test_without_a_token_the_error_says_how_to_get_one(
     assert hub.asked == []
 
 
-def test_a_repository_that_all_may_see_gets_nothing_that_is_to_be_private(
-    run: Path, hub: Hub
-) -> None:
+def test_a_public_repository_with_private_raises_an_error(run: Path, hub: Hub) -> None:
     hub.private[REPO], hub.files[REPO] = False, {}
     with pytest.raises(HubError, match="already exists and is public"):
         temper.push(run, REPO, private=True)
     assert hub.files[REPO] == {}
 
 
-def test_what_the_hub_refuses_is_one_error_without_the_token(
+def test_an_error_of_the_hub_is_one_message_without_the_token(
     run: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
@@ -175,7 +173,7 @@ def test_what_the_hub_refuses_is_one_error_without_the_token(
     assert "\n" not in str(raised.value)
 
 
-def test_a_card_of_ones_own_is_taken_as_it_is(run: Path, hub: Hub) -> None:
+def test_a_card_of_the_user_is_uploaded_unchanged(run: Path, hub: Hub) -> None:
     (run / "README.md").write_text("---\nlicense: mit\n---\nMine.\n", encoding="utf-8")
     temper.push(run, REPO)
     assert hub.files[REPO]["README.md"].decode().endswith("Mine.\n")

@@ -153,7 +153,7 @@ def test_a_regression_has_equal_predictions(regression: Setting) -> None:
     alike(regression, made, texts_of(230, seed=2), coverage=0.8, abstain="anomaly")
 
 
-def test_the_risk_that_is_kept_is_that_of_the_tests(classifier: Setting) -> None:
+def test_exported_risk_limits_equal_the_calibration(classifier: Setting) -> None:
     made = classifier.calibration("all", "energy")
     arrays = classifier.kept(made).arrays
     shown = []
@@ -182,11 +182,11 @@ def test_a_model_that_shows_no_states_is_compared_by_its_outputs(
     ("asked", "words"),
     [
         ({"coverage": 0.7}, r"one of \['0.5', '0.8'\], got 0.7"),
-        ({"abstain": "anomalies"}, "takes 'anomaly' and 'set>K'"),
+        ({"abstain": "anomalies"}, "must be 'anomaly' or 'set>K'"),
         ({"max_risk": 1e-9}, "No confidence is shown to keep the risk at 1e-09"),
     ],
 )
-def test_what_was_not_calibrated_is_refused(
+def test_options_without_calibration_raise_an_error(
     classifier: Setting, asked: dict[str, Any], words: str
 ) -> None:
     made = classifier.calibration("all", "energy")
@@ -194,9 +194,9 @@ def test_what_was_not_calibrated_is_refused(
         classifier.kept(made)(["a"], **asked)
 
 
-def test_rules_of_classes_are_refused_for_a_regression(regression: Setting) -> None:
+def test_rules_of_classes_raise_an_error_for_a_regression(regression: Setting) -> None:
     of_values = regression.kept(regression.calibration("all", "mahalanobis"))
-    with pytest.raises(ValueError, match="of what was calibrated"):
+    with pytest.raises(ValueError, match="if they are calibrated"):
         of_values(["a"], abstain="set>1")
     assert of_values([]) == []
     assert shift(of_values, np.zeros((19, 16))) is None

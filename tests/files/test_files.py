@@ -58,7 +58,7 @@ def test_two_do_not_write_one_folder(tmp_path: Path) -> None:
     assert names(tmp_path / "out") == []
 
 
-def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+def test_a_link_is_kept_and_its_target_is_written(tmp_path: Path) -> None:
     for name, there in (("out", True), ("dangling", False)):
         target = tmp_path / f"disk-{name}"
         if there:
@@ -76,7 +76,7 @@ def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "disk-out" / "p.csv").read_text(encoding="utf-8") == "x"
 
 
-def test_names_at_and_beyond_what_a_file_system_takes(tmp_path: Path) -> None:
+def test_names_up_to_the_limit_of_the_file_system_are_written(tmp_path: Path) -> None:
     fill(tmp_path / ("n" * 255), "new")
     write_text(tmp_path / ("f" * 255), "x")
     assert names(tmp_path) == ["f" * 255, "n" * 255]
@@ -105,7 +105,7 @@ def test_a_full_disk_is_one_line_with_the_room_that_is_left(
         raise error
 
 
-def test_what_is_no_refused_write_passes(tmp_path: Path) -> None:
+def test_other_errors_than_failed_writes_pass_unchanged(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="data"), writing(tmp_path / "out"):
         raise OSError(errno.EACCES, "data", "/elsewhere/data.csv")
     with pytest.raises(ValueError, match="28"), writing(tmp_path / "out"):
@@ -119,7 +119,7 @@ def test_a_read_only_folder_is_reported(tmp_path: Path) -> None:
         raise error
 
 
-def test_work_that_has_no_room_is_not_begun(
+def test_work_without_disk_space_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "free_bytes", lambda _: 5_000_000)

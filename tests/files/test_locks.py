@@ -49,7 +49,7 @@ def test_the_error_of_the_second_process_names_the_owner_of_the_lock_and_its_tim
             check_room(out, what="run.json", held=lambda: False)
 
 
-def test_a_process_may_look_at_the_lock_that_it_holds(tmp_path: Path) -> None:
+def test_a_process_may_check_its_own_lock(tmp_path: Path) -> None:
     with locked(tmp_path):
         check_unlocked(tmp_path, what=tmp_path)
         with pytest.raises(LockedError), locked(tmp_path):
@@ -67,7 +67,7 @@ def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     assert not list(out.iterdir())
 
 
-def test_what_could_not_be_removed_is_removed_by_the_next(
+def test_leftovers_are_removed_by_the_next_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove = Path.unlink
@@ -117,9 +117,7 @@ def test_never_are_two_processes_in_a_folder_that_a_dead_one_left_locked(tmp_pat
     assert not list(out.iterdir())
 
 
-def test_remains_of_a_killed_run_are_not_taken_for_other_content(
-    tmp_path: Path,
-) -> None:
+def test_leftovers_of_a_killed_run_are_not_other_content(tmp_path: Path) -> None:
     for name in (".lock", ".lock-owner", ".run.json.4711", ".study.json.1", ".metrics.jsonl.7"):
         (tmp_path / name).touch()
     check_room(tmp_path, what="run.json", held=lambda: False)
@@ -128,7 +126,7 @@ def test_remains_of_a_killed_run_are_not_taken_for_other_content(
         check_room(tmp_path, what="run.json", held=lambda: False)
 
 
-def test_a_whole_folder_that_arrives_while_it_is_looked_for_is_held(tmp_path: Path) -> None:
+def test_a_result_that_appears_during_the_check_is_accepted(tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def arrive(_: Path, *, what: Path) -> None:

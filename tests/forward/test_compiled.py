@@ -25,7 +25,7 @@ def gradients(*, compiled: bool, scheme: str) -> dict[str, torch.Tensor]:
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-def test_four_points_give_a_compiled_model_the_gradient_of_the_plain_one() -> None:
+def test_four_point_scheme_has_the_same_gradient_when_compiled() -> None:
     plain = gradients(compiled=False, scheme="four_point")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -35,6 +35,6 @@ def test_four_points_give_a_compiled_model_the_gradient_of_the_plain_one() -> No
         torch.testing.assert_close(found[name], gradient, rtol=1e-5, atol=1e-7, msg=name)
 
 
-def test_schemes_with_a_second_derivative_refuse_a_compiled_model() -> None:
+def test_schemes_with_a_second_derivative_raise_an_error_for_a_compiled_model() -> None:
     with pytest.raises(ModelError, match="Do not compile it. Use scheme='four_point'"):
         gradients(compiled=True, scheme="difference")

@@ -70,7 +70,7 @@ def test_a_step_of_the_embedding_matrix_is_the_whole_budget() -> None:
     torch.testing.assert_close(delta, expected)
 
 
-def test_a_size_is_a_share_of_the_embeddings_and_the_first_norms_are_kept() -> None:
+def test_a_relative_size_is_a_fraction_of_the_embedding_norms() -> None:
     network, batch = probed(5, 3)
     words = 1e-3 * network.embeddings(batch) * batch.mask.unsqueeze(-1)
     for fraction in (0.25, 0.5):
@@ -93,7 +93,7 @@ def test_a_gradient_without_a_direction_moves_nothing(
 
 
 @pytest.mark.parametrize("law", ["uniform", "normal", "positive"])
-def test_noise_is_that_of_its_seed_whatever_was_drawn_before(law: NoiseLaw) -> None:
+def test_noise_depends_only_on_its_seed(law: NoiseLaw) -> None:
     network, batch = probed(5, 3)
     noise = Noise(0.1, law=law)
     first = noise.draw(network, batch, seed=1)

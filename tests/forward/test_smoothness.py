@@ -73,7 +73,7 @@ def test_the_jacobian_baseline_has_half_of_the_logits_norm() -> None:
 @pytest.mark.parametrize(
     ("name", "factor"), [("jacobian", 0.5), ("jachess", 1.0), ("cross_holder", 1.0)]
 )
-def test_the_set_weight_stands_before_the_norms_and_before_half_of_them_in_the_baseline(
+def test_the_weight_multiplies_the_norms_and_half_of_them_in_the_baseline(
     name: str, factor: float
 ) -> None:
     settings: dict[str, Any] = {"strength": {"weight": 0.6}}
@@ -118,7 +118,7 @@ def test_cross_hoelder_sums_over_pairs_of_logits_in_every_scheme(scheme: str) ->
     assert_mean(found["hessian"], differences().hessian[0] / 9, bias=0.02)
 
 
-def test_cross_hoelder_refuses_a_single_output() -> None:
+def test_cross_hoelder_raises_an_error_for_a_single_output() -> None:
     regression = rows(4, 3, regression=True)
     with pytest.raises(ModelError, match=r"needs classes, and the model has one output"):
         rows_of(
@@ -247,9 +247,7 @@ PASSES = {"difference": (1, 2), "four_point": (2, 4)}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_each_scheme_runs_the_forwards_that_it_says_and_the_clean_one_is_shared(
-    scheme: str,
-) -> None:
+def test_each_scheme_runs_its_declared_forwards_and_shares_the_clean_one(scheme: str) -> None:
     both = settings_of(scheme)
     alone = {**both, "hessian_weight": 0.0}
     assert (forwards(alone), forwards(both)) == PASSES[scheme]
@@ -258,7 +256,7 @@ def test_each_scheme_runs_the_forwards_that_it_says_and_the_clean_one_is_shared(
     assert forwards(both, labels=False) == PASSES[scheme][1]
 
 
-def test_under_autocast_the_states_come_from_a_pass_of_their_own() -> None:
+def test_under_autocast_states_come_from_a_separate_pass() -> None:
     assert forwards({"scheme": "difference"}, half=True) == 3
     assert forwards({"scheme": "difference", "hessian_weight": 0.0}, half=True) == 2
 
@@ -272,18 +270,18 @@ def test_steps_between_have_no_forward_but_the_clean_one() -> None:
 # What is refused
 
 
-def test_layers_that_were_not_measured_are_asked_for() -> None:
+def test_unmeasured_layers_raise_an_error() -> None:
     with pytest.raises(SettingError, match=r"have not been measured yet. Call prepare\(batches\)"):
         rows_of(smooth_bert(), ROWS, {"strength": {"weight": 1.0}})
 
 
-def test_another_number_of_layers_than_was_measured_is_noticed() -> None:
+def test_a_changed_number_of_layers_raises_an_error() -> None:
     with pytest.raises(ModelError, match=r"3 layers were measured .* and 2 ran now"):
         rows_of(smooth_bert(), ROWS, {"strength": {"weight": 1.0}}, weights=[0.2, 0.3, 0.5])
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-def test_weights_in_half_precision_refuse_the_hessian(kind: torch.dtype) -> None:
+def test_half_precision_weights_raise_an_error_for_the_hessian(kind: torch.dtype) -> None:
     model = smooth_bert().to(kind)
     with pytest.raises(ModelError, match=rf"A Hessian is lost in {kind}.*hessian_weight=0"):
         rows_of(model, ROWS, {"strength": {"weight": 1.0}}, weights=LAYERS)

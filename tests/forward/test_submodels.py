@@ -68,7 +68,7 @@ def test_adaptive_rates_follow_the_gradient_s_norm_over_real_tokens() -> None:
         assert ((fraction - rate).abs() <= 5 * (rate * (1 - rate) / count).sqrt()).all()
 
 
-def test_rates_are_detached_and_none_where_no_gradient_came() -> None:
+def test_rates_are_detached_and_none_without_a_gradient() -> None:
     submodels = SubModels(adaptive="gradient", low=0.1, high=0.3)
     recording = Recording()
     recording.sites.channel_norms[("seen", 0)] = torch.tensor([[3.0, 1.0, 2.0]])
@@ -80,7 +80,7 @@ def test_rates_are_detached_and_none_where_no_gradient_came() -> None:
 def test_gradient_rates_need_the_clean_pass() -> None:
     network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
     submodels = SubModels(adaptive="gradient", low=0.1, high=0.3)
-    with pytest.raises(ValueError, match="needs the clean pass's recording"):
+    with pytest.raises(ValueError, match="needs the recording of the clean pass"):
         StepContext(network, batch, {}, Step(), Streams(0)).passes(submodels)
 
 
@@ -115,7 +115,7 @@ def first_block_under(
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2"])
-def test_where_nothing_drops_sub_models_share_30_percent_out_over_the_blocks_outputs(
+def test_without_dropout_layers_sub_models_drop_30_percent_over_the_block_outputs(
     name: str,
 ) -> None:
     plain, planned = first_block_under(name, SubModels(passes=2), dropout=0.0)
@@ -130,15 +130,13 @@ def test_where_nothing_drops_sub_models_share_30_percent_out_over_the_blocks_out
 @pytest.mark.parametrize(
     ("name", "passes", "dropout"), [("opt", 2, 0.1), ("bert", 2, 0.0), ("llama", 1, 0.0)]
 )
-def test_a_model_with_dropout_layers_keeps_to_them_and_so_does_one_pass(
-    name: str, passes: int, dropout: float
-) -> None:
+def test_a_model_with_dropout_layers_uses_only_them(name: str, passes: int, dropout: float) -> None:
     """OPT drops by a function that its configuration sets, a BERT of rate 0 as it was told."""
     plain, planned = first_block_under(name, SubModels(passes=passes), dropout=dropout)
     torch.testing.assert_close(planned, plain, rtol=1e-5, atol=1e-6)
 
 
-def test_sub_models_drop_at_the_last_site_alone_where_that_is_asked_for() -> None:
+def test_sub_models_drop_only_at_the_last_site_on_request() -> None:
     network = Network(tiny_network())
     network.probe(Batch.of(rows(5, 3)))
     plan = SubModels(adaptive="fixed", rates=(0.1, 0.3), sites="last").plan(network, None, seed=0)
@@ -153,7 +151,7 @@ def test_sub_models_drop_at_the_last_site_alone_where_that_is_asked_for() -> Non
 @pytest.mark.parametrize(
     ("sites", "where"), [("all", "each of its 3 blocks"), ("last", "its last")]
 )
-def test_what_drops_at_the_blocks_and_how_much_is_said(
+def test_dropout_at_the_blocks_is_reported_with_its_rate(
     sites: Literal["all", "last"], where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     network = Network(tiny_llama(layers=3))
@@ -166,7 +164,7 @@ def test_what_drops_at_the_blocks_and_how_much_is_said(
     assert f"sub-models drop 10.00% of the output of {where}" in caplog.text
 
 
-def test_no_other_rate_moves_where_sub_models_drop_at_the_blocks() -> None:
+def test_dropout_at_the_blocks_changes_no_other_rate() -> None:
     """BART has dropout layers in its head, at rate 0 here."""
     model, batch = tiny("bart", dropout=0.0).train(), batch_of("bart")
     network, rates = Network(model), []

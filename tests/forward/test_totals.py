@@ -41,7 +41,7 @@ from tests.methods.tiny import (
         (UEGR(adversarial_weight=0.0, divergence_weight=0.01), 2, {"task", "divergence"}),
     ],
 )
-def test_a_step_costs_the_forwards_it_says_and_names_its_terms(
+def test_a_step_runs_its_declared_forwards_and_names_its_terms(
     method: Method, forwards: int, names: set[str]
 ) -> None:
     model = tiny_network()
@@ -53,7 +53,7 @@ def test_a_step_costs_the_forwards_it_says_and_names_its_terms(
     assert {key.removeprefix("loss/") for key in logs if key.startswith("loss/")} == names
 
 
-def test_an_epsilon_of_0_leaves_the_clean_point() -> None:
+def test_an_epsilon_of_0_does_not_perturb() -> None:
     stepper = Stepper(tiny_network(rate=0.0), AT(epsilon=0.0))
     logs = stepper.backward(rows(5, 3))
     assert logs["loss/adversarial"] == pytest.approx(logs["loss/task"])
@@ -83,10 +83,10 @@ def test_a_parameter_that_no_term_reaches_has_a_gradient_of_0_and_not_none() -> 
     assert all(gradient is not None and not gradient.any() for gradient in gradients)
 
 
-def test_asking_for_the_attack_before_backward_is_refused() -> None:
+def test_computing_the_attack_before_backward_raises_an_error() -> None:
     losses = totals_of(AT(), Network(tiny_network()), rows(5, 3))
     next(losses)
-    with pytest.raises(ValueError, match="no backward has run"):
+    with pytest.raises(ValueError, match="the clean pass has not run yet"):
         next(losses)
 
 
@@ -100,7 +100,7 @@ def test_asking_for_the_attack_before_backward_is_refused() -> None:
         compose("freelb", "label_smoothing"),
     ],
 )
-def test_a_step_has_as_many_totals_as_the_plans_say(method: Method) -> None:
+def test_a_step_has_as_many_totals_as_its_plans(method: Method) -> None:
     network, step = Network(tiny_bert()), Step(units=2)
     found = 0
     for terms in totals_of(method, network, rows(5, 3)):
@@ -116,7 +116,7 @@ def test_a_term_weighs_its_rows_by_the_whole_step() -> None:
     assert Term("task", rows_of_term, 0.5, "sum").value(step).item() == 0.5 * 2 * 4
 
 
-def test_a_total_has_no_two_terms_of_one_name() -> None:
+def test_terms_of_a_total_have_different_names() -> None:
     term = Term("task", torch.ones(1))
     with pytest.raises(CompositionError, match="present twice"):
         LossTerms.of([term, term])
@@ -209,7 +209,7 @@ def test_each_total_goes_through_the_distributed_wrapper_once_and_has_its_terms(
         assert named - {"task"} == terms
 
 
-def test_without_dropout_nothing_of_a_divergence_is_due_to_it() -> None:
+def test_without_dropout_no_part_of_the_divergence_is_due_to_it() -> None:
     # The pass it is measured by is made where the clean pass is made: at the noise.
     ((found,), _) = run(ROAST, rate=0.0)
     assert found.diagnostics["divergence/dropout_fraction"].item() == pytest.approx(0.0, abs=1e-12)
@@ -217,7 +217,7 @@ def test_without_dropout_nothing_of_a_divergence_is_due_to_it() -> None:
     assert consistency.rows.min() > 1e-4
 
 
-def test_an_attack_on_some_rows_drops_at_the_rate_that_is_set_for_single_passes() -> None:
+def test_an_attack_on_some_rows_uses_the_dropout_rate_of_single_passes() -> None:
     attack = UEGR(passes=1, adaptive="uniform", fraction=0.5, mask=False)
     model = tiny_network()
     network, batch, step = Network(model), rows(5, 3, 4, 2), Step(units=4)
@@ -243,7 +243,7 @@ def test_rows_without_labels_train_the_losses_that_read_none() -> None:
         next(totals_of(AT(), network, batch))
 
 
-def test_a_plan_without_its_losses_keeps_how_the_clean_pass_runs() -> None:
+def test_a_plan_without_losses_keeps_the_settings_of_the_clean_pass() -> None:
     noise = configure("embedding_noise").plan(Step())
     assert noise.without_losses().start is not None
     assert ROAST.plan(Step()).without_losses() == Plan(
@@ -251,7 +251,7 @@ def test_a_plan_without_its_losses_keeps_how_the_clean_pass_runs() -> None:
     )
 
 
-def test_the_context_of_some_rows_is_the_context_except_for_its_batch() -> None:
+def test_the_context_of_some_rows_differs_only_in_its_batch() -> None:
     network, batch = Network(tiny_network()), Batch.of(rows(5, 3, 4, 2))
     half = SubModels(passes=1, adaptive="fixed", rates=(0.5,))
     step = StepContext(
@@ -276,7 +276,7 @@ def test_plans_merge_setting_by_setting() -> None:
 
 @pytest.mark.parametrize("rates", [None, SubModels(passes=1, adaptive="fixed", rates=(0.5,))])
 @pytest.mark.parametrize("several", [False, True])
-def test_passes_of_one_name_drop_the_same_units_and_others_do_not(
+def test_passes_of_the_same_name_share_a_dropout_mask(
     rates: SubModels | None, several: bool
 ) -> None:
     model = tiny_network()
@@ -295,7 +295,7 @@ def test_passes_of_one_name_drop_the_same_units_and_others_do_not(
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_what_attention_drops_too_follows_from_the_name_of_the_pass(several: bool) -> None:
+def test_attention_dropout_depends_on_the_name_of_the_pass(several: bool) -> None:
     """It drops by a function, which draws from the global generator."""
     network, batch = Network(tiny_bert(dropout=0.0, attention=0.5)), Batch.of(rows(9, 7))
     network.probe(batch)

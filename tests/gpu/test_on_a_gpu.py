@@ -49,7 +49,7 @@ def gradients(device: torch.device, method: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ["plain", "at", "adv_embed", "pgd", "adv_weight", "awp"])
-def test_a_gpu_gives_the_gradients_of_the_cpu(name: str, gpu: torch.device) -> None:
+def test_a_gpu_computes_the_gradients_of_the_cpu(name: str, gpu: torch.device) -> None:
     expected = gradients(torch.device("cpu"), configure(name))
     found = gradients(gpu, configure(name))
     assert set(found) == set(expected)

@@ -33,7 +33,7 @@ def test_the_ledger_counts_a_storage_once_and_notices_its_end() -> None:
     assert sum(size for _, size in ledger.events) == 0
 
 
-def test_the_ledger_sees_what_backward_allocates_and_leaves_gradients_out() -> None:
+def test_the_ledger_counts_allocations_of_backward_without_gradients() -> None:
     weight = torch.ones(KILOBYTE, requires_grad=True)
     with Ledger([weight]) as ledger:
         # exp keeps its result for backward (1 kB); the sum's gradient is expanded, not copied; the
@@ -60,14 +60,14 @@ def test_a_ratio_is_between_medians_and_its_middle_half_between_rounds() -> None
     assert summary(samples)["plain"]["over_plain"] == 1.0
 
 
-def test_the_limit_adds_the_methods_passes_and_what_its_rule_moves_to_a_plain_update() -> None:
+def test_the_time_limit_adds_passes_and_memory_traffic_of_a_method() -> None:
     # Worked by hand: passes of 60 ms take 9/3 as long, 10 ms of update, 1e7 numbers at 2 ns each.
     times = {"plain_passes": 0.06, "plain_update": 0.01, "seconds_a_number": 2e-9}
     assert account.limit(9.0, 1e7, **times) == pytest.approx(0.21 / 0.07)
     assert account.limit(3.0, 0, **times) == 1.0
 
 
-def test_rules_move_what_they_declare_of_the_weights_that_they_cover() -> None:
+def test_rules_have_their_declared_memory_traffic() -> None:
     model = account.counted_model()
     params = Network(model).parameters()
     whole = sum(parameter.numel() for parameter in model.parameters())
@@ -79,7 +79,7 @@ def test_rules_move_what_they_declare_of_the_weights_that_they_cover() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_holds_the_account_that_the_methods_declare() -> None:
+def test_the_page_contains_the_declared_costs_of_the_methods() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert between(text, account.OPENING, account.CLOSING, lambda _: account.markdown()) == text
 

@@ -55,13 +55,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return clone / "dist"
 
 
-def test_readers_of_packages_take_their_descriptions(built: Path) -> None:
+def test_twine_accepts_the_built_distributions(built: Path) -> None:
     files = sorted(built.iterdir())
     assert [path.name for path in files] == [f"{NAME}-py3-none-any.whl", f"{NAME}.tar.gz"]
     assert "FAILED" not in call(TOOLS, "-m", "twine", "check", "--strict", *files, cwd=built)
 
 
-def test_the_wheel_holds_the_package_whole_and_nothing_else(built: Path) -> None:
+def test_the_wheel_contains_only_the_complete_package(built: Path) -> None:
     wheel = built / f"{NAME}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if not name.startswith(f"{NAME}.dist-info/")}
@@ -79,7 +79,7 @@ def test_the_source_builds_without_tests_results_and_documents(built: Path) -> N
     assert source.stat().st_size < LARGEST
 
 
-def test_the_wheel_trains_in_an_environment_of_its_own(built: Path, tmp_path: Path) -> None:
+def test_the_wheel_trains_in_a_separate_environment(built: Path, tmp_path: Path) -> None:
     """Its requirements lie in this environment, so that nothing is downloaded."""
     home = tmp_path / "venv"
     venv.create(home, with_pip=True)

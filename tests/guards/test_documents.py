@@ -108,13 +108,13 @@ def test_every_command_line_parses() -> None:
             assert named <= targets, line
 
 
-def test_no_command_takes_a_study_for_a_model() -> None:
+def test_documented_commands_never_use_a_study_as_a_model() -> None:
     for path in DOCUMENTS:
         lines = [line for line in command_lines(path) if line.startswith("temper ")]
         assert studies_taken_for_models(lines) == set(), name_of(path)
 
 
-def test_a_study_that_is_taken_for_a_model_is_noticed() -> None:
+def test_a_study_used_as_a_model_is_detected() -> None:
     made = ["temper compare --task rte --model m --out a", "temper train --task rte --out b"]
     for wrong in ("evaluate a --out c", "train --model a --out c"):
         assert studies_taken_for_models([*made, f"temper {wrong}"]) == {"a"}
@@ -152,7 +152,7 @@ def test_every_relative_link_leads_to_a_file() -> None:
     assert [(path, link) for path, link in links if not (path.parent / link).exists()] == []
 
 
-def test_what_holds_the_promises_of_security_is_there() -> None:
+def test_tests_named_in_the_security_page_exist() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     named = re.findall(r"`((?:tests|dev)/[^`]*)`", text)
     assert named
@@ -175,7 +175,7 @@ def test_the_formats_name_every_score_of_every_perspective() -> None:
     assert [name for name in sorted(scores) if f"`{name}`" not in text] == []
 
 
-def test_a_card_keeps_its_published_values_when_its_table_is_made_anew() -> None:
+def test_a_regenerated_card_keeps_its_published_values() -> None:
     lines = tables.table_of_settings(
         "uegr",
         "| `mask.alpha` | 1 | 2 | 0.6 to 0.95 | 4 | 5 |\n| `train.epochs` | 1 | 2 | 10 | 4 | 5 |\n",
@@ -191,7 +191,10 @@ def test_a_card_keeps_its_published_values_when_its_table_is_made_anew() -> None
 def test_a_summary_links_the_results_that_have_scores_of_the_method() -> None:
     assert tables.measured("soup") == ["effect-cheap", "effect-confirm-2"]
     box = tables.summary("soup")
-    assert "| Cost of a step | 3F, for k times as many steps (`plain`: 3F) |" in box
+    assert (
+        "| Cost of a step | 3F, for k times as many steps (`plain`: 3F; F is one forward pass) |"
+        in box
+    )
     assert "[effect-confirm-2](../results/effect-confirm-2.md)" in box
     # A composition is evidence for each of its parts.
     parts = {name for name in methods.names() if "effect-cheap" in tables.measured(name)}
@@ -203,7 +206,7 @@ def _cells(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", ["no markers", "B\nA\n", "A\nA\nB\n"])
-def test_a_document_without_its_markers_is_refused(text: str) -> None:
+def test_a_document_without_its_markers_raises_an_error(text: str) -> None:
     with pytest.raises(DataError):
         tables.between(text, "A", "B", lambda old: old)
 
@@ -225,7 +228,7 @@ def test_the_map_of_the_architecture_places_every_method_where_it_is() -> None:
     assert shown == found
 
 
-def test_nothing_tells_readers_to_install_from_an_index_that_lacks_temper() -> None:
+def test_no_document_installs_temper_from_a_package_index() -> None:
     texts = [*DOCUMENTS, *(ROOT / "src").rglob("*.py"), *(ROOT / "examples").glob("*.ipynb")]
     named = re.compile(r"pip install[^`\n]*temper-lm")
     assert [path for path in texts if named.search(path.read_text(encoding="utf-8"))] == []

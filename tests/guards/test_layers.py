@@ -90,7 +90,7 @@ def in_a_circle(package: str) -> list[str]:
     return []
 
 
-def test_no_files_import_each_other_in_a_circle() -> None:
+def test_there_are_no_circular_imports() -> None:
     assert in_a_circle("temper") == []
 
 
@@ -131,7 +131,7 @@ def test_the_front_door_is_short_and_sorted_by_no_accident() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(temper.__all__))
-def test_a_public_name_exists_and_says_what_it_is_and_takes(name: str) -> None:
+def test_public_names_exist_with_a_docstring_and_typed_parameters(name: str) -> None:
     thing = getattr(temper, name)
     if isinstance(thing, str):
         return
@@ -150,7 +150,7 @@ def test_a_missing_parameter_is_noticed() -> None:
     assert undocumented(act) == ["second"]
 
 
-def test_the_package_file_holds_no_logic() -> None:
+def test_the_package_file_contains_no_logic() -> None:
     tree = ast.parse((ROOT / "src" / "temper" / "__init__.py").read_text(encoding="utf-8"))
     loops = [node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While | ast.Try)]
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]

@@ -59,7 +59,7 @@ def test_the_demo_runs_offline_on_the_generated_corpus() -> None:
 
 
 @needs_make
-def test_the_demo_takes_other_data_with_a_bounded_number_of_rows() -> None:
+def test_the_demo_accepts_other_data_with_a_limited_number_of_rows() -> None:
     environment, options = demo("DATA=../shared/data/sst2")
     assert "HF_HUB_OFFLINE=1" not in environment
     assert options["data"] == "../shared/data/sst2"
@@ -156,7 +156,7 @@ def test_no_pinned_version_has_a_known_vulnerability() -> None:
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
-def test_every_interpreter_since_3_11_is_supported_and_all_places_say_which() -> None:
+def test_supported_interpreters_are_equal_in_all_files() -> None:
     versions = [f"3.{minor}" for minor in range(11, 15)]
     bounds = SpecifierSet(PROJECT["requires-python"])
     asked = [f"3.{minor}" for minor in range(9, 17)]

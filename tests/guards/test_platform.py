@@ -91,7 +91,7 @@ def second_derivative(model: BertForSequenceClassification) -> Tensor:
     return second
 
 
-def test_fused_attention_has_no_second_derivative_and_the_plain_kernels_have() -> None:
+def test_only_plain_attention_has_a_second_derivative() -> None:
     with pytest.raises(RuntimeError, match="derivative for .*flash_attention.* not implemented"):
         second_derivative(bert("sdpa"))
     with sdpa_kernel(SDPBackend.MATH):
@@ -178,7 +178,7 @@ def test_embeddings_given_instead_of_ids_change_the_logits_of_padded_rows(
     ("name", "message"),
     [("t5", "Passing input embeddings is currently not supported"), ("bart", "not supported")],
 )
-def test_encoder_decoders_take_no_embeddings_instead_of_ids(name: str, message: str) -> None:
+def test_encoder_decoders_do_not_accept_embeddings_instead_of_ids(name: str, message: str) -> None:
     model = tiny(name).eval()
     with pytest.raises(NotImplementedError, match=message):
         model(inputs_embeds=torch.zeros(1, 4, 16))

@@ -89,7 +89,7 @@ def test_the_navigation_names_every_page_once() -> None:
     assert sorted(named) == sorted(pages())
 
 
-def test_a_folder_with_a_star_holds_the_pages_that_nothing_else_names() -> None:
+def test_a_folder_with_a_star_lists_all_remaining_pages() -> None:
     named = hooks().navigation(["methods/uegr.md", {"Methods": ["methods/*"]}, "nowhere/*"])
     assert named[0] == "methods/uegr.md"
     rest = named[1]["Methods"]
@@ -127,7 +127,7 @@ def test_a_shell_block_and_the_python_block_after_it_become_tabs() -> None:
     )
 
 
-def test_the_reference_holds_every_public_name_and_every_part_of_the_package() -> None:
+def test_the_reference_contains_every_public_name_and_package() -> None:
     made = hooks().made()
     shown = re.findall(r"^::: temper\.(\w+)$", made["api/index.md"], re.MULTILINE)
     assert sorted(shown) == sorted(temper.__all__)
@@ -137,7 +137,7 @@ def test_the_reference_holds_every_public_name_and_every_part_of_the_package() -
     assert [name for name in modules if "._" in name or name.startswith("temper.cli")] == []
 
 
-def test_the_page_of_commands_holds_every_option_of_every_command() -> None:
+def test_the_page_of_commands_contains_every_option() -> None:
     page = hooks().made()["commands.md"]
     for line in ("## temper train", "`--learning-rate", "## temper verify", "--seeds", "--scale"):
         assert line in page
@@ -158,7 +158,7 @@ class Assets(HTMLParser):
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_the_site_builds_without_a_warning_and_loads_no_external_file(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="needs the extra docs: make docs")
     pytest.importorskip("material", reason="needs the extra docs: make docs")
     pytest.importorskip("mkdocstrings", reason="needs the extra docs: make docs")

@@ -122,7 +122,7 @@ def test_the_rule_against_pickles_lets_plain_code_be(fine: str) -> None:
     assert list(unsafe(fine)) == []
 
 
-def test_no_text_names_a_package_host_or_leaves_an_open_end() -> None:
+def test_no_text_names_a_package_host_or_contains_a_todo() -> None:
     assert len(TEXTS) > 20, "the guard no longer finds the files that it reads"
     faults = []
     for path in TEXTS:
@@ -155,7 +155,7 @@ def test_files_stay_short(folder: str, limit: int) -> None:
     assert {name: length for name, length in lengths.items() if length > limit} == {}
 
 
-def test_no_module_has_a_name_that_says_nothing() -> None:
+def test_no_module_has_a_meaningless_name() -> None:
     empty = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
     names = {part for path in SOURCES for part in path.relative_to(ROOT).with_suffix("").parts}
     assert names & empty == set()

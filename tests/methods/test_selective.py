@@ -59,7 +59,7 @@ def mean_keep_probability(alpha: float, beta: float) -> float:
 )
 @pytest.mark.parametrize("orientation", ["prose", "printed"])
 @pytest.mark.parametrize("p_min", [1e-3, 0.0])
-def test_the_mean_over_many_draws_is_the_gradient_and_the_share_kept_is_p(
+def test_the_mean_of_many_masks_is_the_gradient_and_the_kept_fraction_is_p(
     p_min: float, beta: float, orientation: str, normalize: str
 ) -> None:
     rule = SelectiveUpdate(
@@ -87,7 +87,9 @@ def test_the_mean_over_many_draws_is_the_gradient_and_the_share_kept_is_p(
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.6, 1.0), (0.9, 10.0), (0.6, 5.0)])
-def test_the_share_kept_is_the_closed_form_and_is_reported(alpha: float, beta: float) -> None:
+def test_the_kept_fraction_equals_the_closed_form_and_is_reported(
+    alpha: float, beta: float
+) -> None:
     rule = SelectiveUpdate(Selective(alpha=alpha, beta=beta))
     params = parameters(block=50_000)
     state = rule.init(params)
@@ -98,7 +100,7 @@ def test_the_share_kept_is_the_closed_form_and_is_reported(alpha: float, beta: f
     assert float(state["kept"]) == pytest.approx(expected, abs=2e-3)
 
 
-def test_the_share_kept_by_range_is_that_of_the_entries_which_are_left() -> None:
+def test_with_range_the_reported_kept_fraction_is_the_measured_one() -> None:
     rule, params = SelectiveUpdate(Selective(normalize="range")), parameters(block=2_000)
     state = rule.init(params)
     found = rule.transform(gradients_like(params), params, state, Streams(1))
@@ -106,7 +108,7 @@ def test_the_share_kept_by_range_is_that_of_the_entries_which_are_left() -> None
     assert rule.diagnostics(state)["mask/kept"] == pytest.approx(fraction)
 
 
-def test_zeros_and_tensors_without_a_gradient_take_no_part() -> None:
+def test_zeros_and_tensors_without_a_gradient_are_ignored() -> None:
     params = parameters(block_words=10_000, block=1000, block_unused=5)
     grads = gradients_like(params)
     del grads["block_unused"]
@@ -154,14 +156,14 @@ def test_a_single_entry_has_the_middle_rank() -> None:
     assert float(state["kept"]) == 0.5
 
 
-def test_nothing_in_scope_changes_nothing() -> None:
+def test_an_empty_scope_changes_no_gradient() -> None:
     params = parameters(words=5, block=5)
     grads = {"words": torch.ones(5)}
     found = masked(SelectiveUpdate(Selective()), params, grads)
     assert torch.equal(found["words"], grads["words"])
 
 
-def test_without_scaling_what_moves_moves_as_far_as_before() -> None:
+def test_without_scaling_kept_entries_are_unchanged() -> None:
     params = parameters(block=500)
     grads = gradients_like(params)
     found = masked(SelectiveUpdate(Selective(scale=False)), params, grads)["block"]
@@ -170,7 +172,7 @@ def test_without_scaling_what_moves_moves_as_far_as_before() -> None:
     assert 0 < int(kept.sum()) < 500
 
 
-def test_the_smallest_probability_bounds_what_is_divided() -> None:
+def test_the_smallest_probability_bounds_the_scaling() -> None:
     params = parameters(block=100_000)
     grads = gradients_like(params)
     rule = SelectiveUpdate(Selective(alpha=1.0, beta=100.0, p_min=0.25))
@@ -210,7 +212,7 @@ def stepper_with(rule: SelectiveUpdate, model: TinyNetwork) -> Stepper:
     return Stepper(model, with_rules(rule), seed=1)
 
 
-def test_the_mask_comes_after_clipping() -> None:
+def test_the_mask_is_applied_after_clipping() -> None:
     model, plain = tiny_network(rate=0.0), tiny_network(rate=0.0)
     stepper = stepper_with(SelectiveUpdate(Selective()), model)
     stepper.backward(rows(5, 3))

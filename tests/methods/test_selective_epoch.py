@@ -103,7 +103,7 @@ def test_the_mean_over_epochs_masks_is_the_gradient() -> None:
     assert ((total / 1000 - gradient).abs() <= 5 * error + 1e-6).all()
 
 
-def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() -> None:
+def test_preparing_sums_squared_clean_gradients_and_changes_no_weight() -> None:
     model = tiny_network(rate=0.0)
     stepper = stepper_with(epoch_rule(), model)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -125,7 +125,7 @@ def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() 
     assert stepper.number == 0
 
 
-def test_an_epoch_without_gradients_draws_from_the_importance_of_the_one_before() -> None:
+def test_an_epoch_without_gradients_uses_the_previous_importance() -> None:
     """While only the head trains (lp_ft), the blocks have no gradient to be ranked by."""
     stepper = Stepper(
         tiny_bert(), configure("lp_ft + roast", {"lp_ft": {"probe": {"fraction": 0.6}}}), total=3
@@ -146,7 +146,7 @@ def test_an_epoch_without_gradients_draws_from_the_importance_of_the_one_before(
 
 
 @pytest.mark.parametrize("scale", [2.0, 64.0])
-def test_a_step_that_overflowed_leaves_the_importance_as_it_was(scale: float) -> None:
+def test_an_overflowed_step_does_not_change_the_importance(scale: float) -> None:
     rule = epoch_rule()
     params = parameters(block=4)
     state = rule.init(params)

@@ -113,7 +113,9 @@ SQUARE = torch.full((2, 1, 5, 5), 0.2)
     ],
     ids=["no argument", "none", "too few", "left out", "windows"],
 )
-def test_a_model_without_attention_probabilities_is_refused(model: nn.Module, message: str) -> None:
+def test_a_model_without_attention_probabilities_raises_an_error(
+    model: nn.Module, message: str
+) -> None:
     def attend() -> None:
         network, batch = watched(model, rows(5, 3))
         network.logits(batch)
@@ -122,7 +124,7 @@ def test_a_model_without_attention_probabilities_is_refused(model: nn.Module, me
         attend()
 
 
-def test_gradient_checkpointing_is_refused_in_training() -> None:
+def test_gradient_checkpointing_raises_an_error_in_training() -> None:
     model = tiny("bert").train()
     enable = getattr(model, "activation_checkpointing_enable", None)
     (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
@@ -130,7 +132,7 @@ def test_gradient_checkpointing_is_refused_in_training() -> None:
         watched(model, inputs_of("bert"))
 
 
-def test_a_block_left_out_of_the_cut_pass_is_noticed() -> None:
+def test_a_block_skipped_in_the_cut_pass_raises_an_error() -> None:
     network, batch = watched(tiny("bert"), inputs_of("bert"))
     network.logits(batch)
     with (

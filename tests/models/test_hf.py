@@ -106,7 +106,9 @@ def test_minilm_loads_by_its_short_name_with_a_new_head(minilm: str) -> None:
     assert tokenizer("good film")["input_ids"][0] == tokenizer.cls_token_id
 
 
-def test_without_its_package_minilm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_package_minilm_raises_an_error_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def absent(name: str) -> None:
         raise ImportError(name)
 
@@ -122,7 +124,7 @@ def test_without_its_package_minilm_says_what_to_install(monkeypatch: pytest.Mon
         *((name, "Give a folder with") for name in ("", "a b", "n" * 300, "no/such/model")),
     ],
 )
-def test_a_name_that_nothing_has_says_what_to_give(name: str, near: str) -> None:
+def test_an_unknown_model_name_raises_an_error_with_examples(name: str, near: str) -> None:
     refused(f"No model could be loaded from .*{near}", name, labels=["no", "yes"])
 
 
@@ -133,14 +135,14 @@ def test_a_file_is_not_a_model(bert: Path) -> None:
 # Heads
 
 
-def test_a_fine_tuned_folder_keeps_its_head_and_comes_in_evaluation_mode(bert: Path) -> None:
+def test_a_fine_tuned_folder_keeps_its_head_and_is_in_evaluation_mode(bert: Path) -> None:
     model, _ = load_classifier(str(bert))
     assert not model.training
     expected = tiny("bert").state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
 
 
-def test_labels_become_the_names_of_the_classes_and_keep_a_head_that_fits(bert: Path) -> None:
+def test_labels_become_class_names_and_a_matching_head_is_kept(bert: Path) -> None:
     given = GivenNames(("bad", "so so", "good"))
     model, _ = load_classifier(str(bert), labels=["bad", "so so", "good"], given=given)
     assert model.config.id2label == {0: "bad", 1: "so so", 2: "good"}
@@ -188,7 +190,7 @@ def test_numerals_are_names_and_not_positions(stars: Path) -> None:
     assert torch.equal(head(model), head(tiny("bert"))[[1, 2, 0]])
 
 
-def test_a_head_with_other_classes_is_refused_unless_it_is_reinitialized(stars: Path) -> None:
+def test_a_head_with_other_classes_raises_an_error_unless_it_is_reinitialized(stars: Path) -> None:
     refused(
         "the classes 3, 1, 2, .* the labels bad, good, so so",
         stars,
@@ -210,7 +212,7 @@ def test_placeholder_names_are_replaced_by_their_index(bert: Path) -> None:
     refused("LABEL_0, LABEL_1, LABEL_2", bert, labels=["1", "2", "3"])
 
 
-def test_names_that_a_person_gives_replace_the_checkpoints(stars: Path) -> None:
+def test_given_class_names_replace_those_of_the_checkpoint(stars: Path) -> None:
     given = GivenNames(label_map={"3": "good", "1": "bad"})
     model, _ = load_classifier(str(stars), given=given)
     assert model.config.id2label == {0: "good", 1: "bad", 2: "2"}
@@ -219,21 +221,21 @@ def test_names_that_a_person_gives_replace_the_checkpoints(stars: Path) -> None:
     refused("gives 2 names.* 3 classes", stars, given=GivenNames(("a", "b")))
 
 
-def test_a_head_whose_outputs_cannot_be_found_is_refused(
+def test_a_head_whose_outputs_cannot_be_found_raises_an_error(
     stars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("temper.models.heads.find_head", lambda *_: frozenset())
     refused("cannot be put in the order", stars, labels=["1", "2", "3"])
 
 
-def test_another_number_of_labels_draws_a_new_head_on_the_old_body(bert: Path) -> None:
+def test_another_number_of_labels_initializes_a_new_head(bert: Path) -> None:
     model, _ = load_classifier(str(bert), labels=["no", "yes"])
     assert tuple(head(model).shape) == (2, 16)
     body = tiny("bert").bert.state_dict()
     assert all(torch.equal(value, body[name]) for name, value in model.bert.state_dict().items())
 
 
-def test_equal_seeds_give_equal_heads_and_leave_the_global_generator_alone(bert: Path) -> None:
+def test_equal_seeds_make_equal_heads_and_do_not_use_the_global_generator(bert: Path) -> None:
     before = torch.get_rng_state()
     first, again, other = (
         head(load_classifier(str(bert), labels=["no", "yes"], seed=seed)[0]) for seed in (4, 4, 5)
@@ -291,9 +293,7 @@ def test_the_model_looks_for_the_padding_that_its_tokenizer_writes(tmp_path: Pat
     assert model.config.pad_token_id == tokenizer.pad_token_id == 0
 
 
-def test_an_unknown_padding_token_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_an_unknown_padding_token_raises_an_error(tmp_path: Path) -> None:
     tiny("gpt2").save_pretrained(tmp_path / "gpt2")
     save_tokenizer(tmp_path / "gpt2", bos_token="[BEGIN]")
     refused("neither a padding token nor another to pad with", tmp_path / "gpt2")
@@ -302,7 +302,7 @@ def test_an_unknown_padding_token_is_refused(
     refused("pads with token 60 .* and the model knows 60 tokens", folder)
 
 
-def test_a_folder_without_a_tokenizer_is_refused_instead_of_reading_no_word(copied: Path) -> None:
+def test_a_folder_without_a_tokenizer_raises_an_error(copied: Path) -> None:
     for path in copied.glob("*token*"):
         path.unlink()
     refused("No model could be loaded|comes without a tokenizer", copied)
@@ -331,14 +331,14 @@ def logits_of(model: nn.Module, tokenizer: Any) -> Tensor:
         return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
 
 
-def test_an_adapter_folder_gives_the_adapted_model_with_its_bases_tokenizer(adapter: Path) -> None:
+def test_an_adapter_folder_is_loaded_with_the_tokenizer_of_its_base(adapter: Path) -> None:
     model, tokenizer = load_classifier(str(adapter))
     assert len(tokenizer) == VOCABULARY
     torch.testing.assert_close(logits_of(model, tokenizer), logits_of(tiny(LORA), tokenizer))
     assert not model.training
 
 
-def test_an_adapter_can_be_trained_on_and_nothing_of_its_base(adapter: Path) -> None:
+def test_a_loaded_adapter_is_trainable_and_its_base_is_frozen(adapter: Path) -> None:
     names = ["bad", "so so", "good"]
     model, _ = load_classifier(str(adapter), labels=names, given=GivenNames(names))
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -348,7 +348,7 @@ def test_an_adapter_can_be_trained_on_and_nothing_of_its_base(adapter: Path) -> 
     assert model.config.id2label[2] == "good"
 
 
-def test_a_tokenizer_beside_the_adapter_comes_before_the_bases(
+def test_the_tokenizer_of_an_adapter_has_priority_over_its_base(
     adapter: Path, tmp_path: Path
 ) -> None:
     own = Path(shutil.copytree(adapter, tmp_path / "own"))
@@ -357,12 +357,12 @@ def test_a_tokenizer_beside_the_adapter_comes_before_the_bases(
     assert load_classifier(str(adapter))[1].cls_token is None
 
 
-def test_an_adapter_for_other_classes_is_refused(adapter: Path) -> None:
+def test_an_adapter_for_other_classes_raises_an_error(adapter: Path) -> None:
     refused("a head for 3 classes, and 2 are wanted", adapter, labels=["no", "yes"])
     refused("a head for 3 classes, and 1 are wanted", adapter, kind="regression")
 
 
-def test_an_adapter_without_its_base_weights_or_head_is_refused(
+def test_an_adapter_without_its_base_weights_or_head_raises_an_error(
     adapter: Path, tmp_path: Path
 ) -> None:
     lost = Path(shutil.copytree(adapter, tmp_path / "lost"))
@@ -433,7 +433,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("labels", [None, ["no", "yes"]], ids=["own head", "new head"])
-def test_damage_gives_one_error_that_names_it(
+def test_a_damaged_checkpoint_raises_one_error_that_names_the_damage(
     copied: Path, damage: str, labels: list[str] | None
 ) -> None:
     harm, message = DAMAGES[damage]
@@ -441,9 +441,7 @@ def test_damage_gives_one_error_that_names_it(
     refused(message, copied, labels=labels)
 
 
-def test_a_weight_of_the_body_that_is_missing_or_of_another_size_is_never_drawn_at_random(
-    copied: Path,
-) -> None:
+def test_a_missing_or_mismatched_encoder_weight_raises_an_error(copied: Path) -> None:
     name = "bert.encoder.layer.0.output.dense.weight"
     whole = load_file(copied / "model.safetensors")
     change_weights(copied, lambda weights: {k: v for k, v in weights.items() if k != name})
@@ -454,7 +452,7 @@ def test_a_weight_of_the_body_that_is_missing_or_of_another_size_is_never_drawn_
         refused(f"lacks weights .* {name}", copied, labels=labels)
 
 
-def test_a_checkpoint_that_says_it_has_a_head_and_has_none_is_refused(copied: Path) -> None:
+def test_a_checkpoint_without_its_declared_head_raises_an_error(copied: Path) -> None:
     change_weights(copied, lambda weights: {k: v for k, v in weights.items() if "classif" not in k})
     refused(r"lacks weights .* classifier\.bias, classifier\.weight", copied)
     assert tuple(head(load_classifier(str(copied), labels=["no", "yes"])[0]).shape) == (2, 16)
@@ -475,7 +473,7 @@ def test_every_kind_of_body_takes_a_new_head(name: str, tmp_path: Path) -> None:
 # Devices
 
 
-def test_an_unknown_or_absent_device_is_refused_before_anything_is_loaded() -> None:
+def test_an_unknown_or_absent_device_raises_an_error_before_anything_is_loaded() -> None:
     refused("Unknown device 'gpu'", "no/such/model", device="gpu")
     if not torch.cuda.is_available():
         refused("no CUDA device is there", "no/such/model", device="cuda:0")
@@ -494,13 +492,13 @@ def test_a_checkpoint_with_more_layers_than_its_config_is_not_cut(copied: Path) 
     load_classifier(str(copied))
 
 
-def test_layers_without_end_are_refused_before_one_is_built(copied: Path) -> None:
+def test_a_huge_number_of_layers_raises_an_error_before_one_is_built(copied: Path) -> None:
     change_config(copied, num_hidden_layers=10**6)
     refused(r"has `num_hidden_layers` 1,000,000.*hold \d+ tensors", copied)
 
 
 @pytest.mark.parametrize("name", ["hidden_size", "vocab_size", "intermediate_size"])
-def test_a_size_wider_than_any_tensor_takes_no_memory(copied: Path, name: str) -> None:
+def test_a_huge_layer_size_raises_an_error_without_using_memory(copied: Path, name: str) -> None:
     change_config(copied, **{name: 10**9})
     refused(rf"has `{name}` 1,000,000,000.*no tensor wider than", copied)
 
@@ -539,7 +537,7 @@ def test_a_wrong_config_is_one_error_or_harmless(copied: Path, changes: dict[str
     assert "\n" not in said
 
 
-def test_two_classes_of_one_name_are_refused(copied: Path) -> None:
+def test_two_classes_of_one_name_raise_an_error(copied: Path) -> None:
     change_config(copied, id2label={"0": "good", "1": "bad", "2": "good"})
     refused(r"names two classes 'good' \(`id2label`\)", copied)
     refused(r"names two classes 'good' \(`id2label`\)", copied, labels=["good", "bad", "c"])

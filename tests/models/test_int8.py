@@ -65,9 +65,7 @@ class Summed(nn.Module):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_effect_is_the_change_itself_where_the_answer_is_linear_in_the_product(
-    seed: int,
-) -> None:
+def test_for_a_linear_output_the_effect_of_quantization_is_exact(seed: int) -> None:
     model = Summed(seed).eval()
     draws = torch.Generator().manual_seed(seed)
     rows = [

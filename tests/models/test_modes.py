@@ -10,7 +10,7 @@ from temper.models.modes import in_mode
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("before", [(True, True, True), (False, False, False), (True, False, True)])
-def test_every_module_is_in_the_mode_and_has_its_own_after_it(
+def test_every_module_is_in_the_mode_and_is_restored_afterwards(
     before: tuple[bool, ...], training: bool
 ) -> None:
     model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2))

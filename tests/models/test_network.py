@@ -39,14 +39,14 @@ def test_delta_s_gradient_equals_autograd_through_inputs_embeds() -> None:
     torch.testing.assert_close(delta.grad, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_recording_holds_the_embeddings_as_they_were_before_delta() -> None:
+def test_a_recording_contains_the_embeddings_before_the_delta() -> None:
     network, batch = Network(tiny_bert(dropout=0.0, attention=0.0)), batch_of(5, 3)
     recording = Recording()
     network.logits(batch, delta=torch.ones(2, 5, 8), recording=recording)
     assert torch.equal(recording.embeddings, network.embeddings(batch))
 
 
-def test_probing_leaves_randomness_modes_and_weights_alone() -> None:
+def test_probing_changes_no_random_state_mode_or_weight() -> None:
     model, batch = tiny_bert(), batch_of(5, 3)
     model.bert.encoder.layer[0].eval()
     modes = [module.training for module in model.modules()]
@@ -58,7 +58,7 @@ def test_probing_leaves_randomness_modes_and_weights_alone() -> None:
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
-def test_a_seed_repeats_the_model_s_dropout_and_leaves_the_global_state_alone() -> None:
+def test_a_seed_reproduces_dropout_without_changing_the_global_state() -> None:
     network, batch = Network(tiny_bert()), batch_of(5, 3)
     network.probe(batch)
     state = torch.get_rng_state()
@@ -77,7 +77,7 @@ def test_a_delta_is_gone_once_the_network_rests() -> None:
     assert torch.equal(model(**batch.inputs).logits, plain)
 
 
-def test_releasing_leaves_no_hook_and_the_network_can_be_used_again() -> None:
+def test_removing_hooks_leaves_none_and_the_network_is_reusable() -> None:
     model, batch = tiny_bert().eval(), batch_of(5, 3)
     network = Network(model)
     before = network.logits(batch, delta=torch.ones(2, 5, 8))
@@ -123,7 +123,7 @@ class Flat(nn.Module):
         return self.head(self.words(input_ids).mean(1))
 
 
-def test_what_a_network_cannot_do_is_refused() -> None:
+def test_unsupported_requests_to_a_network_raise_an_error() -> None:
     network, batch = Network(tiny_bert()), batch_of(5, 3)
     with pytest.raises(ModelError, match="probe"):
         _ = network.site_keys
@@ -133,7 +133,7 @@ def test_what_a_network_cannot_do_is_refused() -> None:
         network.logits(batch, delta=torch.zeros(2, 4, 8))
     with pytest.raises(ModelError, match="needs a delta"):
         network.logits(batch, recording=Recording())
-    with pytest.raises(ModelError, match="not a wrapper of this network's model"):
+    with pytest.raises(ModelError, match="does not wrap the model of this network"):
         network.use(tiny_bert())
     flat = Network(Flat())
     assert flat.width(batch) == 4
@@ -215,7 +215,7 @@ def test_the_head_is_outside_the_pre_trained_model(name: str) -> None:
     assert not params.head & params.blocks
 
 
-def test_the_head_of_other_models_is_the_trainable_copy_or_behind_the_last_block() -> None:
+def test_the_head_of_other_models_is_the_trainable_copy_or_after_the_last_block() -> None:
     params = Network(tiny(LORA)).parameters()
     assert params.head == {"base_model.model.score.modules_to_save.default.weight"}
     network = tiny_network()
@@ -233,7 +233,7 @@ def test_dropping_is_a_layer_s_rate_or_one_that_the_code_reads() -> None:
 
 
 @pytest.mark.parametrize(("rate", "warned"), [(0.0, 1), (0.3, 0)])
-def test_passes_that_differ_by_dropout_alone_warn_once_where_there_is_none(
+def test_passes_that_differ_only_by_dropout_warn_once_without_dropout(
     rate: float, warned: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     stepper = Stepper(tiny_network(rate=rate), RDrop())
@@ -245,7 +245,7 @@ def test_passes_that_differ_by_dropout_alone_warn_once_where_there_is_none(
     assert (logs["loss/divergence"] == 0) == bool(warned)
 
 
-def test_other_weights_stand_in_for_one_forward_and_hooks_stay() -> None:
+def test_a_forward_with_other_weights_keeps_the_hooks() -> None:
     model = tiny_network(rate=0.0)
     network, batch = Network(model), Batch.of(rows(5, 3))
     other = {name: value + 0.1 for name, value in model.named_parameters()}

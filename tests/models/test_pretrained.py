@@ -46,7 +46,7 @@ def masked(request: pytest.FixtureRequest) -> MaskedModel:
 # Which pieces are whole words
 
 
-def test_wordpiece_words_are_the_same_inside_and_leading_and_hold_no_parts() -> None:
+def test_wordpiece_words_exclude_continuation_pieces() -> None:
     tokenizer = wordpiece()
     words = whole_words(tokenizer)
     assert words.inside == words.leading
@@ -174,7 +174,7 @@ def test_a_long_text_is_cut_around_the_blank(before: int, after: int) -> None:
 # What is refused
 
 
-def test_what_cannot_propose_words_is_refused() -> None:
+def test_a_model_that_cannot_propose_words_raises_an_error() -> None:
     tokenizer, without = wordpiece(), wordpiece()
     without.mask_token = None
     with pytest.raises(ModelError, match="needs a mask token, and .* has none"):
@@ -185,7 +185,7 @@ def test_what_cannot_propose_words_is_refused() -> None:
         MaskedModel(model, tokenizer)
 
 
-def test_logits_that_are_not_finite_are_refused() -> None:
+def test_logits_that_are_not_finite_raise_an_error() -> None:
     tokenizer = wordpiece()
     model = masked_bert(tokenizer)
     with torch.no_grad():
@@ -204,7 +204,7 @@ def test_a_saved_model_loads_and_proposes_the_same(tmp_path: Path) -> None:
     assert loaded.propose(BLANKS, count=5) == MaskedModel(model, tokenizer).propose(BLANKS, count=5)
 
 
-def test_a_checkpoint_without_the_pre_training_head_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_the_pre_training_head_raises_an_error(tmp_path: Path) -> None:
     tokenizer = wordpiece()
     encoder_bert(tokenizer).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
@@ -281,13 +281,13 @@ def test_the_mode_of_the_model_stays(encoder: SentenceEncoder) -> None:
         encoder.model.eval()
 
 
-def test_a_model_with_a_decoder_is_refused() -> None:
+def test_a_model_with_a_decoder_raises_an_error() -> None:
     config = T5Config(vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
     with pytest.raises(ModelError, match="a t5 model has a decoder"):
         SentenceEncoder(T5Model(config), wordpiece())
 
 
-def test_an_embedding_that_is_not_finite_is_refused() -> None:
+def test_an_embedding_that_is_not_finite_raises_an_error() -> None:
     tokenizer = wordpiece()
     model = encoder_bert(tokenizer)
     with torch.no_grad():
@@ -306,7 +306,7 @@ def test_a_language_models_checkpoint_loads_without_a_pooler(tmp_path: Path) -> 
     np.testing.assert_array_equal(loaded.embeddings(TEXTS), expected)
 
 
-def test_minilm_finds_a_paraphrase_nearer_than_another_subject(minilm: str) -> None:
+def test_minilm_embeds_a_paraphrase_closer_than_another_subject(minilm: str) -> None:
     near, far = SentenceEncoder.load().similarity(
         ["a good film", "a good film"], ["a great movie", "the train was late"]
     )

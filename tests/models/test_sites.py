@@ -90,7 +90,7 @@ def test_passes_run_as_one_forward_equal_single_ones_with_the_same_masks(
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_without_rates_the_model_s_own_hold() -> None:
+def test_without_rates_the_rates_of_the_model_apply() -> None:
     model, batch = tiny_network(rate=0.25, width=64), batch_of(6, 6)
     network = Network(model)
     network.probe(batch)
@@ -124,7 +124,7 @@ def test_agreeing_fixed_rates_reach_attention_and_are_put_back() -> None:
     assert [layer.p for layer in layers] == own
 
 
-def test_a_plan_for_the_last_site_leaves_the_others_to_the_model() -> None:
+def test_a_plan_for_the_last_site_does_not_change_other_sites() -> None:
     model, batch = tiny_network(rate=0.25, width=32), batch_of(6, 6)
     network = Network(model)
     network.probe(batch)
@@ -174,7 +174,7 @@ def test_recorded_norms_are_those_of_the_gradient_over_real_tokens(make: object)
         torch.testing.assert_close(recording.sites.channel_norms[(name, 0)], expected)
 
 
-def test_xlnet_s_layers_are_sites_though_time_comes_first() -> None:
+def test_xlnet_layers_are_sites_despite_the_time_first_layout() -> None:
     model, batch = tiny_xlnet(), batch_of(5, 3, 4)
     network = Network(model)
     network.probe(batch)
@@ -209,7 +209,7 @@ def gradients_under(model: nn.Module, batch: Batch, plan: DropoutPlan) -> dict[s
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
-def test_checkpointing_replays_masks_and_gives_the_same_gradients(name: str) -> None:
+def test_checkpointing_replays_masks_with_the_same_gradients(name: str) -> None:
     batch = of_architecture(name)
     plain = gradients_under(tiny(name).train(), batch, FIXED)
     model = tiny(name).train()
@@ -220,7 +220,7 @@ def test_checkpointing_replays_masks_and_gives_the_same_gradients(name: str) -> 
         torch.testing.assert_close(checkpointed[key], gradient, rtol=1e-5, atol=1e-7)
 
 
-def test_shared_blocks_under_checkpointing_are_refused_with_what_to_do() -> None:
+def test_shared_blocks_under_checkpointing_raise_an_error_with_advice() -> None:
     model, batch = tiny("albert").train(), batch_of(5, 3)
     # Transformers has no checkpointing for ALBERT; a user's own looks like this.
     group = model.albert.encoder.albert_layer_groups[0]

@@ -103,7 +103,7 @@ def test_reading_finds_the_states_and_logits_of_a_trace_without_its_graph(
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_reading_leaves_the_gradient_switch_as_it_was_where_a_pass_fails() -> None:
+def test_a_failed_pass_restores_the_gradient_mode() -> None:
     network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
 
     def fail() -> None:
@@ -120,7 +120,7 @@ def test_reading_leaves_the_gradient_switch_as_it_was_where_a_pass_fails() -> No
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3))
-def test_a_head_that_pools_gives_equal_shares_to_real_tokens(lengths: list[int]) -> None:
+def test_a_pooling_head_weights_real_tokens_equally(lengths: list[int]) -> None:
     batch = Batch.of(rows(*[max(2, each) for each in lengths]))
     trace = traced(tiny_network(), batch)
     fractions = read_positions(trace.logits, trace.states[-1])
@@ -138,7 +138,7 @@ def head(logits_of: Callable[[Tensor], Tensor]) -> Tensor:
     return read_positions(logits_of(last), last)
 
 
-def test_the_head_is_found_where_logits_cancel_or_a_row_is_dead() -> None:
+def test_the_head_is_found_despite_canceling_logits_or_a_dead_row() -> None:
     # Two classes of a softmax cancel in a plain sum of the logits.
     fractions = head(lambda last: last[:, 1, :2].softmax(-1))
     assert fractions.tolist() == [[0.0, 1.0, 0.0, 0.0]] * 3
@@ -147,7 +147,7 @@ def test_the_head_is_found_where_logits_cancel_or_a_row_is_dead() -> None:
     assert fractions.tolist() == [[0.0, 0.0, 1.0, 0.0]] * 3
 
 
-def test_a_head_of_zeros_or_beside_the_last_block_is_refused() -> None:
+def test_a_zero_head_or_one_not_after_the_last_block_raises_an_error() -> None:
     with pytest.raises(ModelError, match="The head is zero or dead"):
         head(lambda last: last[:, 0, :2] * 0)
     other = torch.randn(3, 2, requires_grad=True)
@@ -159,7 +159,7 @@ def test_a_head_of_zeros_or_beside_the_last_block_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_tracing_changes_no_logit_and_release_leaves_nothing(name: str) -> None:
+def test_tracing_changes_no_logit_and_removes_its_hooks(name: str) -> None:
     model, batch = tiny(name), batch_of(name)
     before = marks(model)
     network = Network(model)
@@ -188,7 +188,7 @@ def test_a_shift_of_the_root_is_a_shift_of_the_embeddings(name: str) -> None:
     torch.testing.assert_close(found, network.logits(batch, delta=shift))
 
 
-def test_nothing_reaches_the_table_from_a_trace_and_all_reaches_the_root() -> None:
+def test_a_trace_is_detached_from_the_embedding_table() -> None:
     model, batch = tiny("bert"), batch_of("bert")
     trace = traced(model, batch)
     (found,) = torch.autograd.grad(sum(s.square().sum() for s in trace.at_head()), trace.root)
@@ -232,7 +232,7 @@ def test_attention_without_a_second_derivative_is_put_on_eager_until_release(
     assert asked == ["eager", attention]
 
 
-def test_attention_that_cannot_be_put_on_eager_is_refused_with_what_to_do(
+def test_attention_without_an_eager_kernel_raises_an_error_with_advice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny_bert()
@@ -251,7 +251,7 @@ def test_attention_that_cannot_be_put_on_eager_is_refused_with_what_to_do(
     assert not called
 
 
-def test_four_points_never_ask_for_a_second_derivative() -> None:
+def test_four_point_scheme_needs_no_second_derivative() -> None:
     """The default kernels, which have none, will do; see the platform's traps."""
     method = configure("jachess", {**LAYERED, "scheme": "four_point"})
     stepper = Stepper(tiny_bert(attention=0.0), method)
@@ -270,7 +270,7 @@ def test_four_points_never_ask_for_a_second_derivative() -> None:
     assert any("Flash" in name for name in kernels), kernels
 
 
-def test_a_compiled_model_is_refused_before_it_compiles() -> None:
+def test_a_compiled_model_raises_an_error_before_it_compiles() -> None:
     model = tiny_bert()
     stepper = Stepper(model, TWICE)
     model._orig_mod = nn.Identity()
@@ -292,7 +292,7 @@ class Flat(nn.Module):
         return self.head(torch.tanh(self.inner(mean)))
 
 
-def test_a_model_without_blocks_refuses_hidden_states_and_trains_on_its_logits() -> None:
+def test_a_model_without_blocks_trains_on_logits_only() -> None:
     message = r"no repeated blocks. Use a method that reads the logits \(jacobian\)"
     with pytest.raises(ModelError, match=message):
         Stepper(Flat(), "jachess").prepare([rows(5, 3)])

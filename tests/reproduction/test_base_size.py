@@ -61,7 +61,7 @@ def test_a_cell_without_its_scores_under_shift_is_not_whole() -> None:
     assert base_size.is_whole({**cell, "suite": [calibration, shift]})
 
 
-def test_every_score_that_cells_keep_is_a_score_of_its_perspective() -> None:
+def test_every_saved_score_is_a_score_of_its_perspective() -> None:
     for perspective, names in base_size.KEPT.items():
         known = {getattr(score, "name", score) for score in perspectives()[perspective].scores}
         assert set(names) <= known

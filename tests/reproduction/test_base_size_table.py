@@ -240,7 +240,7 @@ def test_an_undefined_score_of_the_task_counts_as_0() -> None:
     assert base_size_table.scores([collapsed], "stsb", SCORE) == {"uegr": {0: 0.0}}
 
 
-def test_missing_cells_are_named_and_other_rates_not_read() -> None:
+def test_missing_cells_are_reported_and_other_rates_ignored() -> None:
     lines = runs("cola", dict.fromkeys([*PLAIN, "uegr"], 0.0), noise=0.5)
     lines += [line("sst2", "plain", 0, 0.9) | {"suite": []}]
     lines += [line("mrpc", "uegr", 0, 0.9) | {"rate": 8e-5}]
@@ -261,7 +261,7 @@ def test_missing_cells_are_named_and_other_rates_not_read() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_without_any_cell_nothing_has_a_verdict() -> None:
+def test_without_cells_there_is_no_verdict() -> None:
     text = base_size_table.tables([], {})
 
     for word in ("confirmed", "refuted", "undecided"):

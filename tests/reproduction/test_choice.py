@@ -45,7 +45,7 @@ def scores(*values: float, plain: float = 0.55, dropout: float = 0.5) -> dict[st
     return {"plain": plain, "dropout": dropout, **named}
 
 
-def test_the_best_on_dev_is_told_by_test_though_another_is_better_there() -> None:
+def test_the_method_chosen_on_dev_is_reported_on_test() -> None:
     (found,) = chosen(lines(scores(0.6, 0.7, 0.65, 0.6, 0.6)))
     assert found == {
         "case": CASE,
@@ -57,7 +57,7 @@ def test_the_best_on_dev_is_told_by_test_though_another_is_better_there() -> Non
     }
 
 
-def test_what_it_is_compared_with_is_chosen_too() -> None:
+def test_the_baseline_is_chosen_on_dev_too() -> None:
     (found,) = [
         each.row
         for each in choose_columns(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6, dropout=0.56)))
@@ -79,7 +79,7 @@ def test_of_a_score_that_should_be_low_the_least_is_chosen() -> None:
     assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
 
 
-def test_seeds_that_a_column_lacks_leave_nothing_to_choose() -> None:
+def test_missing_seeds_prevent_a_choice() -> None:
     whole = lines(scores(0.6, 0.7, 0.65, 0.6, 0.6))
     lacking = [
         replace(each, seeds={0: each.seeds[0]}) if each.column == "uegr_sharper" else each
@@ -89,7 +89,7 @@ def test_seeds_that_a_column_lacks_leave_nothing_to_choose() -> None:
 
 
 @pytest.mark.parametrize("score", ["dev", "test"])
-def test_where_a_column_or_a_score_is_missing_nothing_is_chosen(score: str) -> None:
+def test_a_missing_column_or_score_prevents_a_choice(score: str) -> None:
     whole = lines(scores(0.6, 0.7, 0.65, 0.6, 0.6))
     lacking = [each for each in whole if (each.score, each.column) != (score, "uegr_10_30")]
     assert choose_columns(READ, whole)

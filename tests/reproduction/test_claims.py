@@ -91,7 +91,7 @@ def test_the_slips_of_the_paper_are_found() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_theorem_one_holds_in_mean_and_variance_and_its_prose_does_not(seed: int) -> None:
+def test_theorem_one_holds_in_mean_and_variance_but_its_prose_does_not(seed: int) -> None:
     findings = check_theorem(entries=256, draws=1500, seed=seed)
     assert [(found.statement, found.holds) for found in findings] == 2 * [
         ("mean", True),
@@ -100,7 +100,7 @@ def test_theorem_one_holds_in_mean_and_variance_and_its_prose_does_not(seed: int
     ]
 
 
-def test_the_added_variance_is_what_the_formula_gives() -> None:
+def test_the_added_variance_equals_the_formula() -> None:
     # Two entries of p = 1/2 and noise of the entry's size: E G^2 (1 - p) / p = 2 g^2, twice the
     # noise's own variance g^2; the mask as it is drawn, not the module's own simulation.
     gradient = torch.tensor([3.0, -1.0], dtype=torch.float64).repeat(20_000)
@@ -113,7 +113,7 @@ def test_the_added_variance_is_what_the_formula_gives() -> None:
     assert float(added) == pytest.approx(2.0, abs=0.1)
 
 
-def test_too_few_draws_are_refused() -> None:
+def test_too_few_draws_raise_an_error() -> None:
     with pytest.raises(SettingError, match="draws >= 3, got 2048 and 2"):
         check_theorem(draws=2)
 
@@ -165,7 +165,7 @@ def judged(root: Path, name: str, **said: Any) -> JudgedClaim:
     return found
 
 
-def test_claims_are_judged_by_what_is_kept_and_else_not_tested(tmp_path: Path) -> None:
+def test_claims_without_saved_scores_are_not_tested(tmp_path: Path) -> None:
     claims = [claim for claim in read_claims() if claim.theorem is None]
     before = judge_claims(claims, tmp_path)
     assert {found.verdict for found in before} == {UNTESTED}
@@ -201,7 +201,7 @@ def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path)
     assert found.verdict == FAILS
 
 
-def test_a_claim_is_not_judged_by_the_one_case_that_has_its_method(tmp_path: Path) -> None:
+def test_a_claim_is_not_judged_by_a_single_case(tmp_path: Path) -> None:
     kept = tmp_path / "reproduction" / "results" / "uegr-table-4"
     plain = (0.5, 0.5, 0.5)
     for case in ("text_cnn-imdb", "text_cnn-tnews"):
@@ -232,7 +232,7 @@ def test_claims_on_the_same_scores_are_corrected_together(tmp_path: Path) -> Non
     assert together[0].verdict == NOISE
 
 
-def test_a_score_without_a_better_side_is_judged_by_what_is_claimed_of_it(tmp_path: Path) -> None:
+def test_a_score_without_a_direction_is_judged_by_the_claim(tmp_path: Path) -> None:
     """UEGR's representations are said to stay nearer: higher, in the mean of the layers."""
     study = tmp_path / "reproduction" / "results" / "uegr-figure-2" / "roberta-large-sst2"
     scores = {"plain": (0.50, 0.51, 0.52), "uegr": (0.40, 0.41, 0.43)}
@@ -288,7 +288,7 @@ def test_pairs_are_not_judged_before_all_are_finished(tmp_path: Path) -> None:
         ({"column": "uegr", "claimed": "same"}, "needs one"),
     ],
 )
-def test_a_trial_that_says_too_little_or_too_much_is_refused(
+def test_an_incomplete_or_overspecified_trial_raises_an_error(
     named: dict[str, Any], match: str
 ) -> None:
     with pytest.raises(ValidationError, match=match):

@@ -28,11 +28,11 @@ def test_without_a_name_all_tables_are_listed() -> None:
     assert "Table IV" in call().stdout
 
 
-def test_the_options_of_the_other_package_are_in_the_help() -> None:
+def test_the_help_contains_the_options_of_reproduce() -> None:
     assert "--check-arithmetic" in call("--help").stdout
 
 
-def test_where_the_repository_is_not_at_hand_one_sentence_says_so(
+def test_without_the_repository_reproduce_prints_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("temper.cli.reproduce.CLONE", tmp_path)
@@ -58,7 +58,7 @@ def smoke(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_smoke_run_leaves_a_study_with_a_report_and_the_table(smoke: Path) -> None:
+def test_a_smoke_run_writes_a_study_a_report_and_the_table(smoke: Path) -> None:
     assert (smoke / "bert-sst2" / "report.html").exists()
     assert "JacHess" in (smoke / "jachess-scores-table.md").read_text(encoding="utf-8")
     record = json.loads((smoke / "reproduction.json").read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ def test_a_smoke_run_leaves_a_study_with_a_report_and_the_table(smoke: Path) -> 
     assert record["not_run"] == {}
 
 
-def test_another_table_of_the_same_models_trains_nothing_again(
+def test_another_table_of_the_same_models_trains_no_run_again(
     smoke: Path, tiny_model: Path
 ) -> None:
     runs = sorted((smoke / "bert-sst2" / "runs").glob("*/model.safetensors"))
@@ -83,7 +83,7 @@ def test_another_table_of_the_same_models_trains_nothing_again(
     assert all(0 <= value <= 2 for line in lines for value in line["seeds"].values())
 
 
-def test_a_table_is_made_again_from_what_is_kept(smoke: Path, tmp_path: Path) -> None:
+def test_a_table_is_reproduced_from_saved_scores(smoke: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     first = call("jachess-scores", "--from", smoke, "--keep", kept, "--markdown")
     again = call("jachess-scores", "--from", kept, "--markdown")
@@ -91,7 +91,7 @@ def test_a_table_is_made_again_from_what_is_kept(smoke: Path, tmp_path: Path) ->
     assert first.stdout == again.stdout
 
 
-def test_table_four_runs_at_scale_smoke_with_its_own_network(tmp_path: Path) -> None:
+def test_table_four_runs_at_scale_smoke_with_its_network(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = call("uegr-table-4", "--scale", "smoke", "--device", "cpu", "--out", out, "--json")
     assert result.exit_code == 0, result.stderr
@@ -109,7 +109,7 @@ def test_table_four_runs_at_scale_smoke_with_its_own_network(tmp_path: Path) -> 
     assert settings["uegr"]["method"]["mask"]["scope"] == "all"
 
 
-def test_where_no_case_could_be_run_the_command_fails_with_the_reason(tmp_path: Path) -> None:
+def test_without_a_runnable_case_the_command_fails_with_the_reason(tmp_path: Path) -> None:
     result = call(
         "uegr-table-1", "--scale", "smoke", "--model", tmp_path / "none", "--out", tmp_path / "out"
     )
@@ -121,7 +121,7 @@ def test_where_no_case_could_be_run_the_command_fails_with_the_reason(tmp_path: 
     assert "none" in record["not_run"]["bert-base-sst2"]
 
 
-def test_the_arithmetic_lists_what_is_wrong_of_one_table_or_of_all() -> None:
+def test_the_arithmetic_check_lists_errors_of_one_table_or_all() -> None:
     said = call("uegr-table-2", "--check-arithmetic").stdout
     assert "88.2778, the mean of 9" in said
     assert said.splitlines()[-1].startswith("100 printed numbers; ")
@@ -162,7 +162,7 @@ def test_scores_that_were_damaged_are_made_again_without_training(
     assert (weights / "model.safetensors").stat().st_mtime_ns == trained
 
 
-def test_fewer_seeds_than_were_run_are_told(tiny_model: Path, tmp_path: Path) -> None:
+def test_fewer_seeds_than_were_run_are_reported(tiny_model: Path, tmp_path: Path) -> None:
     def run(seeds: int) -> Result:
         return call(
             "uegr-figure-3", "--scale", "smoke", "--model", tiny_model, "--device", "cpu", "--out",
@@ -176,9 +176,7 @@ def test_fewer_seeds_than_were_run_are_told(tiny_model: Path, tmp_path: Path) ->
     assert {len(line["seeds"]) for line in json.loads(fewer.stdout)["lines"]} == {1}
 
 
-def test_a_place_to_keep_scores_that_cannot_be_made_is_told_before_any_training(
-    tmp_path: Path,
-) -> None:
+def test_an_unwritable_folder_for_scores_raises_an_error_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     out, kept = tmp_path / "out", tmp_path / "file" / "kept"
     result = call("uegr-table-4", "--scale", "smoke", "--out", out, "--keep", kept)
@@ -187,7 +185,9 @@ def test_a_place_to_keep_scores_that_cannot_be_made_is_told_before_any_training(
     assert not out.exists()
 
 
-def test_a_folder_with_another_tables_scores_is_told_before_any_training(tmp_path: Path) -> None:
+def test_a_folder_with_scores_of_another_table_raises_an_error_before_training(
+    tmp_path: Path,
+) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     record = {"schema": 1, "family": "uegr-table-1", "scale": "small", "not_run": {}}
@@ -198,7 +198,7 @@ def test_a_folder_with_another_tables_scores_is_told_before_any_training(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_refused_command_leaves_no_folder_behind(tmp_path: Path) -> None:
+def test_a_failed_command_leaves_no_folder(tmp_path: Path) -> None:
     kept = tmp_path / "reproduction" / "results" / "kept"
     out = tmp_path / "out"
     result = call("uegr-table-4", "--out", out, "--keep", kept, "--cases", "no-such-case")
@@ -229,7 +229,7 @@ def test_a_refused_command_leaves_no_folder_behind(tmp_path: Path) -> None:
         (("uegr-table-4", "--from", "somewhere", "--workers", "2"), "so --workers has no effect"),
     ],
 )
-def test_what_contradicts_itself_is_refused_before_any_work(
+def test_contradicting_options_raise_an_error_before_any_work(
     arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -239,7 +239,7 @@ def test_what_contradicts_itself_is_refused_before_any_work(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_something_else_is_refused(smoke: Path, tmp_path: Path) -> None:
+def test_a_folder_with_other_content_raises_an_error(smoke: Path, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("mine", encoding="utf-8")
     foreign = call("jachess-scores", "--scale", "smoke", "--out", tmp_path)
     assert foreign.exit_code == 2

@@ -32,12 +32,12 @@ QUICK = re.compile(r"(uegr-(table|figure|parts)|trust|roast)")
     ],
     ids=lambda page: page.name,
 )
-def test_the_documents_hold_what_their_commands_print(page: Path) -> None:
+def test_the_documents_contain_the_output_of_their_commands(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text == filled(text), "run: temper reproduce --write"
 
 
-def test_every_table_with_kept_scores_is_shown() -> None:
+def test_every_table_with_saved_scores_is_shown() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in document.documents())
     names = [read_specification(name) for name in specification_names()]
     for each in names:
@@ -45,7 +45,7 @@ def test_every_table_with_kept_scores_is_shown() -> None:
             assert f"<!-- temper reproduce {each.name} --from {each.folder} --markdown -->" in text
 
 
-def test_every_figure_of_the_summary_stands_in_what_is_printed() -> None:
+def test_every_number_of_the_summary_is_in_the_printed_output() -> None:
     """A difference with its interval is that of the study's page, or of the claims."""
     docs = document.ROOT / "docs"
     claims = (docs / "reproduction.md").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_every_figure_of_the_summary_stands_in_what_is_printed() -> None:
     }  # fmt: skip
 
 
-def test_a_part_is_made_anew_and_the_rest_is_left() -> None:
+def test_only_the_generated_part_is_replaced() -> None:
     made = filled(BLOCK.format("--check-arithmetic"))
     assert made.startswith("Before.\n\n<!-- temper reproduce --check-arithmetic -->\n")
     assert "printed numbers; " in made
@@ -70,7 +70,7 @@ def test_a_part_is_made_anew_and_the_rest_is_left() -> None:
     assert filled(made) == made
 
 
-def test_a_command_that_fails_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_command_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match="`temper reproduce nope` failed"):
         filled(BLOCK.format("nope"))
     assert "Unknown reproduction" in capsys.readouterr().err

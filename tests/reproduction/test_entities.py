@@ -13,9 +13,7 @@ def types_of(file: Path) -> set[str]:
     return {tag.partition("-")[2] for row in rows for tag in row["ner_tags"] if tag != "O"}
 
 
-def test_every_set_has_organizations_under_the_name_that_conll_gives_them(
-    data_dir: Path, tmp_path: Path
-) -> None:
+def test_every_set_uses_the_tag_of_conll_for_organizations(data_dir: Path, tmp_path: Path) -> None:
     conll = types_of(prepared(data_dir, tmp_path, 500) / "train.jsonl")
     assert len(conll) == 4
     for name in SETS:

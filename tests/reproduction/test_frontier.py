@@ -47,6 +47,6 @@ def test_the_picture_shows_the_mean_over_the_cases_the_cheapest_on_top() -> None
     assert drawn["dear, 3.0 \u00d7"] == (pytest.approx(10.0), pytest.approx((5.0, 15.0)))
 
 
-def test_without_a_rival_there_is_nothing_to_draw() -> None:
+def test_without_a_second_method_there_is_no_figure() -> None:
     with pytest.raises(SettingError, match="plain"):
         frontier(make_table(("plain", None)))

@@ -63,7 +63,7 @@ def kept(study: Path, tmp_path: Path) -> Path:
     return tmp_path / "kept"
 
 
-def test_a_kept_study_gives_the_same_scores_records_and_names(study: Path, kept: Path) -> None:
+def test_a_saved_study_has_the_same_scores_records_and_names(study: Path, kept: Path) -> None:
     for found, run in zip(read(kept).runs, read(study).runs, strict=True):
         assert (found.name, found.record) == (run.name, run.record)
         assert found.scores.task == run.scores.task
@@ -72,27 +72,27 @@ def test_a_kept_study_gives_the_same_scores_records_and_names(study: Path, kept:
     assert now["answer"] == before["answer"]
 
 
-def test_it_is_kept_again_from_what_is_kept(kept: Path, tmp_path: Path) -> None:
+def test_a_saved_study_can_be_saved_again(kept: Path, tmp_path: Path) -> None:
     keep_study(read(kept), tmp_path / "again")
     for file in kept.iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
 
 
-def test_a_run_whose_scores_were_not_kept_is_missing(study: Path, tmp_path: Path) -> None:
+def test_a_run_without_saved_scores_is_missing(study: Path, tmp_path: Path) -> None:
     (study / "runs" / "uegr-s1-key" / "evaluation" / "scores.json").unlink()
     keep_study(read(study), tmp_path / "kept")
     assert read(tmp_path / "kept").missing == ("uegr, seed 1: its scores were not stored.",)
 
 
 @pytest.mark.parametrize("text", [b"", b"no parquet"])
-def test_a_damaged_file_is_refused(kept: Path, text: bytes) -> None:
+def test_a_damaged_file_raises_an_error(kept: Path, text: bytes) -> None:
     (kept / "scores.parquet").write_bytes(text)
     with pytest.raises(CheckpointError, match="is not a kept study"):
         read(kept)
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300])
-def test_a_number_that_no_score_can_be_is_refused(kept: Path, value: float) -> None:
+def test_an_impossible_score_raises_an_error(kept: Path, value: float) -> None:
     table = pq.read_table(kept / "scores.parquet")
     place = table.schema.get_field_index("value")
     values = [value, *table["value"].to_pylist()[1:]]
@@ -101,15 +101,13 @@ def test_a_number_that_no_score_can_be_is_refused(kept: Path, value: float) -> N
         comparison(kept)
 
 
-def test_a_kept_study_cannot_go_on(kept: Path) -> None:
+def test_a_saved_study_cannot_be_resumed(kept: Path) -> None:
     with pytest.raises(CheckpointError, match="whose runs cannot go on"):
         check_study_room(kept)
 
 
 @given(RECORDS)
-def test_what_records_share_and_their_own_make_them_whole_again(
-    records: list[dict[str, Any]],
-) -> None:
+def test_shared_and_own_parts_of_records_round_trip(records: list[dict[str, Any]]) -> None:
     common = shared(records)
     for record in records:
         whole = joined(common, own_part(record, common))

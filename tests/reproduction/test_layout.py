@@ -19,7 +19,7 @@ def shifted(step: float) -> tuple[float, ...]:
     )
 
 
-def test_what_is_outside_the_noise_is_marked_and_what_is_missing_is_a_dash(tmp_path: Path) -> None:
+def test_significant_differences_are_marked_and_missing_scores_are_dashes(tmp_path: Path) -> None:
     scores = {"plain": STEADY, "at": shifted(0.10), "r_drop": shifted(0.0)}
     write_study(tmp_path / "text_cnn-imdb", {**scores, "uegr": shifted(-0.10)})
     write_study(tmp_path / "text_cnn-tnews", scores)
@@ -42,7 +42,7 @@ def test_many_methods_are_a_line_each(tmp_path: Path) -> None:
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in names]
 
 
-def test_markdown_holds_every_line_what_was_run_and_what_differs(tmp_path: Path) -> None:
+def test_markdown_contains_every_line_the_runs_and_the_differences(tmp_path: Path) -> None:
     write_study(tmp_path / "text_cnn-imdb", {"plain": STEADY, "uegr": shifted(0.05)})
     text = markdown(reproduction_table(read_specification("uegr-table-4"), tmp_path))
     assert "| 82.00 ± 2.00 | **87.00 ± 1.90** |" in text
@@ -51,7 +51,7 @@ def test_markdown_holds_every_line_what_was_run_and_what_differs(tmp_path: Path)
     assert "- Seeds: 3 (paper: 5)." in text
 
 
-def test_a_table_of_our_own_has_no_columns_of_a_paper(tmp_path: Path) -> None:
+def test_an_own_table_has_no_columns_of_a_paper(tmp_path: Path) -> None:
     write_study(tmp_path / "text_cnn-imdb", {"plain": STEADY, "uegr": STEADY})
     table = reproduction_table(read_specification("uegr-margin"), tmp_path)
     (heading, *_) = [line for line in markdown(table).splitlines() if "| method |" in line]

@@ -64,7 +64,7 @@ def test_every_task_has_a_study_of_the_classifiers_that_were_trained_together(
     assert first["classifier.weight"].shape != second["classifier.weight"].shape
 
 
-def test_what_is_finished_is_left_and_what_was_stopped_goes_on(
+def test_finished_runs_are_reused_and_stopped_runs_resume(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     stopped = {**settings["train"], "save_steps": 1}
@@ -81,9 +81,7 @@ def test_what_is_finished_is_left_and_what_was_stopped_goes_on(
     assert third.judged == []
 
 
-def test_every_fault_of_every_task_is_told_before_anything_is_loaded(
-    settings: dict[str, Any],
-) -> None:
+def test_all_faults_of_all_tasks_are_reported_before_loading(settings: dict[str, Any]) -> None:
     lora = {**settings["train"], "lora": {}}
     with pytest.raises(SettingError, match="adapter.*is for a training on one task"):
         config(settings, train=lora)

@@ -152,7 +152,7 @@ TABLE = read_specification("uegr-table-4").model_dump(exclude={"printed"})
         ({"value": 83.0}, "in quotes"),
     ],
 )
-def test_wrong_numbers_are_refused(change: dict[str, Any], match: str) -> None:
+def test_wrong_numbers_raise_an_error(change: dict[str, Any], match: str) -> None:
     number = {"score": "accuracy", "model": "text_cnn", "column": "uegr", "task": "imdb"}
     printed = [{**number, "value": "83.0", **change}]
     with pytest.raises(ValidationError, match=match):
@@ -170,12 +170,12 @@ def test_an_unknown_table_or_case_lists_near_names() -> None:
     ("setting", "match"),
     [({"seeds": 0}, "at least 1, got 0"), ({"data_root": Path("none")}, "must be a folder")],
 )
-def test_senseless_requests_are_refused(setting: dict[str, Any], match: str) -> None:
+def test_meaningless_requests_raise_an_error(setting: dict[str, Any], match: str) -> None:
     with pytest.raises(SettingError, match=match):
         Request(read_specification("uegr-table-4"), **setting)
 
 
-def test_what_a_scale_sets_for_one_case_stands_before_what_it_sets_for_all() -> None:
+def test_settings_of_a_case_override_those_of_the_scale() -> None:
     entry = ScaleEntry.model_validate(
         {
             "seeds": 1,

@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folder: Path) -> None:
+def test_our_score_is_next_to_the_papers_with_difference_and_interval(folder: Path) -> None:
     numbers = ("imdb", "uegr", "82.0"), ("imdb", "plain", "81.0")
     table = reproduction_table(with_numbers(*numbers), folder)
     line = line_of(table, "text_cnn-imdb", "uegr")
@@ -60,7 +60,7 @@ def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folde
     assert shown["gain: ours − paper"] == "+1.00 [−3.24, +5.24]"
 
 
-def test_a_number_that_could_not_be_read_is_said_to_be_absent(folder: Path) -> None:
+def test_an_unreadable_number_is_reported_as_absent(folder: Path) -> None:
     table = reproduction_table(with_numbers(("imdb", "uegr", "82.0")), folder)
     shown = {(row["case"], row["method"]): row for row in sections(table)["All differences"]}
     assert shown["text_cnn-tnews", "uegr"]["paper"] == ABSENT
@@ -81,7 +81,7 @@ def test_the_mean_over_cases_is_that_of_every_seed(folder: Path) -> None:
     assert line.verdict == "worse"
 
 
-def test_a_printed_average_stands_beside_the_mean_over_all_its_tasks_only(tmp_path: Path) -> None:
+def test_a_printed_average_is_compared_with_the_mean_over_the_same_tasks(tmp_path: Path) -> None:
     read = with_numbers(("average", "uegr", "70.0"))
     tasks = [case for case in read.case if case.model.name == "text_cnn"]
     for case in tasks[:2]:
@@ -105,9 +105,7 @@ def test_a_table_whose_means_are_over_models_has_those(tmp_path: Path) -> None:
     assert line.printed_gain == pytest.approx(0.0008)
 
 
-def test_relative_improvements_are_over_one_models_reference_where_the_table_is(
-    tmp_path: Path,
-) -> None:
+def test_relative_improvements_use_the_baseline_of_the_table(tmp_path: Path) -> None:
     """UEGR's Table III: every row is over plain BERT-large."""
     parts = {
         ("shift", "accuracy", True): (0.8, 0.9, 0.95),
@@ -167,7 +165,7 @@ def test_a_case_that_plain_training_does_not_learn_is_in_no_mean_and_no_verdict(
     assert any("Not learned" in note for note in table.notes) is not learned
 
 
-def test_a_lower_score_is_better_where_the_score_says_so(tmp_path: Path) -> None:
+def test_a_lower_score_is_better_if_the_score_declares_it(tmp_path: Path) -> None:
     lower = {"plain": (0.3, 0.3, 0.3), "jachess": (0.2, 0.21, 0.2)}
     write_study(
         tmp_path / "bert-sst2",
@@ -181,7 +179,7 @@ def test_a_lower_score_is_better_where_the_score_says_so(tmp_path: Path) -> None
     assert line.verdict == "better"
 
 
-def test_scores_are_not_kept_among_those_of_another_scale_or_table(
+def test_scores_of_another_scale_or_table_are_not_mixed(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     read = read_specification("uegr-table-4")
@@ -212,7 +210,7 @@ def test_two_seeds_give_a_difference_and_no_interval() -> None:
     assert Interval(0.2).side is None
 
 
-def test_what_differs_is_said_of_model_seeds_cases_and_methods(tmp_path: Path) -> None:
+def test_differences_of_model_seeds_cases_and_methods_are_reported(tmp_path: Path) -> None:
     two = {"plain": (0.5, 0.5), "uegr": (0.5, 0.6)}
     write_study(tmp_path / "text_cnn-imdb", two, model="tiny")
     notes = " ".join(reproduction_table(read_specification("uegr-table-4"), tmp_path).notes)
@@ -225,9 +223,7 @@ def test_what_differs_is_said_of_model_seeds_cases_and_methods(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("scale", ["small", "smoke", ""])
-def test_what_differs_is_read_from_the_runs_whatever_the_scale_says(
-    folder: Path, scale: str
-) -> None:
+def test_reported_differences_are_read_from_the_runs(folder: Path, scale: str) -> None:
     record = {"schema": 1, "family": "uegr-table-4", "scale": scale, "not_run": {}}
     (folder / "reproduction.json").write_text(json.dumps(record), encoding="utf-8")
     file = folder / "text_cnn-tnews" / "runs" / "plain-s0-key" / "run.json"
@@ -259,7 +255,7 @@ def test_differences_are_corrected_for_the_number_of_methods(tmp_path: Path) -> 
     assert among.corrected == pytest.approx(4 * 0.0128, abs=4e-4)
 
 
-def test_the_facts_say_what_was_run_beside_what_was_published(folder: Path) -> None:
+def test_the_facts_compare_the_runs_with_the_publication(folder: Path) -> None:
     facts = reproduction_table(read_specification("uegr-table-4"), folder).facts[0]
     assert facts["trained on"] == "2,000 rows"
     assert facts["evaluated on"] == "1,000 rows"
@@ -268,7 +264,7 @@ def test_the_facts_say_what_was_run_beside_what_was_published(folder: Path) -> N
     assert facts["minutes"] == "6"
 
 
-def test_a_kept_copy_gives_the_same_table_and_holds_no_weights_or_rows(
+def test_a_saved_copy_makes_the_same_table_without_weights_or_rows(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     read = read_specification("uegr-table-4")
@@ -281,7 +277,7 @@ def test_a_kept_copy_gives_the_same_table_and_holds_no_weights_or_rows(
     assert keep(read, folder, to) == ["text_cnn-imdb", "text_cnn-tnews"]
 
 
-def test_a_kept_case_is_not_replaced_by_one_with_fewer_runs(
+def test_a_saved_case_is_not_replaced_by_one_with_fewer_runs(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     read = read_specification("uegr-table-4")
@@ -295,7 +291,7 @@ def test_a_kept_case_is_not_replaced_by_one_with_fewer_runs(
     assert reproduction_table(read, to) == before
 
 
-def test_keeping_into_the_folder_itself_or_from_an_empty_one_is_refused(
+def test_saving_into_the_same_or_from_an_empty_folder_raises_an_error(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     read = read_specification("uegr-table-4")
@@ -305,12 +301,12 @@ def test_keeping_into_the_folder_itself_or_from_an_empty_one_is_refused(
         keep(read, tmp_path_factory.mktemp("empty"), folder.parent / "kept-elsewhere")
 
 
-def test_a_folder_without_studies_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_studies_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds none"):
         reproduction_table(read_specification("uegr-table-4"), tmp_path)
 
 
-def test_a_folder_of_another_reproduction_is_refused(folder: Path) -> None:
+def test_a_folder_of_another_reproduction_raises_an_error(folder: Path) -> None:
     (folder / "reproduction.json").write_text(
         '{"family": "jachess", "scale": "small", "not_run": {}}', encoding="utf-8"
     )
@@ -321,7 +317,7 @@ def test_a_folder_of_another_reproduction_is_refused(folder: Path) -> None:
         reproduction_table(read_specification("uegr-table-4"), folder)
 
 
-def test_settings_of_a_method_that_are_not_the_tables_are_said(tmp_path: Path) -> None:
+def test_settings_that_differ_from_the_table_are_reported(tmp_path: Path) -> None:
     scores = {"plain": PLAIN, "uegr": UEGR, "r_drop": UEGR}
     # Of these only the low rate is not what the scale `full` sets.
     method = {

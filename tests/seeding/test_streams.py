@@ -19,7 +19,7 @@ def test_a_seed_is_a_function_of_its_key_and_fits_torch(key: tuple[int, str, int
 
 
 @given(keys, keys)
-def test_different_keys_give_different_seeds(
+def test_different_keys_have_different_seeds(
     first: tuple[int, str, int], second: tuple[int, str, int]
 ) -> None:
     assert (derive_seed(*first) == derive_seed(*second)) == (first == second)
@@ -51,7 +51,7 @@ def test_shared_streams_are_alike_on_every_rank_and_micro_batch() -> None:
     assert first.shared("mask") != first.shared("mask", "epoch", 1)
 
 
-def test_a_seeded_block_repeats_and_leaves_the_caller_s_randomness_alone() -> None:
+def test_a_seeded_block_is_reproducible_and_keeps_the_callers_random_state() -> None:
     torch.manual_seed(1)
     expected = torch.rand(2)
     torch.manual_seed(1)
@@ -62,7 +62,7 @@ def test_a_seeded_block_repeats_and_leaves_the_caller_s_randomness_alone() -> No
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_a_seeded_block_gives_the_state_back_after_an_exception() -> None:
+def test_a_seeded_block_restores_the_random_state_after_an_exception() -> None:
     before = torch.get_rng_state()
 
     def draw_and_fail() -> None:

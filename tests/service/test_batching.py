@@ -49,7 +49,7 @@ ROWS = st.lists(st.integers(0, 50), min_size=1, max_size=9)
 
 
 @given(st.lists(st.tuples(st.booleans(), ROWS), min_size=1, max_size=20))
-def test_each_question_gets_the_replies_of_its_own_rows(questions: Questions) -> None:
+def test_each_request_gets_the_predictions_of_its_rows(questions: Questions) -> None:
     replies, passes = answered(questions)
     assert replies == [[-row for row in rows] for _, rows in questions]
     # Every row is answered once, beside rows of its own key.
@@ -68,7 +68,7 @@ def test_a_batch_is_answered_from_short_to_long_and_the_oldest_are_in_it() -> No
 
 
 @given(st.lists(ROWS, min_size=1, max_size=10), st.integers(0, 50))
-def test_only_who_asks_what_breaks_hears_of_it(rows: list[list[int]], broken: int) -> None:
+def test_only_requests_with_a_broken_row_fail(rows: list[list[int]], broken: int) -> None:
     replies, _ = answered([(True, each) for each in rows], broken=broken)
     for reply, each in zip(replies, rows, strict=True):
         if broken in each:
@@ -77,7 +77,7 @@ def test_only_who_asks_what_breaks_hears_of_it(rows: list[list[int]], broken: in
             assert reply == [-row for row in each]
 
 
-def test_who_is_answered_asks_again_while_the_next_pass_is_computed() -> None:
+def test_a_client_can_send_again_during_the_next_pass() -> None:
     passes: list[list[int]] = []
 
     async def asked() -> None:

@@ -55,7 +55,7 @@ def eventually(condition: Any) -> None:
         time.sleep(0.005)
 
 
-def test_answers_are_those_of_the_classifier(client: Client, model: Model) -> None:
+def test_predictions_equal_those_of_the_classifier(client: Client, model: Model) -> None:
     texts = ["a film", "\u4f60\u597d \u0000 \u2028", ""]
     found = client.predict({"texts": texts})
     assert found.status == 200
@@ -65,7 +65,7 @@ def test_answers_are_those_of_the_classifier(client: Client, model: Model) -> No
     assert paired.content["answers"] == wanted
 
 
-def test_requests_that_come_together_are_answered_together_each_with_its_own() -> None:
+def test_concurrent_requests_are_batched_and_get_their_own_predictions() -> None:
     model, count = Model(), 64
     with running(model.classifier(), window_ms=500, batch_rows=64) as served:
         rows = [[f"text {n} {k}" for k in range(1 + n % 3)] for n in range(count)]
@@ -91,7 +91,7 @@ def test_pairs_and_single_texts_share_no_batch() -> None:
     assert all(len({type(text) for text in batch}) == 1 for batch in model.batches)
 
 
-def test_texts_of_another_form_than_the_model_was_trained_on_are_refused() -> None:
+def test_texts_of_another_form_than_the_model_was_trained_on_raise_an_error() -> None:
     classifier = Model().classifier()
     classifier.pairs = False
     with running(classifier) as served:
@@ -141,7 +141,7 @@ def test_hostile_questions_get_one_clear_error_and_the_service_stays_up(
     assert client.predict({"texts": ["a"]}).status == 200
 
 
-def test_other_paths_methods_and_types_are_told(client: Client) -> None:
+def test_unknown_paths_methods_and_types_return_errors(client: Client) -> None:
     assert client.ask("GET", "/predict").content == {"error": "Method Not Allowed"}
     assert client.ask("POST", "/../etc/passwd").status == 404
     plain = client.ask("POST", "/predict", b'{"texts": ["a"]}', {"Content-Type": "text/plain"})
@@ -161,7 +161,7 @@ def raw(client: Client, content: bytes) -> bytes:
         return b"".join(parts)
 
 
-def test_a_body_that_does_not_come_is_given_up(client: Client) -> None:
+def test_an_incomplete_body_times_out(client: Client) -> None:
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     found = raw(client, head + b'Connection: close\r\nContent-Length: 100\r\n\r\n{"texts"')
     assert b" 408 " in found.partition(b"\r\n")[0]
@@ -176,13 +176,13 @@ def test_a_body_that_never_ends_is_cut_off(client: Client) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.1\r\nA: b\xff c d"])
-def test_what_is_no_http_is_refused(client: Client, content: bytes) -> None:
+def test_an_invalid_http_request_returns_an_error(client: Client, content: bytes) -> None:
     found = raw(client, content + b"\r\n\r\n")
     assert b" 4" in found.partition(b"\r\n")[0]
     assert client.ask("GET", "/health").status == 200
 
 
-def test_a_text_that_breaks_the_model_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_text_does_not_affect_other_requests(caplog: pytest.LogCaptureFixture) -> None:
     model = Model()
     with running(model.classifier(), window_ms=500) as served:
         texts = ["a", "poison", "b"]
@@ -193,7 +193,7 @@ def test_a_text_that_breaks_the_model_harms_no_other(caplog: pytest.LogCaptureFi
     assert "poisoned" in caplog.text
 
 
-def test_a_full_queue_is_told_with_a_time_and_the_loop_never_waits_for_the_model() -> None:
+def test_a_full_queue_returns_retry_after_without_blocking() -> None:
     model = Model()
     with running(model.classifier(), queue_rows=4, window_ms=0) as served:
         held(model)
@@ -217,7 +217,7 @@ def test_a_full_queue_is_told_with_a_time_and_the_loop_never_waits_for_the_model
     assert [reply.status for reply in asked] == [200, 200]
 
 
-def test_all_that_was_accepted_is_answered_when_the_service_stops() -> None:
+def test_accepted_requests_are_answered_when_the_service_stops() -> None:
     model, count, replies = Model(), 12, []
     with running(model.classifier(), batch_rows=2, window_ms=0) as served:
         held(model)
@@ -247,7 +247,7 @@ def reachable(client: Client) -> bool:
     return True
 
 
-def test_only_who_bears_the_token_is_answered() -> None:
+def test_requests_without_the_token_return_an_error() -> None:
     with running(Model().classifier(), token=SECRET) as served:
         ask = served.client.predict
         for given in (None, "Bearer ", f"Bearer {SECRET}x", f"Basic {SECRET}", "Bearer \xe9"):
@@ -269,7 +269,7 @@ def test_without_a_token_only_this_machine_may_be_named(client: Client, host: st
         assert client.predict({"texts": ["a"]}, Host=own).status == 200
 
 
-def test_others_are_let_in_by_token_alone(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_public_address_requires_a_token(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN, raising=False)
     code = tmp_path / "asked.py"
     code.write_text(
@@ -286,12 +286,12 @@ def test_others_are_let_in_by_token_alone(tmp_path: Any, monkeypatch: pytest.Mon
     bind(ServiceSettings(host="0.0.0.0", port=0), token=SECRET).close()
 
 
-def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(served: Running) -> None:
+def test_a_used_port_raises_an_error_before_the_model_is_loaded(served: Running) -> None:
     port = served.client.port
     refused(call("serve", "nowhere.py:ask", "--port", port), f"port {port}", "another --port")
 
 
-def test_counters_say_what_went_on() -> None:
+def test_counters_count_requests_and_texts() -> None:
     model = Model()
     with running(model.classifier(), request_rows=2) as served:
         served.client.predict({"texts": ["a", "b"]})

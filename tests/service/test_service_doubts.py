@@ -58,7 +58,7 @@ def calibrated(seed: int = 0, *, rows: int = 400) -> Classifier:
     return Classifier(predictor, name="it", calibration=known)
 
 
-def test_answers_hold_what_predict_says_under_the_same_options() -> None:
+def test_responses_equal_predict_with_the_same_options() -> None:
     asked = {"coverage": 0.95, "abstain": "anomaly,set>1", "max_risk": 0.2}
     classifier, texts = calibrated(), [*drawn(40, seed=5), "0.001"]
     terms = classifier.terms(**asked)
@@ -86,7 +86,7 @@ def test_answers_hold_what_predict_says_under_the_same_options() -> None:
         ({"coverage": 0.5}, "`coverage` must be one that was calibrated (0.9, 0.8)."),
     ],
 )
-def test_what_the_calibration_cannot_say_is_refused(question: Any, words: str) -> None:
+def test_options_without_calibration_return_an_error(question: Any, words: str) -> None:
     with running(calibrated()) as served:
         reply = served.client.predict({"texts": ["1"], **question})
         assert (reply.status, reply.content) == (422, {"error": words})
@@ -137,13 +137,13 @@ def alarms(*, mean: float, windows: int, rows: int = 20) -> int:
     return sum(shift.shifted for shift in told)
 
 
-def test_traffic_like_the_held_out_rows_alarms_as_rarely_as_is_said() -> None:
+def test_in_distribution_traffic_alarms_at_the_declared_rate() -> None:
     windows = 200
     # Held-out rows and traffic are exchangeable: each window alarms with probability .01 or less.
     assert alarms(mean=0.0, windows=windows) <= binom.isf(1e-3, windows, ALARM)
 
 
-def test_foreign_traffic_alarms_and_its_counters_say_so() -> None:
+def test_shifted_traffic_raises_the_alarm_and_its_counters() -> None:
     assert alarms(mean=3.0, windows=20) == 20
     estimate = 'temper_estimate{{bound="{}",score="accuracy"}}'
     with running(calibrated(), shift_rows=50) as served:

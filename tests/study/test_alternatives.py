@@ -73,7 +73,7 @@ def project(folder: Path, **changes: Any) -> tuple[RunConfig, Examples]:
 
 
 @pytest.mark.parametrize("alternative", [FROZEN, SETFIT], ids=lambda each: str(each.name))
-def test_a_fitted_classifier_answers_like_a_checkpoint(
+def test_a_fitted_classifier_predicts_like_a_checkpoint(
     tmp_path: Path, alternative: Alternative
 ) -> None:
     run, rows = project(tmp_path)

@@ -89,7 +89,7 @@ def refused(
         ({"field": "text_pair"}, "`field` is 'text_pair', but set 'dev' has no second text"),
     ],
 )
-def test_a_text_attack_that_cannot_be_made_is_refused_before_training(
+def test_an_unavailable_text_attack_raises_an_error_before_training(
     attack: dict[str, Any],
     match: str,
     named: dict[str, Path],
@@ -107,7 +107,7 @@ def test_a_text_attack_that_cannot_be_made_is_refused_before_training(
 
 
 @pytest.mark.parametrize("reference", ["absent", "masked_bare"])
-def test_a_reference_that_cannot_be_loaded_is_refused_before_training(
+def test_a_reference_that_cannot_be_loaded_raises_an_error_before_training(
     reference: str, named: dict[str, Path], tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     refused(
@@ -118,7 +118,7 @@ def test_a_reference_that_cannot_be_loaded_is_refused_before_training(
 
 
 @pytest.mark.parametrize("option", ["held_out", "shift", "adversarial"])
-def test_labels_that_the_task_does_not_have_are_refused_before_training(
+def test_labels_that_the_task_does_not_have_raise_an_error_before_training(
     option: str, tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     rows = [(text, "neutral") for text, _ in sentences(6, thing="it")]
@@ -131,7 +131,7 @@ def test_labels_that_the_task_does_not_have_are_refused_before_training(
     )  # fmt: skip
 
 
-def test_a_study_whose_models_have_no_room_is_refused_before_training(
+def test_a_study_without_disk_space_raises_an_error_before_training(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = (tiny_model / "model.safetensors").stat().st_size
@@ -146,7 +146,7 @@ def test_a_study_whose_models_have_no_room_is_refused_before_training(
     )
 
 
-def test_rows_whose_answers_have_no_room_are_refused_before_any_is_answered(
+def test_too_little_memory_for_predictions_raises_an_error_before_the_first_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = Examples("rows", text=("a", "b", "c"), labels=[0, 1, 0], kind="classification")
@@ -180,7 +180,7 @@ def test_classes_without_names_may_be_attacked_by_number_and_meet_no_named_sets(
     check_before_training(far, EvaluationSettings(), named)
 
 
-def test_held_out_labels_of_two_classes_are_refused_for_three() -> None:
+def test_held_out_labels_of_two_classes_raise_an_error_for_three() -> None:
     three = ("entailment", "neutral", "contradiction")
     train = Examples("train", ["a"], labels=[0], label_names=three, kind="classification")
     dev = Examples("dev", ["b"], labels=[1], label_names=three, kind="classification")
@@ -193,7 +193,7 @@ def test_held_out_labels_of_two_classes_are_refused_for_three() -> None:
         check_before_training(EvaluationData(held_out), EvaluationSettings(), train)
 
 
-def test_a_regression_needs_no_model_of_an_attack_that_is_left_out(tmp_path: Path) -> None:
+def test_a_regression_needs_no_model_of_a_skipped_attack(tmp_path: Path) -> None:
     settings = EvaluationSettings.model_validate(
         {
             "perspectives": ATTACKED,
@@ -254,7 +254,7 @@ def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_method_that_needs_classes_is_refused_on_numbers_before_any_other_column(
+def test_a_method_that_needs_classes_raises_an_error_for_float_labels_first(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     rows = "".join(f"text {number},{number / 4}\n" for number in range(12))

@@ -55,7 +55,7 @@ class Begun(Progress):
 
 
 @pytest.mark.slow
-def test_a_cluster_does_what_one_machine_does(
+def test_a_cluster_has_the_results_of_one_machine(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
 ) -> None:
     config, begun = config_of(tiny_model, tiny_data), Begun()
@@ -93,7 +93,7 @@ def test_a_cluster_puts_a_study_into_a_store(
     assert all(not each.faults for each in verify(tmp_path / "there"))
 
 
-def test_what_cannot_be_asked_of_a_cluster_is_refused(
+def test_unsupported_requests_to_a_cluster_raise_an_error(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(tiny_model, tiny_data)
@@ -123,7 +123,7 @@ def test_the_error_of_a_run_is_the_error_of_the_study(
         run_study(config, tmp_path / "much", cluster=Cluster(machines[0], cpus=64))
 
 
-def test_a_machine_refuses_other_versions_folders_and_rows(
+def test_a_machine_raises_an_error_for_other_versions_folders_and_rows(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     config = config_of(tiny_model, tiny_data)

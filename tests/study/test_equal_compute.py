@@ -82,20 +82,20 @@ def test_the_added_column_is_the_reference_as_long_as_the_costliest_method(plann
         (("ema", "r_drop"), ()),
     ],
 )
-def test_nothing_is_added_where_nothing_is_missing(
+def test_plain_of_equal_compute_is_not_added_if_it_is_there(
     planned: Any, chosen: tuple[str, ...], variants: tuple[str, ...]
 ) -> None:
     assert added(planned(*chosen, variants=variants)) == ([], [])
 
 
-def test_plain_fine_tuning_has_training_settings_of_its_own_at_most() -> None:
+def test_a_plain_column_may_differ_only_in_training_settings() -> None:
     texts = ("a=plain,train.epochs=9", "b=plain,data.augment=typos", "c=uegr")
     columns = [Column.parse(text) for text in texts]
     assert [is_plain(each.method, each.settings) for each in columns] == [True, False, False]
 
 
 @pytest.mark.parametrize("equal_compute", [True, False])
-def test_a_comparison_trains_it_unless_told_otherwise(
+def test_a_comparison_adds_plain_of_equal_compute_by_default(
     tiny_model: Path,
     tiny_data: Path,
     tmp_path: Path,

@@ -108,7 +108,7 @@ def test_no_candidate_is_trained_on_the_rows_that_judge_it(
     assert sizes == [(ROWS - len(fold)) // 2 for fold in choice.folds]
 
 
-def test_the_card_names_the_model_that_training_was_asked_for(model: str, tmp_path: Path) -> None:
+def test_the_card_names_the_requested_model(model: str, tmp_path: Path) -> None:
     rows = examples()
     own = search(model, rows)
     linear = next(each for each in CANDIDATES if each.start is not None)
@@ -119,7 +119,7 @@ def test_the_card_names_the_model_that_training_was_asked_for(model: str, tmp_pa
     assert str(tmp_path / "start") not in text
 
 
-def test_a_training_that_takes_longer_than_the_time_left_is_skipped(
+def test_a_training_longer_than_the_remaining_time_is_skipped(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CANDIDATES", CANDIDATES[:3])
@@ -149,7 +149,7 @@ def test_simple_candidates_are_compared_to_the_end(
     assert min(len(trial.logs) for trial in choice.trials) < len(choice.folds)
 
 
-def test_candidates_are_dropped_on_enough_held_out_rows_only(
+def test_candidates_are_dropped_only_after_enough_held_out_rows(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CANDIDATES", CANDIDATES[:6])
@@ -160,7 +160,7 @@ def test_candidates_are_dropped_on_enough_held_out_rows_only(
     assert min(len(trial.logs) for trial in choice.trials) == 1
 
 
-def test_too_few_rows_are_refused(model: str) -> None:
+def test_too_few_rows_raise_an_error(model: str) -> None:
     with pytest.raises(DataError, match="has 49 rows.*at least 50"):
         search(model, examples(49))
 

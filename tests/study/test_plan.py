@@ -44,7 +44,7 @@ def test_validation_rows_that_are_trained_on_too_are_not_scored(tmp_path: Path) 
     assert len(evaluation_sets(apart, load_splits(apart.data)).data.dev) == 12
 
 
-def test_a_variant_names_a_column_and_what_it_changes() -> None:
+def test_a_variant_has_a_column_name_and_settings() -> None:
     column = Column.parse(
         "x3=uegr,train.epochs=9,train.class_weights=[1.0, 2.0],method.epsilon=0.1"
     )
@@ -73,12 +73,12 @@ def test_a_variant_names_a_column_and_what_it_changes() -> None:
         ("x3=plain,train.epochs=1,train.epochs=2", "given twice"),
     ],
 )
-def test_a_variant_of_another_form_is_refused(text: str, message: str) -> None:
+def test_a_variant_of_another_form_raises_an_error(text: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         Column.parse(text)
 
 
-def test_every_column_is_planned_for_every_seed_with_its_own_settings() -> None:
+def test_every_column_is_planned_for_every_seed_with_its_settings() -> None:
     config = plan("x3=plain,train.epochs=9")
     epochs = {run: settings.train.epochs for run, settings in config.runs.items()}
     assert epochs == {
@@ -91,7 +91,7 @@ def test_every_column_is_planned_for_every_seed_with_its_own_settings() -> None:
     assert config.reference == "plain"
 
 
-def test_all_columns_of_a_seed_come_before_the_next_seed() -> None:
+def test_all_columns_of_a_seed_run_before_the_next_seed() -> None:
     order = plan("x3=plain,train.epochs=9").order()
     assert order == [("plain", 0), ("x3", 0), ("plain", 1), ("x3", 1)]
 
@@ -141,7 +141,7 @@ def test_a_composition_is_a_column_called_after_it_without_spaces() -> None:
     assert config.runs["x", 0].method["adv_weight"]["rho"] == 0.05
 
 
-def test_faults_in_the_names_of_all_columns_are_told_at_once() -> None:
+def test_faults_in_all_column_names_are_reported_together() -> None:
     with pytest.raises(SettingError, match="Unknown method 'plian'") as caught:
         columns_of(["plian", "at + r_dorp", "uegr.rule"], ["a=r_drop + plian", "b"])
     assert len(str(caught.value).splitlines()) == 4
@@ -149,7 +149,7 @@ def test_faults_in_the_names_of_all_columns_are_told_at_once() -> None:
         assert words in str(caught.value)
 
 
-def test_compositions_that_clash_or_are_set_wrongly_are_told_together() -> None:
+def test_conflicting_or_wrongly_set_compositions_are_reported_together() -> None:
     columns = columns_of(["at + uegr", "at + at"], ["x=r_drop + at,method.epsilon=1"])
     with pytest.raises(SettingError, match="both use the perturbation") as caught:
         StudyConfig.of(BASE, columns=columns, seeds=(0, 1))
@@ -181,7 +181,7 @@ def test_no_variant_fails_with_anything_but_a_setting_error(text: str) -> None:
     assert column is None or set(column.settings) <= {"method", "train"}
 
 
-def test_a_table_of_a_variant_may_set_what_its_method_has() -> None:
+def test_a_variant_may_set_the_settings_of_its_method() -> None:
     settings = {"method": {"name": "uegr", "preset": "one_pass"}, "train": {"epochs": 2}}
     (column,) = columns_of((), {"cheap": settings})
     assert (column.name, column.method) == ("cheap", "uegr")

@@ -95,14 +95,14 @@ def test_the_record_names_every_run_and_its_cost(whole: Path) -> None:
     assert {"report.html", "table.json"} <= {entry.name for entry in whole.iterdir()}
 
 
-def test_a_finished_study_is_left_as_it_is(whole: Path, tiny_model: Path, tiny_data: Path) -> None:
+def test_a_finished_study_is_not_changed(whole: Path, tiny_model: Path, tiny_data: Path) -> None:
     before = models(whole)
     _, watch = study(tiny_model, tiny_data, whole)
     assert models(whole) == before
     assert (watch.trained, watch.judged) == ({}, [])
 
 
-def test_a_run_that_was_killed_after_its_last_step_has_no_step_to_time(
+def test_a_run_killed_after_its_last_step_has_no_step_time(
     whole: Path, tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     out = Path(shutil.copytree(whole, tmp_path / "out"))
@@ -114,7 +114,7 @@ def test_a_run_that_was_killed_after_its_last_step_has_no_step_to_time(
     assert json.loads((out / "study.json").read_text())["cost"].keys() == {"plain"}
 
 
-def test_a_study_whose_plan_was_removed_is_known_by_its_runs(
+def test_a_study_without_its_plan_is_recognized_by_its_runs(
     whole: Path, tiny_model: Path, tiny_data: Path
 ) -> None:
     before, plan = models(whole), (whole / "study.json").read_text(encoding="utf-8")
@@ -128,9 +128,7 @@ def test_a_study_whose_plan_was_removed_is_known_by_its_runs(
     assert (whole / "study.json").read_text(encoding="utf-8") == plan
 
 
-def test_another_seed_trains_its_own_runs_only(
-    whole: Path, tiny_model: Path, tiny_data: Path
-) -> None:
+def test_another_seed_trains_only_its_runs(whole: Path, tiny_model: Path, tiny_data: Path) -> None:
     before = models(whole)
     _, watch = study(tiny_model, tiny_data, whole, seeds=(0, 1, 2))
     assert set(watch.trained) == {"plain, seed 2", "short, seed 2"}
@@ -138,7 +136,7 @@ def test_another_seed_trains_its_own_runs_only(
     assert {name: after[name] for name in before} == before
 
 
-def test_other_measures_judge_anew_and_train_nothing(
+def test_other_perspectives_evaluate_again_without_training(
     whole: Path, tiny_model: Path, tiny_data: Path
 ) -> None:
     before = models(whole)
@@ -148,7 +146,7 @@ def test_other_measures_judge_anew_and_train_nothing(
     assert len(watch.judged) == 4
 
 
-def test_a_column_with_other_settings_is_refused(
+def test_a_column_with_other_settings_raises_an_error(
     whole: Path, tiny_model: Path, tiny_data: Path
 ) -> None:
     before = models(whole)
@@ -157,7 +155,7 @@ def test_a_column_with_other_settings_is_refused(
     assert models(whole) == before
 
 
-def test_a_study_of_which_nothing_is_left_is_not_written_over(
+def test_a_study_of_other_seeds_is_not_overwritten(
     whole: Path, tiny_model: Path, tiny_data: Path
 ) -> None:
     before = (whole / "study.json").read_bytes()
@@ -166,7 +164,7 @@ def test_a_study_of_which_nothing_is_left_is_not_written_over(
     assert (whole / "study.json").read_bytes() == before
 
 
-def test_a_column_that_was_never_begun_may_have_other_settings(
+def test_an_unstarted_column_may_have_other_settings(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "study"
@@ -179,7 +177,7 @@ def test_a_column_that_was_never_begun_may_have_other_settings(
     }
 
 
-def test_a_stopped_study_goes_on_to_the_same_weights(
+def test_a_stopped_study_resumes_to_the_same_weights(
     whole: Path, tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "study"

@@ -199,7 +199,7 @@ def lost_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
 
 
 @pytest.mark.parametrize("part", [".", "evaluation"])
-def test_whenever_a_put_is_interrupted_no_mark_lies_beside_other_files(
+def test_an_interrupted_put_never_leaves_a_mark_with_other_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     mark = {".": "run.json", "evaluation": "settings.json"}[part]
@@ -255,7 +255,7 @@ PAGE = SimpleNamespace(
 )
 
 
-def test_a_store_that_cannot_be_used_is_refused_before_any_work(
+def test_a_store_that_cannot_be_used_raises_an_error_before_any_work(
     tmp_path: Path, study: Callable[..., OneMachine]
 ) -> None:
     (tmp_path / "file").write_text("not a folder")

@@ -190,7 +190,7 @@ def test_each_run_of_a_comparison_is_one_run_of_the_tracker(
     assert {how for _, how in noted.ended} == {0 if name == "wandb" else "FINISHED"}
 
 
-def test_a_resumed_run_goes_on_where_its_checkpoint_was(wandb: Recorded, tmp_path: Path) -> None:
+def test_a_resumed_run_continues_from_its_checkpoint(wandb: Recorded, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     for step, value in ((0, 1.0), (2, 5.0)):
         with tracked(TrackedRun(tmp_path, {}, step), ["tensorboard", "wandb"]) as trackers:
@@ -233,7 +233,7 @@ def test_a_tracker_that_cannot_be_opened_is_one_error(
         pass
 
 
-def test_a_missing_package_is_told_before_any_work(
+def test_a_missing_package_raises_an_error_before_any_work(
     compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

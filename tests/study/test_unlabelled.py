@@ -32,7 +32,7 @@ def plan(data: dict[str, Any], *methods: str) -> StudyConfig:
     return StudyConfig.of({**BASE, "data": data}, columns=columns_of(methods, ()), seeds=(0,))
 
 
-def test_a_column_reads_what_its_method_trains_on_and_no_more() -> None:
+def test_a_column_reads_only_the_rows_that_its_method_trains_on() -> None:
     config = plan(POOL, "plain", NAME, "at")
     read = {column: run.data.unlabeled for (column, _), run in config.runs.items()}
     assert read == {"plain": None, NAME: "pool.csv", "at": None}
@@ -41,13 +41,13 @@ def test_a_column_reads_what_its_method_trains_on_and_no_more() -> None:
     assert plan({"source": "demo"}, "plain", "at").data == DataSettings(source="demo")
 
 
-def test_the_keys_of_the_other_columns_stay_as_they_are() -> None:
+def test_the_keys_of_other_columns_do_not_change() -> None:
     hashes = {"model": "m", "train_hash": "t", "dev_hash": "d"}
     with_it, without = plan(POOL, "plain", NAME), plan({"source": "demo"}, "plain")
     assert with_it.runs["plain", 0].key(**hashes) == without.runs["plain", 0].key(**hashes)
 
 
-def test_text_that_no_column_trains_on_is_refused() -> None:
+def test_text_that_no_column_trains_on_raises_an_error() -> None:
     with pytest.raises(SettingError, match=r"no column trains on it \('plain', 'at'\).*Leave"):
         plan(POOL, "plain", "at")
 

@@ -128,7 +128,7 @@ def test_the_error_of_a_run_ends_the_study(
     assert caught.value.step > 0
 
 
-def test_a_worker_that_is_killed_is_told_and_its_run_gone_on_with(
+def test_the_run_of_a_killed_worker_is_reported_and_resumed(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     class Killer(Watch):
@@ -144,7 +144,7 @@ def test_a_worker_that_is_killed_is_told_and_its_run_gone_on_with(
     assert len(weights(tmp_path / "out")) == 2
 
 
-def test_what_does_not_end_by_itself_is_ended() -> None:
+def test_a_process_that_does_not_end_is_killed() -> None:
     context = multiprocessing.get_context("spawn")
     idle, busy = (context.Process(target=time.sleep, args=(wait,)) for wait in (0, 600))
     idle.start()
@@ -188,7 +188,7 @@ def test_a_worker_that_is_killed_while_it_waits_for_a_run_ends_the_study_too(
     ] == ["stopped"]
 
 
-def test_a_worker_that_cannot_begin_says_why(
+def test_a_worker_that_cannot_start_reports_the_reason(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = str(tmp_path / "gone.py")

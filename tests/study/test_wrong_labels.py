@@ -139,7 +139,7 @@ def test_a_loss_is_finite_and_that_of_the_label() -> None:
     assert np.isfinite(label_losses(probabilities, np.array([0, 1]))).all()
 
 
-def test_few_rows_numbers_and_networks_from_scratch_are_refused(project: Path) -> None:
+def test_few_rows_float_labels_and_networks_from_scratch_raise_an_error(project: Path) -> None:
     rows = Examples("few", ["a", "b"], labels=[0, 1], kind="classification")
     with pytest.raises(DataError, match="50"):
         out_of_fold(config(project), rows)
@@ -152,7 +152,7 @@ def test_few_rows_numbers_and_networks_from_scratch_are_refused(project: Path) -
         temper.check_labels(project / "reviews.csv", model="text_cnn")
 
 
-def test_a_model_trained_on_the_rows_is_refused(project: Path, tmp_path: Path) -> None:
+def test_a_model_trained_on_the_rows_raises_an_error(project: Path, tmp_path: Path) -> None:
     train = {"max_steps": 1, "device": "cpu"}
     data, model = str(project / "reviews.csv"), str(project / "model")
     temper.train(data, model=model, method="plain", out=tmp_path / "run", train=train)

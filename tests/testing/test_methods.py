@@ -115,7 +115,7 @@ class Moving(Sound):
         return [Moves()]
 
 
-def test_a_sound_method_keeps_all_laws() -> None:
+def test_a_correct_method_passes_all_laws() -> None:
     check_method(planted(Sound))
 
 
@@ -137,7 +137,7 @@ def test_a_planted_fault_is_found_by_its_law(config: type[Method], law: str, mes
         check_method(planted(config), laws=[law])
 
 
-def test_all_faults_are_told_at_once_and_what_a_law_raises_is_one() -> None:
+def test_all_faults_are_reported_together_including_exceptions() -> None:
     class Failing(Undocumented):
         def losses(self, step: StepContext) -> Iterator[Losses]:
             raise RuntimeError("no losses today")
@@ -146,7 +146,7 @@ def test_all_faults_are_told_at_once_and_what_a_law_raises_is_one() -> None:
         check_method(planted(Failing), laws=["declaration", "on"])
 
 
-def test_what_cannot_be_checked_is_refused() -> None:
+def test_an_uncheckable_method_raises_an_error() -> None:
     with pytest.raises(SettingError, match="Unknown law 'of'. Did you mean 'off'"):
         check_method("r_drop", laws=["of"])
     with pytest.raises(SettingError, match="A composition is checked by its methods"):

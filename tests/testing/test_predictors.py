@@ -336,7 +336,7 @@ def test_the_predictor_that_faults_are_planted_in_has_none() -> None:
 
 
 @pytest.mark.parametrize("planted", BARE, ids=lambda kind: kind.__name__)
-def test_a_planted_fault_of_answers_is_found(planted: type[Planted]) -> None:
+def test_a_planted_fault_of_predictions_is_found(planted: type[Planted]) -> None:
     with pytest.raises(ModelError, match=f"{planted.__name__} breaks the contract") as caught:
         check_predictor(planted(), make_examples(rows=9))
     assert caught.match(BARE[planted])
@@ -365,11 +365,11 @@ def test_all_errors_are_reported_at_once() -> None:
         assert words in str(caught.value)
 
 
-def test_what_is_no_predictor_is_told_what_it_lacks() -> None:
+def test_an_object_without_the_predictor_methods_raises_an_error() -> None:
     with pytest.raises(ModelError, match="It has no `predict`, `gives`, `label_names`"):
         check_predictor(object(), make_examples(rows=9))
 
 
-def test_examples_that_could_find_nothing_are_refused() -> None:
+def test_too_few_examples_raise_an_error() -> None:
     with pytest.raises(DataError, match="checked on 4 different texts or more, set 'dev' has 3"):
         check_predictor(Planted(), Examples("dev", ["a", "b", "c", "c"]))

@@ -114,7 +114,7 @@ def compare(
         ]
     )
     if out is None:
-        heard.notice(f"No --out: the study is written to {target}.")
+        heard.info(f"No --out: the study is written to {target}.")
     heard.info(f"Loading {tree.get('model', 'models')} ...")
     splits = load_splits(plan.data)
     if len(splits.dev) < LEAST_ROWS:

@@ -109,14 +109,12 @@ def evaluate(
         )
     kept = read_calibration(checkpoint)
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
-    notices: tuple[str, ...] = ()
     if out is None:
-        notices = (f"--out is left out: the evaluation is written to {folder}.",)
+        progress.info(f"No --out: the evaluation is written to {folder}.")
     content = evaluate_model(
         request,
         folder,
         thresholds=None if kept is None else kept.raw_thresholds,
-        notices=notices,
         progress=progress,
         answering=partial(_on_machines, request, machines),
     )

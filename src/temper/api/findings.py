@@ -13,6 +13,7 @@ from temper.calibration.classifier import Classifier
 from temper.data.examples import Splits
 from temper.functional.intervals import LEAST_ROWS, mean_difference_interval
 from temper.functional.resampling import FloatArray
+from temper.functional.units import PERCENT, Unit
 from temper.study.fit import PARTS, SIMPLE, Choice, Trial
 from temper.study.wrong_labels import rank_labels
 
@@ -20,6 +21,7 @@ RESAMPLES: Final = 2000
 SHOWN: Final = 3
 """Texts that a finding quotes."""
 CHARACTERS: Final = 60
+BRIER: Final = Unit(1.0, 3, "")
 
 
 def suspicious_labels(choice: Choice) -> pandas.DataFrame:
@@ -143,11 +145,12 @@ def _more_rows(choice: Choice) -> str:
     )
     rows = round(len(choice.rows) * (1 - 1 / PARTS))
     gain = high.mean() - low.mean()
-    interval = _interval(high.astype(float), low.astype(float))
+    interval = _interval(high.astype(float), low.astype(float), PERCENT)
     return (
         f"More rows: training on {rows:,} rows in place of {rows // 2:,} changes accuracy from "
-        f"{100 * low.mean():.1f}% to {100 * high.mean():.1f}% ({100 * gain:+.1f} points, 95% CI "
-        f"{interval}), measured on folds of the training rows."
+        f"{PERCENT.text(low.mean())}% to {PERCENT.text(high.mean())}% "
+        f"({PERCENT.text(gain, signed=True)} points, 95% CI {interval}), measured on folds of the "
+        "training rows."
     )
 
 
@@ -159,14 +162,15 @@ def _alternatives(choice: Choice) -> str:
         if trial.candidate in SIMPLE:
             shared = min(count, len(trial.logs))
             mine, other = (choice.brier(each.logs[:shared]) for each in (best, trial))
-            interval = _interval(other, mine, percent=False)
-            parts.append((other.mean() - mine.mean(), _title(trial), interval))
+            interval = _interval(mine, other, BRIER)
+            parts.append((other.mean(), mine.mean(), _title(trial), interval))
     if not parts:
         return "Alternatives: none was measured within the budget. Give a larger --budget."
-    difference, name, interval = min(parts)
+    other, mine, name, interval = min(parts, key=lambda part: part[0] - part[1])
     return (
-        f"Alternatives: {name} is the best simpler candidate. Its Brier score minus that of the "
-        f"chosen candidate is {difference:+.3f} (95% CI {interval}); above 0 is worse."
+        f"Alternatives: {name} is the best simpler candidate. Its Brier score is "
+        f"{BRIER.text(other)}, that of the chosen candidate {BRIER.text(mine)} "
+        f"({BRIER.text(mine - other, signed=True)}, 95% CI {interval}; lower is better)."
     )
 
 
@@ -174,10 +178,8 @@ def _title(trial: Trial) -> str:
     return f"{trial.candidate.name} ({Path(trial.model).name})"
 
 
-def _interval(first: FloatArray, second: FloatArray, *, percent: bool = True) -> str:
+def _interval(first: FloatArray, second: FloatArray, unit: Unit) -> str:
     result = mean_difference_interval(first, second, resamples=RESAMPLES, seed=0)
     if result.low is None or result.high is None:
         return "not known: too few rows"
-    if percent:
-        return f"{100 * result.low:+.1f} to {100 * result.high:+.1f}"
-    return f"{result.low:+.3f} to {result.high:+.3f}"
+    return f"{unit.text(result.low, signed=True)} to {unit.text(result.high, signed=True)}"

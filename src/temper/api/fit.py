@@ -124,7 +124,7 @@ def fit(
         ]
     )
     if out is None:
-        progress.notice(f"No --out: the result is written to {folder}.")
+        progress.info(f"No --out: the result is written to {folder}.")
     begun = time.monotonic()
     progress.info(f"Loading {', '.join(names)} ...")
     from temper.training.config import RunConfig

@@ -213,6 +213,7 @@ CALIBRATE: Paths = {
     **_DATA,
     **_PREDICTOR,
     "anomaly": ("sets", "anomaly"),
+    **{name: ("evaluate", name) for name in ("batch_size", "precision")},
     **{name: ("calibrate", name) for name in CalibrationSettings.model_fields},
 }
 PREDICT: Paths = {

@@ -80,6 +80,9 @@ def nested(
                 assigned.append((path, _listed(path[-1], value)))
             else:
                 assigned.append((path, value))
+    roots = {path[0] for path in paths.values()}
+    tables = dict.fromkeys((*tree, *(path[0] for path, _ in assigned)))
+    faults += [unknown("setting", each, roots) for each in tables if each in TABLES.keys() - roots]
     faults.refuse()
     lora = values.pop("lora", None)
     pairs: list[tuple[tuple[str, ...], Any]] = []
@@ -145,8 +148,8 @@ def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str,
         if used or task is not None:
             options = ", ".join(f"`{name}`" for name in used or ["task"])
             raise SettingError(
-                f"{options} is of one dataset, and there are several tasks. Leave it out, or set "
-                "it for each: `tasks.NAME.KEY`."
+                f"{options} describes one dataset, and there are several tasks. Leave it out, or "
+                "set it for each: `tasks.NAME.KEY`."
             )
         return {**joined, "tasks": tasks_settings(tasks, root)}
     sets = tree.get("sets", {})

@@ -85,7 +85,7 @@ def train(
                 "Start the command without torchrun."
             )
     if out is None:
-        progress.notice(f"No --out: the run is written to {target}.")
+        progress.info(f"No --out: the run is written to {target}.")
     # Before torch is imported, which takes seconds.
     progress.info(f"Loading {tree.get('model', 'models')} ...")
     if "tasks" in tree:

@@ -138,7 +138,7 @@ def tune(
         ]
     )
     if out is None:
-        progress.notice(f"No --out: the search is written to {target}.")
+        progress.info(f"No --out: the search is written to {target}.")
     progress.info(f"Loading {tree['model']} ...")
     splits = load_splits(plan.data)
     # After the data, so that an error in a file is reported before torch is imported.

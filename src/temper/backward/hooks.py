@@ -79,7 +79,7 @@ class BeforeForward(Protocol):
     """Acts before the first pass of a step; may move weights until ``after_backward``."""
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Prepare the passes of a step."""
+        """Run before the first forward pass of a step, for example move the weights."""
 
 
 @runtime_checkable

@@ -237,7 +237,7 @@ class _Fit:
                 "set thresholds, or ask for sets by name (--coverage 0.9)."
             )
             if self.predictor.gives == "values":
-                raise DataError(f"{message} Of a regression nothing else is calibrated.")
+                raise DataError(f"{message} For a regression nothing else is calibrated.")
             self.notice(message)
             return np.asarray(order, dtype=np.int64), np.zeros(0, dtype=np.int64)
         size = min(count, settings.fit_rows or min(count // 2, MOST_FITTED))
@@ -418,7 +418,7 @@ class _Fit:
             best, scores = choose_detector(made, given, self._anomalies())
         except ValueError as error:
             raise DataError(
-                f"No detector of anomalies can be made of {self.request.model}: {error}."
+                f"No OOD detector can be fitted for {self.request.model}: {error}."
             ) from error
         record["anomaly"] = {
             "learnt_from": {

@@ -48,7 +48,7 @@ def make_int8(
             f"{model} is a {predictor.config.model_type!r}, which is built in Temper. An 8-bit "
             "copy is made of models of Transformers."
         )
-    progress.notice("The 8-bit copy is made; that takes a minute or two.")
+    progress.info("The 8-bit copy is made; that takes a minute or two.")
     encoded = predictor.encoded(rows.select(range(min(len(rows), CHOSEN_ON))))
     collate = Collator(predictor.tokenizer)
     inputs = [collate([item]) for item in encoded.items if len(item["input_ids"]) > 1]

@@ -17,7 +17,7 @@ from temper.evaluation.tag_calibration import pieces_of
 
 @dataclass(frozen=True)
 class WordsInText:
-    """Where the words of a text are.
+    """The positions of the words of a text.
 
     Args:
         text: The text.

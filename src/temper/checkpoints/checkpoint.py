@@ -213,7 +213,7 @@ class Checkpoint:
         if self.hashes("train") is None:
             raise CheckpointError(
                 f"The data that {self} was trained on has changed since: {self.data['source']} "
-                "gives other rows now."
+                "now has other rows."
             )
         return splits.train
 

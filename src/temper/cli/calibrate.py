@@ -55,7 +55,7 @@ def calibrate(
     if remove:
         others = (*given.values(), with_dev or None, assignments, config)
         if any(value is not None for value in others):
-            raise SettingError("--remove fits nothing: leave the other options out.")
+            raise SettingError("--remove accepts no other option than --backend. Leave them out.")
         from temper.calibration.files import remove_calibration
 
         file = remove_calibration(Checkpoint(model), known_backend(backend))

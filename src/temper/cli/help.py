@@ -7,7 +7,17 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from temper.api.keywords import TABLES
+from temper.api.keywords import (
+    CALIBRATE,
+    COMPARE,
+    EVALUATE,
+    EXPORT,
+    PREDICT,
+    SERVE,
+    TABLES,
+    TRAIN,
+    Paths,
+)  # fmt: skip
 from temper.cli.options import GROUPS, OUTPUT
 from temper.errors import SettingError
 
@@ -42,6 +52,29 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "new-perspective": ("temper new-perspective my_perspective",),
 }
 
+SETTINGS: Mapping[str, Paths] = {
+    "fit": TRAIN, "train": TRAIN, "check-labels": TRAIN, "compare": COMPARE, "tune": COMPARE,
+    "evaluate": EVALUATE, "calibrate": CALIBRATE, "predict": PREDICT, "serve": SERVE,
+    "export": EXPORT,
+}  # fmt: skip
+"""The settings that a command accepts by ``--set``, as keywords."""
+
+
+def assignable(command: str, name: str) -> list[str]:
+    """Return the keys of ``--set`` that a command accepts for a setting of this name.
+
+    Example:
+        >>> assignable("train", "max_steps"), assignable("train", "port")
+        (['train.max_steps'], [])
+    """
+    paths = set(SETTINGS.get(command, {}).values())
+    keys = {".".join(path) for path in paths if len(path) == 2 and path[-1] == name}
+    # Of the other tables, commands read only the settings that are keywords.
+    whole = {table: model for table, model in TABLES.items() if (table,) in paths}
+    return sorted(
+        keys | {f"{table}.{name}" for table in whole if name in whole[table].model_fields}
+    )
+
 
 class Command(TyperCommand):
     """A command whose help has its options in groups and ends with examples."""
@@ -60,12 +93,11 @@ class Command(TyperCommand):
         except Exception as error:
             # NoSuchOption of click, or of Typer's own copy of click.
             option = str(getattr(error, "option_name", ""))
-            name = option.strip("-").replace("-", "_")
-            tables = [table for table, model in TABLES.items() if name in model.model_fields]
-            if tables and any(each.name == "assignments" for each in self.params):
-                settings = " or ".join(f"--set {table}.{name}=VALUE" for table in tables)
-                raise SettingError(f"No such option: {option}. Write {settings}.") from error
-            raise
+            keys = assignable(str(ctx.info_name), option.strip("-").replace("-", "_"))
+            if not keys:
+                raise
+            settings = " or ".join(f"--set {key}=VALUE" for key in keys)
+            raise SettingError(f"No such option: {option}. Write {settings}.") from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", *GROUPS)}

@@ -151,8 +151,8 @@ FitModels = Annotated[str, option(
 )]
 Embeddings = Annotated[str | None, option(
     MODEL, "--embeddings MODEL",
-    "Encoder whose frozen embeddings a linear model reads; a strong sentence encoder finds more. "
-    "Default: that of --model.",
+    "Encoder whose frozen embeddings a linear model reads; a strong sentence encoder finds more "
+    "wrong labels. Default: that of --model.",
 )]
 Folds = Annotated[int, option(
     OPTIMIZATION, "--folds N", "Folds; as many models are trained.", min=2,
@@ -235,7 +235,7 @@ Seed = Annotated[int | None, option(
 Seeds = Annotated[str, option(OPTIMIZATION, "--seeds A,B", "Seeds separated by commas.")]
 Budget = Annotated[str, option(
     OPTIMIZATION, "--budget TIME|N runs",
-    "Total budget: 30m, 2h, or 12runs (trainings on all rows with plain fine-tuning).",
+    "Total budget: a time such as 30m, or 12runs (the cost of 12 plain trainings on all rows).",
 )]
 FitBudget = Annotated[str, option(
     OPTIMIZATION, "--budget TIME",
@@ -355,7 +355,8 @@ Port = Annotated[int | None, option(
 # Output.
 Assignments = Annotated[list[str] | None, option(
     OUTPUT, "--set KEY=VALUE",
-    "Set anything of `temper list settings`, for example data.encoding=cp1252.",
+    "Set any setting that the command reads (see `temper list settings`), for example "
+    "data.max_length=256.",
 )]
 Config = Annotated[Path | None, option(
     OUTPUT, "--config FILE", "TOML file of settings; options and --set override it.",
@@ -424,7 +425,7 @@ PrintedPerspectives = Annotated[str | None, option(
     "perspective.",
 )]
 Examples = Annotated[int, option(
-    OUTPUT, "--examples N", "Examples under attack that the page shows at most.", min=0,
+    OUTPUT, "--examples N", "Maximum number of examples under attack on the page.", min=0,
 )]
 Figures = Annotated[bool, option(
     OUTPUT, "--figures", "Write every figure to FOLDER/figures/ as SVG too.",
@@ -440,7 +441,7 @@ PushedTexts = Annotated[bool, option(
 )]
 Into = Annotated[Path, option(
     OUTPUT, "--into FOLDER",
-    "Folder to write into; the root of a clone of Temper gets the files in their places.",
+    "Folder to write into. In the root of a clone of Temper, each file goes where it belongs.",
 )]
 # fmt: on
 

@@ -274,7 +274,7 @@ def strength_curves(
     """Draw the metric against the perturbation size, one figure per kind and set.
 
     ``size`` is the parameter of the horizontal axis; NAME_relative is divided by the example's
-    ``relative_to``. The caption has no full stop.
+    ``relative_to``. ``caption`` has no final period.
     """
     curves: dict[tuple[str, Parameters, str, str], list[tuple[float, Row]]] = {}
     for row in comparison.of(perspective, comparison.metric):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -156,16 +156,15 @@ def evaluate_model(
     out: Path,
     *,
     thresholds: tuple[float, ...] | None = None,
-    notices: Iterable[str] = (),
     progress: Progress | None = None,
     answering: Callable[[Predictor], AbstractContextManager[Predictor]] = nullcontext,
 ) -> dict[str, Any]:
     """Evaluate one model into a new folder.
 
     An evaluation with the same settings is kept. ``thresholds`` [L] are probabilities, not
-    calibrated, above which each label, or class 1 of two, is predicted; None is 0.5. ``notices``
-    follow those about rows that the model was trained on. ``answering`` yields a predictor to use
-    instead of the loaded one, for example one that predicts on the machines of a cluster.
+    calibrated, above which each label, or class 1 of two, is predicted; None is 0.5. ``answering``
+    yields a predictor to use instead of the loaded one, for example one that predicts on the
+    machines of a cluster.
 
     Raises:
         TemperError: If model, data or settings do not fit, or the folder has other content.
@@ -194,8 +193,7 @@ def evaluate_model(
         notices=(*unread, *_calibration_notices(request, thresholds)),
     )
     progress.notice_all(sets.seen)
-    progress.notice_all(notices)
-    progress.notice(which_rows(request.model, request.data, dev, scored=len(sets.data.dev)))
+    progress.info(which_rows(request.model, request.data, dev, scored=len(sets.data.dev)))
     progress.info_all(filter(None, [read_as(dev)]))
     for name, rows in {**sets.data.shift, **sets.data.adversarial}.items():
         paired = rows.text_pair is not None

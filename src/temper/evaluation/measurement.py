@@ -274,6 +274,8 @@ class Measurement(EvaluationData):
         thresholds: Probability above which each label, or class 1 of two, is predicted, [L]; None
             for 0.5.
         truncated: Fraction of cut rows by set. Perspectives fill it in, like notices and texts.
+        pending: Phase that is reported before the next prediction, if there is one: a perspective
+            without sets has nothing to report.
     """
 
     predictor: Predictor
@@ -284,6 +286,7 @@ class Measurement(EvaluationData):
     truncated: dict[str, float] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     texts: Texts = field(default_factory=Texts)
+    pending: list[tuple[int, int, str]] = field(default_factory=list)
     _clean: dict[str, Prediction] = field(default_factory=dict)
 
     @property
@@ -308,6 +311,8 @@ class Measurement(EvaluationData):
 
     def predict(self, examples: Examples) -> Prediction:
         """Predict changed examples, or examples that are not a set of the evaluation."""
+        if self.pending:
+            self.report(*self.pending.pop())
         answers = self.predictor.predict(examples, batch_size=self.settings.batch_size)
         return decided(answers, self.thresholds)
 

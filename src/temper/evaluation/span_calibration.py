@@ -41,7 +41,7 @@ class SpanLogits:
         """Compute the logits of a labeled set, in one pass."""
         predictor = measurement.predictor
         if not isinstance(predictor, PerturbablePredictor):
-            raise ValueError(f"a {type(predictor).__name__} gives no logits of starts and ends")
+            raise ValueError(f"a {type(predictor).__name__} returns no logits of starts and ends")
         indices: list[int] = []
         parts: list[FloatArray] = []
         labels: list[IntegerArray] = []

@@ -201,7 +201,7 @@ def export(
         }
         _refuse_unlike(model, PIPELINE, likeness[PIPELINE], half=half)
         if onnx or int8:
-            progress.notice("The network is written as ONNX; that takes a minute or two.")
+            progress.info("The network is written as ONNX; that takes a minute or two.")
             write_onnx(
                 deepcopy(predictor.model).float(),
                 _sample_batch(predictor),

@@ -132,8 +132,8 @@ def _token() -> str:
     if token := os.environ.get("HF_TOKEN", "").strip():
         return token
     raise SettingError(
-        "HF_TOKEN is not set, and no other place is looked in for a token. Make one that may write "
-        "on the Hub's page Settings, Access Tokens; then: export HF_TOKEN=..."
+        "The environment variable HF_TOKEN is not set, and Temper reads no other token. Create one "
+        "with write access on the Hub (Settings, Access Tokens), then: export HF_TOKEN=..."
     )
 
 

@@ -304,7 +304,9 @@ class CleanPass:
         """
         if self._gradient is None:
             if not self.logits or self.task is None or self.start is None:
-                raise ValueError("The plan asks for no gradient, or no backward has run.")
+                raise ValueError(
+                    "The plan requests no gradient, or the clean pass has not run yet."
+                )
             (self._gradient,) = torch.autograd.grad(
                 self.task.rows.sum(), self.start, retain_graph=True
             )

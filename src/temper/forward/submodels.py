@@ -81,7 +81,7 @@ class SubModels:
         rates: dict[SiteKey, Tensor | None] | None = None
         if self.adaptive == "gradient":
             if recording is None:
-                raise ValueError("adaptive='gradient' needs the clean pass's recording.")
+                raise ValueError("adaptive='gradient' needs the recording of the clean pass.")
             rates = {key: self.rate(recording, key) for key in recording.sites.shapes}
         return DropoutPlan(
             seed=seed,

@@ -51,8 +51,8 @@ def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
 def distillation(student: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Compute how far each row's softened prediction is from a teacher's.
 
-    ``T^2 KL(softmax(t / T) || softmax(z / T))``, whose gradient by the student's z keeps its size
-    as T grows. The teacher's t may be log-probabilities.
+    ``T^2 KL(softmax(t / T) || softmax(z / T))``, whose gradient w.r.t. the student's z keeps its
+    size as T grows. The teacher's t may be log-probabilities.
 
     References:
         Hinton et al., arXiv 1503.02531, section 2.

@@ -330,7 +330,7 @@ def bucket_counts(
     In a tensor of `SAMPLED_FROM` entries or more, every 11th entry is counted 11 times (every 13th
     if the length of a row is a multiple of 11). The error of a rank is then about
     ``1/2 sqrt(11/n)``: 0.5% for the smallest n, 0.05% for ten million; a bucket is some 0.3% wide.
-    The mean of ``m * g / p`` is g for any resulting probability.
+    That changes the probabilities p slightly, and the masked gradient ``m * g / p`` stays unbiased.
 
     ``parts`` has the position of the first entry and the larger tensor's shape for tensors that are
     parts; the counts of parts add up to those of the whole. Bucket 0 (zeros) is left out of the

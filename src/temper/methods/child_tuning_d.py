@@ -110,7 +110,7 @@ class ChosenMask(UpdateRule):
 
 
 def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
-    """Mark the largest entries of several tensors on one device, in booleans of their shapes.
+    """Return boolean masks of the largest entries of several tensors on one device.
 
     Exactly ``round(fraction * n)`` of all n entries are marked; among equal entries the first ones.
     A value that is not finite raises an error.

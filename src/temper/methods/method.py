@@ -44,7 +44,7 @@ class Method(BaseModel):
     NEEDS_UNLABELED: ClassVar[bool] = False
     """Whether training needs rows without labels too."""
     PRETRAINED: ClassVar[str] = ""
-    """Its use of pre-trained weights, as the verb of an error, if it needs them; else empty."""
+    """How the method uses pre-trained weights, as the verb of an error; empty if it needs none."""
     SIZE: ClassVar[str] = ""
     """The setting that bounds the perturbation of the embeddings; empty if there is none."""
 

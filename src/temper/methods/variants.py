@@ -44,7 +44,7 @@ class Variant(BaseModel):
 
 
 class Off(Variant):
-    """Nothing of it."""
+    """Disabled."""
 
     kind: Literal["off"] = "off"
 

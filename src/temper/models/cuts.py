@@ -143,7 +143,7 @@ class BlockCuts:
         if self._calls != expected or not expected:
             raise ModelError(
                 f"Expected attention probabilities of each of {self._calls} calls of a block, got "
-                f"{expected}. The model gives none, or leaves blocks out at random (layerdrop: set "
+                f"{expected}. The model returns none, or skips blocks at random (layerdrop: set "
                 f"it to 0). {INSTEAD}"
             )
 

@@ -182,7 +182,9 @@ class MTDNNForSequenceClassification(PreTrainedModel):
                 )
             number = int(numbers.pop())
             if not 0 <= number < len(names):
-                raise ModelError(f"Task number {number} is none of {len(names)}: {names}.")
+                raise ModelError(
+                    f"Task number {number} does not exist: there are {len(names)}, {names}."
+                )
             return names[number]
         if task is None and len(names) > 1:
             raise ModelError(

@@ -115,7 +115,7 @@ def _check_hub_id(name: str, identifier: str) -> None:
         if any(isinstance(try_to_load_from_cache(identifier, file), str) for file in CONFIGS):
             return
         if constants.HF_HUB_OFFLINE:
-            raise ModelError(not_loaded(name, f"{lacking} is not asked: HF_HUB_OFFLINE is set"))
+            raise ModelError(not_loaded(name, f"{lacking} is not used: HF_HUB_OFFLINE is set"))
         get_hf_file_metadata(hf_hub_url(identifier, CONFIGS[0]))
     except errors.EntryNotFoundError:
         # The model exists but is of another kind; the loader's error names the kind that it needs.

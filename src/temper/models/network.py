@@ -99,7 +99,7 @@ class Network:
     def use(self, module: nn.Module) -> None:
         """Run forwards through a distributed wrapper of the model, or the model itself."""
         if unwrap(module) is not self.model:
-            raise ModelError("The wrapped module is not a wrapper of this network's model.")
+            raise ModelError("The given module does not wrap the model of this network.")
         self.forward_module = module
 
     def parameters(self) -> Parameters:

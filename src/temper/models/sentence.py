@@ -72,7 +72,7 @@ class SentenceEncoder(PretrainedReader):
         ids = [list(row) for row in encoded["input_ids"]]
         for text, row in zip(distinct, ids, strict=True):
             if not row:
-                raise ModelError(f"The text {text!r:.40} gives no token with this tokenizer.")
+                raise ModelError(f"The text {text!r:.40} has no token with this tokenizer.")
         result: FloatArray | None = None
         with in_mode(self.model, training=False), torch.no_grad():
             for indices, inputs in self.batches(ids):

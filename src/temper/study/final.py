@@ -86,7 +86,7 @@ def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
     if winner is plain and winner.settings["train"]:
         # The report then shows the gain that is due only to tuning.
         columns = [Column(GIVEN, plain.recipe.method), *columns]
-    progress.notice(
+    progress.info(
         f"The search is over: {winner.recipe.name} is best on the validation folds. Final "
         f"comparison: training on all {len(search.splits.train):,} rows."
     )

@@ -316,7 +316,7 @@ class Search:
                 break
             trained.sort(key=self._score)
             skipped = f" {late} skipped to stay within the budget." if late else ""
-            self.progress.notice(
+            self.progress.info(
                 f"Fold {number}: {len(trained)} of {planned} "
                 f"candidates trained, best: {trained[0].candidate.name}.{skipped}"
             )
@@ -330,9 +330,10 @@ class Search:
     def train_best(self, start: Path, out: Path, splits: Splits) -> None:
         """Train the best candidate on all training rows."""
         best, rows = self.choice.trials[0], splits.train
-        self.progress.notice(
+        self.progress.info(
             f"Training {best.candidate.name} of {best.model} on all {len(rows):,} training rows."
         )
+        self.progress.runs(1, 1, f"{best.candidate.name}, all rows")
         folder = None if best.candidate.start is None else start
         if folder is not None:
             self._write_start(best, rows, folder)

@@ -82,7 +82,7 @@ def compare_models(search: Search) -> dict[str, Any]:
                 "predict_ms": _predict_ms(model_search, jobs[0]),
             }
             lines.append(line)
-            search.progress.notice(
+            search.progress.info(
                 f"{model} at learning rate {rate:g}: {100 * line['improvement']:+.1f}% "
                 f"of the error of {models[0]} removed, accuracy {100 * line['accuracy']:.1f}%."
             )

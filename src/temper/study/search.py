@@ -399,7 +399,7 @@ def _report(search: Search, finished: Sequence[Any]) -> None:
     last, left = finished[-1].user_attrs, search.request.left - _spent(finished)
     folds = len(last["scores"])
     value = f"{100 * finished[-1].intermediate_values[folds]:+.1f}%" if folds else "failed"
-    search.progress.notice(
+    search.progress.info(
         f"Trial {len(finished) - 1}: {last['recipe']} {value} after {folds} of {FOLDS} folds; "
         f"{search.request.budget.text(max(left, 0))} left, including the final comparison."
     )

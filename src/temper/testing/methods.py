@@ -67,7 +67,7 @@ class Subject:
 
 Law = Callable[[Subject], Iterator[str]]
 LAWS: dict[str, Law] = {}
-"""The laws by name; each yields its faults."""
+"""The laws by name; each yields the faults of a method."""
 
 
 def check_method(
@@ -117,7 +117,7 @@ def law(check: Law) -> Law:
 
 @law
 def declaration(subject: Subject) -> Iterator[str]:
-    """Its registration is complete, its settings are documented, and its presets are valid."""
+    """Check that the registration is complete, settings documented, and presets valid."""
     config, name = type(subject.config), name_of(subject.config)
     about = entry(name)
     lacking = [each for each in ("summary", "cost", "memory", "paper") if not getattr(about, each)]
@@ -134,7 +134,7 @@ def declaration(subject: Subject) -> Iterator[str]:
 
 @law
 def off(subject: Subject) -> Iterator[str]:
-    """Switched off it is plain fine-tuning, bit for bit, without further random draws."""
+    """Check that a method that is off is plain fine-tuning, bit for bit, with no more draws."""
     plain = subject.train(tiny_bert(), "plain")
     model = tiny_bert()
     generator = torch.get_rng_state()
@@ -148,7 +148,7 @@ def off(subject: Subject) -> Iterator[str]:
 
 @law
 def on(subject: Subject) -> Iterator[str]:
-    """Switched on it is not plain fine-tuning."""
+    """Check that a method that is on is not plain fine-tuning."""
     plain = subject.train(tiny_bert(), "plain")
     is_plain = name_of(subject.config) == "plain"
     if not is_plain and not differences(subject.train(tiny_bert()), plain):
@@ -157,7 +157,7 @@ def on(subject: Subject) -> Iterator[str]:
 
 @law
 def repetition(subject: Subject) -> Iterator[str]:
-    """A seed determines the run, and the model's modules are unchanged afterwards."""
+    """Check that a seed determines the run, and that the model's modules do not change."""
     model = tiny_bert()
     before = _modules(model)
     first, second = subject.train(model), subject.train(tiny_bert())
@@ -168,7 +168,7 @@ def repetition(subject: Subject) -> Iterator[str]:
 
 @law
 def log(subject: Subject) -> Iterator[str]:
-    """The parts of the loss that are logged add up to it."""
+    """Check that the logged parts of the loss add up to the loss."""
     stepper = subject.prepared(tiny_bert())
     optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-2)
     for step in range(STEPS):
@@ -180,7 +180,7 @@ def log(subject: Subject) -> Iterator[str]:
 
 @law
 def resumption(subject: Subject) -> Iterator[str]:
-    """A run that stops and resumes equals an uninterrupted one."""
+    """Check that a run that stops and resumes equals an uninterrupted one."""
     whole = subject.train(tiny_bert())
     model = tiny_bert()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -207,7 +207,7 @@ def resumption(subject: Subject) -> Iterator[str]:
 
 @law
 def micro_batches(subject: Subject) -> Iterator[str]:
-    """Without dropout micro-batches have the gradient of one batch."""
+    """Check that micro-batches have the gradient of one batch, without dropout."""
     if subject.draws_by_row:
         return
     whole = rows(5, 3, 6, 4)
@@ -231,7 +231,7 @@ def micro_batches(subject: Subject) -> Iterator[str]:
 
 @law
 def failing_pass(subject: Subject) -> Iterator[str]:
-    """A pass that fails leaves weights and modules as they were."""
+    """Check that a failed pass leaves weights and modules as they were."""
     model = tiny_bert()
     modules = _modules(model)
     stepper = subject.prepared(model)
@@ -262,7 +262,7 @@ def failing_pass(subject: Subject) -> Iterator[str]:
 
 @law
 def half_precision(subject: Subject) -> Iterator[str]:
-    """Under autocast losses are finite, and weights and gradients stay in single precision."""
+    """Check autocast: losses are finite; weights and gradients stay in single precision."""
     model = tiny_bert()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -287,7 +287,7 @@ def half_precision(subject: Subject) -> Iterator[str]:
 
 @law
 def regression(subject: Subject) -> Iterator[str]:
-    """Numbers are learned, or refused before training and by the step with one error."""
+    """Check that float labels are trained on, or raise one error before training and in a step."""
     stepper = subject.stepper(tiny_bert(classes=1))
     batch = rows(5, 3, regression=True)
     batch["labels"] = batch["labels"].float()
@@ -313,7 +313,7 @@ def regression(subject: Subject) -> Iterator[str]:
 
 @law
 def unlabeled_rows(subject: Subject) -> Iterator[str]:
-    """Rows without labels are trained on, or refused with one error."""
+    """Check that rows without labels are trained on, or raise one error."""
     stepper = subject.prepared(tiny_bert())
     stepper.backward(rows(5, 3))
     stepper.discard()
@@ -333,7 +333,7 @@ def unlabeled_rows(subject: Subject) -> Iterator[str]:
 
 @law
 def memory(subject: Subject) -> Iterator[str]:
-    """It keeps at most one more copy of the weights, or two, as its registration states."""
+    """Check that a method keeps at most the copies of the weights that its registration states."""
     model = tiny_bert()
     stepper = subject.prepared(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -352,7 +352,7 @@ def memory(subject: Subject) -> Iterator[str]:
 
 @law
 def composition(subject: Subject) -> Iterator[str]:
-    """It composes with every method, or an error names both."""
+    """Check that a method composes with every other one, or that an error names both."""
     name = name_of(subject.config)
     for other in names():
         if other == name:

@@ -63,8 +63,8 @@ def check_processes(trainer: Any) -> None:
         )
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         raise SettingError(
-            "The launcher asks for DeepSpeed, or for FSDP as Accelerate does it, and neither "
-            "is supported. Start the processes without, and shard by FSDP2: "
+            "The launcher requests DeepSpeed or Accelerate's FSDP, and neither is supported. Start "
+            "the processes without them, and shard by FSDP2: "
             "TrainingArguments(fsdp=True)."
         )
 

@@ -1,4 +1,4 @@
-"""Predictions of teachers for the training rows, computed once before training."""
+"""Predictions of teachers for the training rows, computed once before the student trains."""
 
 from __future__ import annotations
 

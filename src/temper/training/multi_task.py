@@ -50,7 +50,7 @@ from temper.training.recorder import DEV
 from temper.training.run import ActiveRun
 
 FOLDER = "tasks"
-"""Where a run keeps the plain classifier of each task."""
+"""Folder of a run with the plain classifier of each task."""
 
 OF_ONE_TASK = ("source", "task", "config")
 """Settings of ``data`` that select the data, so that tasks cannot share them."""

@@ -74,7 +74,7 @@ class Recorder(Listener):
         self._peak = 0
 
     def resume(self, step: int, times: Mapping[str, Any]) -> None:
-        """Continue with the ``times`` of the stopped run's record, after a number of steps."""
+        """Continue the timing of a run that stopped after ``step`` steps, from its ``times``."""
         self.done = step
         self._started = str(times.get("started", self._started))
         self._earlier = float(times.get("train_seconds", 0.0))

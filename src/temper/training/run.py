@@ -306,7 +306,7 @@ class ActiveRun:
         # The Trainer has already moved the model to its device.
         self._count_passes()
         if checkpoint is None and implements(trainer.method.rule, Accumulates):
-            self.progress.notice(
+            self.progress.info(
                 f"{self.config.method_name} first measures gradients in a pass over all rows; the "
                 "steps begin after it."
             )
@@ -435,7 +435,7 @@ def training_arguments(
     has_gpu, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if (device.startswith("cuda") and not has_gpu) or (device == "mps" and not has_mps):
         raise SettingError(
-            f"`train.device` is {device!r}, but no such device is there. Use 'auto' or 'cpu'."
+            f"`train.device` is {device!r}, but PyTorch finds no such device. Use 'auto' or 'cpu'."
         )
     on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu)
     # Several processes cannot exchange tensors of Apple's GPU.

@@ -25,7 +25,7 @@ CONFIG = {
     "xla_fsdp_v2": False,
     "xla_fsdp_grad_ckpt": False,
 }
-"""What Transformers adds to ``fsdp_config`` by itself."""
+"""Keys that Transformers adds to ``fsdp_config`` by itself."""
 
 
 def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:

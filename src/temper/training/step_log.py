@@ -122,7 +122,7 @@ class StepLog:
 
 
 def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
-    """Return the squared l2 norm of each weighted term's gradient by the logits, by term.
+    """Return the squared l2 norm of each weighted term's gradient w.r.t. the logits, by term.
 
     It runs only through the loss and not through the network, so it costs almost nothing. The norms
     are scalars over the micro-batch; those of a step's micro-batches add.

@@ -1,4 +1,4 @@
-"""What RobustTrainer makes of every argument and hook of Transformers' Trainer.
+"""How RobustTrainer supports every argument and hook of Transformers' Trainer.
 
 Each is in one of three lists: it works, it is refused before training, or it has no effect by
 nature. The lists are ``assets/supported.toml``.

@@ -69,7 +69,7 @@ def logits(model: Any, ids: list[list[int]], *, width: int, left: bool = False) 
     more=st.integers(0, 4),
     left=st.booleans(),
 )
-def test_no_padding_and_no_other_row_changes_a_logit(
+def test_padding_and_other_rows_do_not_change_logits(
     name: str, how: dict[str, Any], rows: list[list[int]], more: int, left: bool
 ) -> None:
     model = built(name, **how).model
@@ -83,7 +83,7 @@ def test_no_padding_and_no_other_row_changes_a_logit(
 
 
 @each_pooling
-def test_without_a_mask_what_is_not_padding_counts(name: str, how: dict[str, Any]) -> None:
+def test_without_a_mask_all_but_padding_is_read(name: str, how: dict[str, Any]) -> None:
     model = built(name, **how).model
     ids = torch.tensor([[3, 4, 5, 0, 0]])
     mask = torch.tensor([[1, 1, 1, 0, 0]])
@@ -91,14 +91,14 @@ def test_without_a_mask_what_is_not_padding_counts(name: str, how: dict[str, Any
 
 
 @each_name
-def test_equal_seeds_and_texts_give_equal_networks_and_others_do_not(name: str) -> None:
+def test_equal_seeds_and_texts_make_equal_networks(name: str) -> None:
     first, same, other = (built(name, seed=seed).model.state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(first[key], same[key]) for key in first)
     assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
 
 
 @each_name
-def test_a_network_gives_its_states_and_a_loss(name: str) -> None:
+def test_a_network_returns_hidden_states_and_a_loss(name: str) -> None:
     model = built(name).model
     ids, labels = torch.tensor([[3, 4, 5], [6, 7, 2]]), torch.tensor([2, 0])
     output = model(ids, labels=labels, output_hidden_states=True)
@@ -110,7 +110,7 @@ def test_a_network_gives_its_states_and_a_loss(name: str) -> None:
 
 
 @each_name
-def test_a_regression_gives_one_number_and_a_squared_error(name: str) -> None:
+def test_a_regression_has_one_output_and_a_squared_error(name: str) -> None:
     model = built(name, labels=None).model
     targets = torch.tensor([0.5, -1.0])
     output = model(torch.tensor([[3, 4], [5, 2]]), labels=targets)
@@ -175,7 +175,7 @@ def test_attention_weighs_by_the_softmax_of_its_scores() -> None:
     assert found.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_max_and_attention_pooling_differ_and_others_are_refused() -> None:
+def test_max_and_attention_pooling_differ_and_others_raise_an_error() -> None:
     most, attentive = built("bilstm").model, built("bilstm", **ATTENTIVE).model
     # The same weights but for the attention's own, so that the pooling alone can differ.
     missing = attentive.load_state_dict(most.state_dict(), strict=False).missing_keys
@@ -235,7 +235,7 @@ def test_the_signs_that_end_a_sentence_are_those_of_the_vocabulary() -> None:
     assert sorted(tokens) == ["!", ".", "[SEP]"]
 
 
-def test_where_a_sentence_ends_matters_to_a_han() -> None:
+def test_the_output_of_a_han_depends_on_sentence_ends() -> None:
     made = built("text_han")
     known = made.tokenizer.get_vocab()
     words = [known[word] for word in ("good", "film", "very", "bad")]
@@ -275,7 +275,7 @@ def test_a_trained_body_takes_a_new_head(tmp_path: Path) -> None:
 
 
 @each_name
-def test_a_name_alone_has_no_weights_to_load(name: str) -> None:
+def test_a_short_name_of_a_network_from_scratch_has_no_weights(name: str) -> None:
     with pytest.raises(ModelError, match=f"'{name}' is built from the training text"):
         load_classifier(name, labels=["no", "yes"])
 
@@ -328,7 +328,7 @@ def test_evaluation_mode_has_a_backward_and_tracing_a_second_one(name: str) -> N
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
-def test_a_gpu_gives_the_gradients_of_the_cpu_in_both_modes(name: str) -> None:
+def test_a_gpu_computes_the_gradients_of_the_cpu_in_both_modes(name: str) -> None:
     ids = torch.tensor([[3, 4, 5, 2], [6, 2, 0, 0]])
     gradients = []
     for device in ("cpu", "cuda"):

@@ -30,7 +30,7 @@ def test_the_vectors_of_known_words_are_read(tmp_path: Path, header: str) -> Non
     }
 
 
-def test_a_word_may_hold_spaces_and_odd_line_breaks(tmp_path: Path) -> None:
+def test_a_word_may_contain_spaces_and_unusual_line_breaks(tmp_path: Path) -> None:
     path = written(tmp_path, ". . . 1 2\n\x85 3 4\ngood 5 6\n")
     assert read_vectors(path, {"good": 3}, size=2) == {3: [5.0, 6.0]}
 
@@ -51,7 +51,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, text: str, fault: str) -> Non
         read_vectors(written(tmp_path, text), {"good": 3}, size=2)
 
 
-def test_a_missing_file_and_a_binary_one_are_refused(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_binary_one_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read_vectors(tmp_path / "none.txt", {}, size=2)
     with pytest.raises(DataError, match="cannot be read: No such file"):
@@ -61,7 +61,7 @@ def test_a_missing_file_and_a_binary_one_are_refused(tmp_path: Path) -> None:
         read_vectors(tmp_path / "binary", {}, size=2)
 
 
-def test_the_network_starts_from_them_and_says_how_many_there_were(tmp_path: Path) -> None:
+def test_a_network_starts_from_word_vectors_and_reports_their_number(tmp_path: Path) -> None:
     path = written(tmp_path, "good 1 2\nawful 3 4\n")
     settings = TextCNNSettings(embedding=2, vectors=str(path))
     built = build_classifier("text_cnn", TEXTS, labels=["-", "+"], settings=settings)
@@ -76,7 +76,7 @@ def test_the_network_starts_from_them_and_says_how_many_there_were(tmp_path: Pat
     assert built.notices == (f"1 of 3 words have a vector in {path}; the others are random.",)
 
 
-def test_a_file_without_a_vector_for_any_word_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_a_vector_for_any_word_raises_an_error(tmp_path: Path) -> None:
     settings = TextCNNSettings(embedding=2, vectors=str(written(tmp_path, "awful 3 4\n")))
     with pytest.raises(DataError, match="a vector for none of the 3 words"):
         build_classifier("text_cnn", TEXTS, labels=["-", "+"], settings=settings)

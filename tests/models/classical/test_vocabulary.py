@@ -17,7 +17,7 @@ TEXTS = ["A good film, a very good film!", "Not good; I'd say: bad.", "bad film"
 CHINESE = ["这部电影很好看BBC", "不好看", "电影一般"]
 
 
-def test_words_are_ranked_by_how_often_they_come_then_by_name() -> None:
+def test_words_are_ranked_by_frequency_then_by_name() -> None:
     tokenizer = make_tokenizer(TEXTS, min_frequency=2)
     known = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     # good and film come three times, a and bad twice, all else once.
@@ -31,7 +31,7 @@ def test_the_least_frequency_and_the_size_bound_the_vocabulary() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.permutations(TEXTS + CHINESE))
-def test_the_order_of_the_texts_changes_nothing(texts: list[str]) -> None:
+def test_the_vocabulary_does_not_depend_on_the_order_of_the_texts(texts: list[str]) -> None:
     expected = make_tokenizer(TEXTS + CHINESE, min_frequency=1).get_vocab()
     assert make_tokenizer(texts, min_frequency=1).get_vocab() == expected
 
@@ -73,7 +73,7 @@ def test_chinese_is_read_by_characters_of_itself() -> None:
     assert tokens == ["好", "b", "b", "c", "[SEP]"]
 
 
-def test_a_setting_decides_where_it_is_given() -> None:
+def test_the_setting_overrides_the_guessed_splitting() -> None:
     words = make_tokenizer(CHINESE, min_frequency=1, units="words")
     tokens = words.convert_ids_to_tokens(words("好BBC")["input_ids"])
     assert tokens == ["好", "bbc", "[SEP]"]
@@ -81,7 +81,7 @@ def test_a_setting_decides_where_it_is_given() -> None:
     assert letters.convert_ids_to_tokens(letters("bad")["input_ids"]) == ["b", "a", "d", "[SEP]"]
 
 
-def test_a_text_without_common_words_is_refused() -> None:
+def test_a_text_without_common_words_raises_an_error() -> None:
     with pytest.raises(DataError, match=r"comes 2 times or more.*architecture.min_frequency"):
         make_tokenizer(["one two three"], min_frequency=2)
 

@@ -57,7 +57,7 @@ def batch() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("encoder", sorted(ENCODERS))
 @pytest.mark.parametrize("task", TASKS)
-def test_a_task_answers_as_its_own_plain_classifier(
+def test_a_task_predicts_the_same_as_its_plain_classifier(
     tmp_path: Path, encoder: str, task: str
 ) -> None:
     model = model_of(encoder)
@@ -78,7 +78,7 @@ def test_a_task_answers_as_its_own_plain_classifier(
 
 
 @pytest.mark.parametrize("encoder", sorted(ENCODERS))
-def test_what_is_saved_whole_is_loaded_whole(tmp_path: Path, encoder: str) -> None:
+def test_a_saved_multi_task_model_round_trips(tmp_path: Path, encoder: str) -> None:
     model = model_of(encoder)
     model.save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).tasks == model.config.tasks
@@ -95,7 +95,7 @@ def test_what_is_saved_whole_is_loaded_whole(tmp_path: Path, encoder: str) -> No
         )
 
 
-def test_the_encoder_is_there_once_and_a_copy_has_its_own() -> None:
+def test_tasks_share_one_encoder_and_a_copy_has_another() -> None:
     model = model_of("bert")
     names = [name for name, _ in model.named_parameters()]
     assert sum("word_embeddings" in name for name in names) == 1
@@ -107,7 +107,7 @@ def test_the_encoder_is_there_once_and_a_copy_has_its_own() -> None:
     assert not torch.equal(other(**batch(), task="rte").logits, model(**batch(), task="rte").logits)
 
 
-def test_a_step_on_one_task_leaves_the_heads_of_others_without_a_gradient() -> None:
+def test_a_step_on_one_task_gives_other_heads_no_gradient() -> None:
     model = model_of("bert")
     model(**batch(), task="rte", labels=torch.tensor([0, 1, 0])).loss.backward()
     moved = {name for name, weight in model.named_parameters() if weight.grad is not None}
@@ -130,10 +130,10 @@ def test_a_batch_names_its_task_by_number_for_every_row() -> None:
         (None, r"several tasks \(rte, sts-b, tnews\)"),
         ("cola", "Unknown task of this model 'cola'"),
         (torch.tensor([0, 1, 0]), r"rows of one task, got the numbers \[0, 1\]"),
-        (torch.tensor([3, 3, 3]), "Task number 3 is none of 3"),
+        (torch.tensor([3, 3, 3]), "Task number 3 does not exist: there are 3"),
     ],
 )
-def test_a_batch_of_no_task_or_several_is_refused(task: Any, said: str) -> None:
+def test_a_batch_of_no_task_or_several_raises_an_error(task: Any, said: str) -> None:
     with pytest.raises(ModelError, match=said):
         model_of("bert")(**batch(), task=task)
 
@@ -161,7 +161,7 @@ def test_a_network_moves_words_and_has_the_same_dropout_sites_for_every_task() -
     network.remove_hooks()
 
 
-def test_an_encoder_is_taken_from_a_classifier_and_heads_are_drawn_from_the_seed() -> None:
+def test_the_encoder_comes_from_a_classifier_and_heads_from_the_seed() -> None:
     torch.manual_seed(3)
     source = AutoModelForSequenceClassification.from_config(ENCODERS["bert"])
     before = {name: weight.clone() for name, weight in source.state_dict().items()}
@@ -177,12 +177,12 @@ def test_an_encoder_is_taken_from_a_classifier_and_heads_are_drawn_from_the_seed
 
 
 @pytest.mark.parametrize("name", ["a.b", "", "../up", "keys", "-x", "training", "T_destination"])
-def test_a_name_that_no_folder_or_module_can_have_is_refused(name: str) -> None:
+def test_an_invalid_task_name_raises_an_error(name: str) -> None:
     with pytest.raises(ModelError, match="The name of a task must be letters, digits"):
         check_task(name)
 
 
-def test_every_name_that_torch_would_not_take_is_refused_and_no_other() -> None:
+def test_exactly_the_names_that_torch_rejects_raise_an_error() -> None:
     module = nn.ModuleDict()
     for name in (*vars(module), *dir(module), "rte", "train_2", "trainings"):
         taken = True
@@ -198,7 +198,7 @@ def test_every_name_that_torch_would_not_take_is_refused_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("labels", [("one",), ("a", "a")])
-def test_labels_that_make_no_classes_are_refused(labels: tuple[str, ...]) -> None:
+def test_labels_without_two_classes_raise_an_error(labels: tuple[str, ...]) -> None:
     with pytest.raises(ModelError, match="two or more different labels, or none"):
         MTDNNConfig.of(ENCODERS["bert"], {"rte": labels})
 
@@ -206,12 +206,12 @@ def test_labels_that_make_no_classes_are_refused(labels: tuple[str, ...]) -> Non
 @pytest.mark.parametrize(
     "config", [BartConfig(), MTDNNConfig.of(ENCODERS["bert"], TASKS)], ids=["bart", "mt_dnn"]
 )
-def test_what_is_no_encoder_is_refused(config: Any) -> None:
+def test_a_model_without_an_encoder_raises_an_error(config: Any) -> None:
     with pytest.raises(ModelError, match="shares one encoder between its tasks"):
         MTDNNConfig.of(config, TASKS)
 
 
-def test_the_architecture_by_itself_is_no_model_to_load() -> None:
+def test_the_multi_task_architecture_without_weights_raises_an_error() -> None:
     with pytest.raises(ModelError, match=r"'mt_dnn' is one encoder .* --model minilm --task"):
         load_classifier("mt_dnn", labels=["a", "b"])
 

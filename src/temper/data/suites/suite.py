@@ -255,8 +255,8 @@ def load_set(
     shapes = {(part.label_names, part.text_pair is None) for part in parts.values()}
     if len(shapes) > 1:
         raise DataError(
-            f"The parts of set {found.name!r} must have the same labels and all one text or all "
-            "two. Make them separate sets in the suite."
+            f"The parts of set {found.name!r} must have the same labels, and either all have "
+            "pairs of texts or none. Make them separate sets in the suite."
         )
     sources = [part.source for part in parts.values()]
     source = sources[0] if len(sources) == 1 else {"parts": sources}
