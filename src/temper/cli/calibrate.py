@@ -67,6 +67,7 @@ def calibrate(
     if data is None:
         raise SettingError("--data is needed: held-out rows to fit on.")
     tree = nested(CALIBRATE, config, given, assignments)
+    check_used(tree)
     chosen = section(CalibrationSettings, "calibrate", tree.pop("calibrate", {}))
     sets = tree["sets"] = section(SetSources, "sets", tree.get("sets", {}))
     refuse(
@@ -92,6 +93,18 @@ def calibrate(
     else:
         for line in lines(made):
             say(line)
+
+
+def check_used(tree: Mapping[str, Any]) -> None:
+    """Raise a `SettingError` for a setting of an evaluation that calibration does not read."""
+    for table in ("sets", "evaluate"):
+        known = [path[1] for path in CALIBRATE.values() if path[0] == table]
+        unused = [key for key in tree.get(table) or () if key not in known]
+        if unused:
+            raise SettingError(
+                f"`{table}.{unused[0]}` has no effect on a calibration, which reads "
+                f"{', '.join(f'{table}.{name}' for name in known)}. Leave it out."
+            )
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:

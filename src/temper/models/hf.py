@@ -108,9 +108,9 @@ def load_classifier(
         if wanted:
             if class_names is not None and labels is not None and len(class_names) == len(labels):
                 order = order_of_head(class_names, labels, name)
-            asked, saved = HEADS[kind or "classification"], saved_head(config, adapter)
+            of_labels, saved = HEADS[kind or "classification"], saved_head(config, adapter)
             # Only the checkpoint's config distinguishes heads for the same labels.
-            head = saved if saved.gives == asked.gives else asked
+            head = saved if saved.gives == of_labels.gives else of_labels
             config.update(head_settings(labels, kind=head.name))
         else:
             config.num_labels = classes
