@@ -30,7 +30,7 @@ from temper.calibration.calibrate import calibrate
 from temper.calibration.calibration import Detector
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.display.wording import pipe_table
-from temper.evaluation import classifier as reading
+from temper.evaluation import session as reading
 from temper.evaluation.request import EvaluationRequest
 from temper.models.hf import load_classifier
 

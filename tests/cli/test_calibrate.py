@@ -257,6 +257,8 @@ def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
         (("model", "--data", "demo", "--set", "train.epochs=1"), "train"),
         (("model", "--data", "demo", "--set", "sets.suite=sentiment"), "sets.suite"),
         (("model", "--data", "demo", "--set", "evaluate.bootstrap=0"), "evaluate.bootstrap"),
+        (("model", "--data", "demo", "--set", "evaluate=3"), "`evaluate` must be a table"),
+        (("model", "--data", "demo", "--set", "sets=text"), "`sets` must be a table"),
     ],
 )
 def test_wrong_options_raise_an_error_before_any_work(

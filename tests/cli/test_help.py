@@ -74,6 +74,7 @@ def test_messages_name_options_that_exist() -> None:
 def test_a_setting_without_an_option_is_named_with_its_table() -> None:
     refused(call("train", "--max-steps", "3"), "Write --set train.max_steps=VALUE.")
     refused(call("train", "--nonsense"), "No such option: --nonsense")
+    refused(call("train", "--epochs"), "'--epochs' requires an argument")
 
 
 WITH_SET = [name for name in ALL if any(each.name == "assignments" for each in ALL[name].params)]

@@ -160,9 +160,9 @@ def test_int8_copies_of_many_networks_have_close_predictions(name: str, tmp_path
     ]
     if name == "gpt2":
         with pytest.raises(ModelError, match="not be faster"):
-            write_int8(model, tiny_tokenizer(), rows, tmp_path, told={})
+            write_int8(model, tiny_tokenizer(), rows, tmp_path, fields={})
         return
-    record = write_int8(model, tiny_tokenizer(), rows, tmp_path, told={})
+    record = write_int8(model, tiny_tokenizer(), rows, tmp_path, fields={})
     network, *_, kept = load_int8(tmp_path)
     assert kept == record
     assert record["coarse"]

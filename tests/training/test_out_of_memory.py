@@ -17,15 +17,15 @@ from tests.training.tiny_training import make_trainer
 
 def limit_memory(monkeypatch: pytest.MonkeyPatch, *, most: int) -> None:
     """Let every pass of more rows than some fail, once its gradient is added."""
-    whole = Stepper.accumulate
+    whole = Stepper.run_passes
 
-    def accumulate(stepper: Any, batch: Batch, step: Any, **given: Any) -> Tensor:
+    def run_passes(stepper: Any, batch: Batch, step: Any, **given: Any) -> Tensor:
         loss = whole(stepper, batch, step, **given)
         if batch.size > most:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return loss
 
-    monkeypatch.setattr(Stepper, "accumulate", accumulate)
+    monkeypatch.setattr(Stepper, "run_passes", run_passes)
 
 
 def test_a_step_that_memory_is_not_enough_for_names_what_to_reduce(
@@ -53,6 +53,6 @@ def test_what_is_no_lack_of_memory_is_raised(
     def fail(*_: Any, **__: Any) -> Tensor:
         raise RuntimeError("a kernel failed")
 
-    monkeypatch.setattr(Stepper, "accumulate", fail)
+    monkeypatch.setattr(Stepper, "run_passes", fail)
     with pytest.raises(RuntimeError, match="a kernel failed"):
         make_trainer(tmp_path).train()

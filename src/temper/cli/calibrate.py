@@ -17,7 +17,7 @@ from temper.cli.screen import print_json, progress, say
 from temper.errors import SettingError
 from temper.evaluation.settings import SetSources
 from temper.models.names import checkpoint_folder
-from temper.settings import section
+from temper.settings import Faults, section
 
 
 def calibrate(
@@ -96,15 +96,19 @@ def calibrate(
 
 
 def check_used(tree: Mapping[str, Any]) -> None:
-    """Raise a `SettingError` for a setting of an evaluation that calibration does not read."""
+    """Raise a `SettingError` for settings of an evaluation that calibration does not read."""
+    faults = Faults()
     for table in ("sets", "evaluate"):
         known = [path[1] for path in CALIBRATE.values() if path[0] == table]
-        unused = [key for key in tree.get(table) or () if key not in known]
-        if unused:
-            raise SettingError(
-                f"`{table}.{unused[0]}` has no effect on a calibration, which reads "
-                f"{', '.join(f'{table}.{name}' for name in known)}. Leave it out."
-            )
+        settings = tree.get(table)
+        # `section` raises for a value that is not a table.
+        faults += [
+            f"`{table}.{key}` has no effect on a calibration, which reads "
+            f"{', '.join(f'{table}.{name}' for name in known)}. Leave it out."
+            for key in (settings if isinstance(settings, Mapping) else ())
+            if key not in known
+        ]
+    faults.refuse()
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:

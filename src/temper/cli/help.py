@@ -91,7 +91,9 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            # NoSuchOption of click, or of Typer's own copy of click.
+            # Of click, or of Typer's own copy of click. An option without its value has a name too.
+            if type(error).__name__ != "NoSuchOption":
+                raise
             option = str(getattr(error, "option_name", ""))
             keys = assignable(str(ctx.info_name), option.strip("-").replace("-", "_"))
             if not keys:

@@ -99,9 +99,10 @@ class View:
         return metric if self.leads == METRIC else self.leads
 
     def is_lead(self, key: ScoreKey, metric: str) -> bool:
-        # Post-hoc methods have no vote.
-        counts = key.condition == "clean" or not self.without_training
-        return counts and bool(self.leads) and key.name == self.lead(metric)
+        if self.without_training and key.condition != "clean":
+            # Post-hoc methods have no vote.
+            return False
+        return bool(self.leads) and key.name == self.lead(metric)
 
     def condition(self, name: str) -> str:
         """Return the display name of a condition; empty if it is not displayed."""

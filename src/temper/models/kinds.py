@@ -53,8 +53,9 @@ def head_of(model: Any, classes: Sequence[str] = ()) -> type[Head]:
         heads = [head for head in HEADS.values() if head.auto_class == Head.auto_class]
     problem = getattr(config, "problem_type", None)
     head = next((head for head in heads if head.problem_type == problem), heads[0])
-    one = head is Classification and getattr(config, "num_labels", 2) == 1
-    return Regression if one else head
+    if head is Classification and getattr(config, "num_labels", 2) == 1:
+        return Regression
+    return head
 
 
 def classes_of(auto_class: str) -> frozenset[str]:
