@@ -175,7 +175,7 @@ def test_an_unknown_token_that_also_ends_texts_is_spared() -> None:
     assert found.lacks("mask") == "the tokenizer has no mask token"
 
 
-def test_a_tokenizer_without_a_vocabulary_raises_an_error() -> None:
+def test_tokens_of_a_tokenizer_without_a_vocabulary_can_only_be_dropped() -> None:
     bare = Vocabulary.of(SimpleNamespace(pad_token_id=0))
     assert bare.spared == {0}
     assert bare.lacks("random") == "the tokenizer lists fewer than two ordinary tokens"

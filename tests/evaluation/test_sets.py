@@ -90,7 +90,7 @@ def test_the_suite_merges_labels_unless_the_user_does(suite: Path, tmp_path: Pat
     assert SetSources().completed(own) == own
 
 
-def test_the_root_is_named_by_the_environment(
+def test_the_data_root_is_read_from_the_environment(
     suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEMPER_DATA", str(tmp_path))
@@ -139,7 +139,7 @@ def test_rows_that_nothing_reads_are_an_error() -> None:
     assert ["sets.fit" in faults[0], "sets.held_out" in faults[1]] == [True, True]
 
 
-def test_a_suite_for_other_labels_is_refused_once(suite: Path, tmp_path: Path) -> None:
+def test_a_suite_for_other_labels_raises_an_error(suite: Path, tmp_path: Path) -> None:
     sources = SetSources.of(suite=str(suite), data_root=tmp_path)
     other = examples(["one", "two"], label_names=("no", "yes"))
     with pytest.raises(SettingError, match=r"'own' is for the labels \['bad', 'good'\].*'yes'"):
@@ -260,7 +260,9 @@ def test_a_limit_keeps_contrast_pairs_whole(tmp_path: Path) -> None:
     assert set(turned.data.adversarial["p"].rows) == set(found.rows)
 
 
-def test_all_that_decides_an_outcome_changes_the_fingerprint(suite: Path, tmp_path: Path) -> None:
+def test_everything_that_affects_scores_changes_the_fingerprint(
+    suite: Path, tmp_path: Path
+) -> None:
     odd = write(tmp_path / "odd.jsonl", [{"text": "strange"}])
     held = write(tmp_path / "held.jsonl", labeled(["three", "four"]))
     dev = examples(["one", "two"])

@@ -268,7 +268,7 @@ def test_an_attack_climbs_the_mean_loss_of_start_and_end(predictor: ClassifierPr
     assert (2.0, "mse") not in scores
 
 
-def test_a_row_whose_answer_was_cut_off_is_not_attacked(predictor: ClassifierPredictor) -> None:
+def test_a_row_with_a_truncated_answer_is_not_attacked(predictor: ClassifierPredictor) -> None:
     dev = make_rows()
     assert dev.labels is not None
     predictor.max_length = 12

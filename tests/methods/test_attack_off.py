@@ -103,7 +103,7 @@ SPARING = [name for name in MOVING if "special_tokens" in entry(name).config.mod
 
 
 @pytest.mark.parametrize("name", SPARING)
-def test_special_tokens_can_be_spared(name: str, deltas: list[Tensor]) -> None:
+def test_special_tokens_can_be_excluded_from_every_attack(name: str, deltas: list[Tensor]) -> None:
     step(configure(name, {"special_tokens": False}))
     special = BATCH["input_ids"] <= 2
     moved = [each.unflatten(0, (-1, len(special))) for each in deltas if each.any()]

@@ -264,7 +264,7 @@ def test_dropout_explains_all_of_the_divergence_where_nothing_can_be_cut() -> No
     assert logs["divergence/dropout_fraction"] == pytest.approx(1.0, abs=1e-5)
 
 
-def test_special_tokens_can_be_spared() -> None:
+def test_special_tokens_can_be_excluded_from_the_cut() -> None:
     method = configure("hidden_cut", {"special_tokens": False, "ratio": 1.0})
     stepper = Stepper(tiny_bert(), method, special_ids=(1, 2))
     with recorded_cuts() as cuts:

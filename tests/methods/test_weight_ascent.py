@@ -138,7 +138,7 @@ def some_gradients() -> dict[str, Tensor]:
     "rule", [SharpnessAware(), SharpnessAware(adaptive=True), RelativeAscent()]
 )
 @pytest.mark.parametrize("value", [0.0, float("inf"), float("nan")])
-def test_a_gradient_without_a_direction_moves_nothing(rule: Any, value: float) -> None:
+def test_a_zero_or_non_finite_gradient_perturbs_no_weight(rule: Any, value: float) -> None:
     gradients = {name: torch.full_like(g, value) for name, g in some_gradients().items()}
     assert same(*second_weights(rule, gradients))
     if value:
