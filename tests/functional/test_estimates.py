@@ -39,7 +39,9 @@ def test_the_mean_confidence_is_the_accuracy(seed: int, count: int, classes: int
     [([1, 1], [[1.0, 0.0], [1.0, 0.0]]), ([0, 0, 1], [[0.0, 0.0]] * 3)],
     ids=["all wrong", "no confidence"],
 )
-def test_no_temperature_fits(labels: list[int], logits: list[list[float]]) -> None:
+def test_a_calibration_without_a_temperature_raises_an_error(
+    labels: list[int], logits: list[list[float]]
+) -> None:
     with pytest.raises(ValueError, match="no temperature"):
         estimate_scores(labels, logits, logits)
 

@@ -15,7 +15,7 @@ from temper.functional.label_names import (
 )
 
 
-def test_placeholders_numerals_and_words() -> None:
+def test_placeholders_and_numerals_are_recognized_as_label_names() -> None:
     assert [is_placeholder(name) for name in ("LABEL_0", "label 12", "label", "0")] == [
         True, True, False, False,
     ]  # fmt: skip

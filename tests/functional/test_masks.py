@@ -52,7 +52,7 @@ def test_exactly_q_of_all_65536_levels_are_kept(q: int) -> None:
 
 
 @pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
-def test_a_draw_and_the_last_that_is_kept_are_of_one_type(levels: int) -> None:
+def test_draws_and_thresholds_have_one_dtype(levels: int) -> None:
     q = quantize(torch.tensor([0.5]), p_min=0.0, levels=levels)
     assert highest_kept(q).dtype == keyed_levels(1, 0, levels=levels).dtype
 
@@ -140,7 +140,7 @@ def test_thinning_by_bucket_does_what_thinning_does(levels: int) -> None:
 
 
 @pytest.mark.parametrize("q", [1, 2, 66, 257, 32767, 32769, 65535, 65536])
-def test_of_every_draw_thinning_by_bucket_keeps_exactly_q(
+def test_thinning_by_bucket_keeps_exactly_q_of_all_levels(
     q: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(masks, "_keyed", lambda *_, **__: EVERY_LEVEL)

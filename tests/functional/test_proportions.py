@@ -55,7 +55,7 @@ def test_a_share_among_some_rows_forgets_the_others() -> None:
     assert (found.low, found.high) == wilson(1, 2)
 
 
-def test_few_rows_that_differ_are_no_difference() -> None:
+def test_few_differing_rows_are_not_significant() -> None:
     # Two rows of 34 that only the first has right: the bootstrap's interval would touch 0 at most.
     first, second = np.ones(34), np.ones(34)
     second[:2] = 0
@@ -66,7 +66,7 @@ def test_few_rows_that_differ_are_no_difference() -> None:
     assert found.p > 0.05
 
 
-def test_turning_two_models_around_turns_the_interval() -> None:
+def test_swapping_two_models_reverses_the_interval_of_proportions() -> None:
     draws = np.random.default_rng(0)
     first, second = (draws.integers(0, 2, 60).astype(float) for _ in range(2))
     one, other = paired_proportions(first, second), paired_proportions(second, first)

@@ -44,7 +44,7 @@ def test_the_p_value_holds_its_level_where_nothing_has_shifted() -> None:
         assert stats.binomtest(hits, len(p), level).pvalue > 1e-3
 
 
-def test_a_shift_is_found() -> None:
+def test_the_test_detects_a_shift() -> None:
     assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0).p == 1 / 1000
     assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0, permutations=0).p == 1.0
 
@@ -83,7 +83,7 @@ def test_the_seed_decides_the_splits() -> None:
         (lambda: mmd_test(states(0, 3), [[np.nan] * 3] * 2, seed=0), "`batch` holds a state"),
     ],
 )
-def test_what_cannot_be_tested_is_refused(call, words: str) -> None:
+def test_invalid_inputs_of_the_shift_test_raise_an_error(call, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
 

@@ -52,7 +52,7 @@ def test_the_temperature_makes_the_loss_stationary_and_scales_with_the_logits(
     assert fitted.after <= fitted.before + 1e-12
 
 
-def test_a_temperature_does_not_see_what_is_added_to_a_row_nor_how_rows_are_cut(
+def test_a_temperature_is_invariant_to_row_offsets_and_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     labels, logits = drawn(0)

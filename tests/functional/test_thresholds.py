@@ -53,7 +53,7 @@ def test_each_resample_sets_its_own_thresholds() -> None:
     assert by_row(counts).tolist() == [(4.0 + 1.0) / 2, (6.0 + 3.0) / 2]
 
 
-def test_of_groups_the_least_mean_is_the_score_and_missed_groups_count_nothing() -> None:
+def test_the_worst_group_score_ignores_groups_without_drawn_rows() -> None:
     scores, folds = np.arange(6.0), np.array([0, 0, 0, 1, 1, 1])
     made = Thresholds(scores, folds, 0.5, np.arange(6), folds)
     values = np.array([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])

@@ -100,7 +100,7 @@ def backward(name: str, inputs: Inputs, *, windows: bool) -> tuple[float, list[T
 
 
 @pytest.mark.parametrize("name", SPLIT)
-def test_one_window_is_no_window(name: str) -> None:
+def test_one_window_per_text_equals_no_windows(name: str) -> None:
     _, inputs = windowed(1, 1, 1, 1)
     flat = {key: each if key == "labels" else each[:, 0] for key, each in inputs.items()}
     loss, gradients = backward(name, inputs, windows=True)

@@ -119,7 +119,7 @@ def test_weights_in_half_precision_are_averaged_in_single() -> None:
     assert state["weights"]["w"].tolist() == pytest.approx([1.001] * 3)
 
 
-def test_the_average_is_of_the_weights_that_other_rules_leave() -> None:
+def test_the_average_is_taken_after_all_other_rules() -> None:
     settings = {"mixout": {"probability": 0.5}}
     kept = []
     for name in ("ema + mixout", "mixout + ema"):
@@ -175,7 +175,7 @@ def test_a_chosen_epoch_and_an_average_are_refused_together(tmp_path: Path) -> N
         RobustTrainer(tiny_bert(), arguments, method="ema", eval_dataset=[])
 
 
-def test_an_average_that_is_not_kept_leaves_the_weights() -> None:
+def test_an_average_that_is_not_kept_does_not_change_the_weights() -> None:
     weight = torch.nn.Parameter(torch.zeros(1))
     params, rule = Parameters({"w": weight}, frozenset()), chain(RunningAverage())
     state = rule.init(params)

@@ -243,7 +243,7 @@ def test_uegr_sums_clean_attacked_and_divergence(adaptive: str, passes: int) -> 
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_uegr_on_a_regression_holds_the_passes_together_by_their_squared_difference(
+def test_uegr_on_a_regression_penalizes_squared_differences_of_passes(
     reduction: str,
 ) -> None:
     settings = {"epsilon": 0.2, "reduction": reduction, "divergence_weight": 0.3}

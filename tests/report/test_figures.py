@@ -50,7 +50,7 @@ def places(figure: Figure, name: str) -> tuple[list[float | str], list[float]]:
     return [point.x for point in points], [point.y for point in points]
 
 
-def test_a_study_whose_scores_alone_were_kept_has_a_page_that_says_so(study: Path) -> None:
+def test_the_page_of_a_study_without_rows_reports_it(study: Path) -> None:
     whole = compare(read(study))
     assert WITHOUT_ROWS not in whole.notices
     assert "Reliability, dev" in drawn(study)
@@ -249,9 +249,7 @@ def test_where_the_reference_is_perfect_there_is_no_bar(make_study: MakeStudy) -
     assert not [label for label in found if label.startswith("Text attack")]
 
 
-def test_two_columns_stand_on_the_first_screen_and_in_no_such_figure(
-    run: Path, study: Path
-) -> None:
+def test_two_columns_have_no_figure_of_closed_gaps(run: Path, study: Path) -> None:
     for folder in (run, study):
         assert "Gap to a perfect score that is closed" not in drawn(folder)
 
@@ -287,7 +285,7 @@ def test_each_detector_has_a_bar_where_there_are_several(make_study: MakeStudy) 
     )
 
 
-def test_one_detector_needs_no_bars(study: Path) -> None:
+def test_a_single_detector_has_no_bars(study: Path) -> None:
     assert "AUROC, trec" not in drawn(study)
 
 

@@ -71,7 +71,7 @@ def test_a_value_that_is_not_a_number_is_an_error(study: Path) -> None:
         comparison(study)
 
 
-def test_an_unfinished_single_run_asks_to_be_resumed(run: Path) -> None:
+def test_an_unfinished_run_raises_an_error_with_advice_to_resume(run: Path) -> None:
     change(run / "run.json", lambda document: document.update(status="running"))
     with pytest.raises(CheckpointError, match=r"not finished .* Resume it"):
         comparison(run)
@@ -103,6 +103,6 @@ def test_a_broken_line_of_metrics_is_named(study: Path, line: str) -> None:
         build(study)
 
 
-def test_the_report_is_not_written_over_a_folder(study: Path) -> None:
+def test_writing_the_report_over_a_folder_raises_an_error(study: Path) -> None:
     with pytest.raises(CheckpointError, match="is a folder"):
         build(study, study / "runs")

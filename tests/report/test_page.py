@@ -211,7 +211,7 @@ def test_the_figures_follow_the_theme(plain_page: Path, browser: Browser) -> Non
 
 
 @pytest.mark.browser
-def test_the_table_sorts_and_comes_back(plain_page: Path, browser: Browser) -> None:
+def test_the_table_can_be_sorted_and_restored(plain_page: Path, browser: Browser) -> None:
     browser.open(plain_page, width=1400)
     orders = "[...document.querySelectorAll('#scores .line')].map(r => +r.cells[1].dataset.order)"
     click = "document.querySelectorAll('#scores thead button')[0].click()"
@@ -339,7 +339,7 @@ def choose(browser: Browser, field: str, value: str) -> None:
 
 
 @pytest.mark.browser
-def test_the_scores_filter_by_kind_perspective_verdict_and_words(
+def test_scores_can_be_filtered_by_kind_perspective_verdict_and_text(
     plain_page: Path, browser: Browser
 ) -> None:
     browser.open(plain_page, width=1400)
