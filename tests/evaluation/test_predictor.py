@@ -92,7 +92,7 @@ def test_a_regression_gives_values(model_of: Any, tokenizer: Any, examples_of: A
     assert found.probabilities.shape == (24, 0)
 
 
-def test_a_regression_of_two_outputs_is_refused(model: Any, tokenizer: Any) -> None:
+def test_a_regression_of_two_outputs_raises_an_error(model: Any, tokenizer: Any) -> None:
     model.config.problem_type = "regression"
     with pytest.raises(ModelError, match="must have one output, the model has 2"):
         ClassifierPredictor(model, tokenizer)
@@ -278,7 +278,7 @@ def test_placeholder_label_names_of_a_pipeline_are_ignored() -> None:
         ({}, {"batch_size": 0}, "`batch_size` must be >= 1, got 0"),
     ],
 )
-def test_a_pipeline_that_cannot_be_measured_is_refused(
+def test_a_pipeline_that_cannot_be_measured_raises_an_error(
     change: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
     made = piped(classes=2).pipeline
@@ -301,7 +301,7 @@ def test_a_function_as_a_pipeline_raises_an_error() -> None:
         PipelinePredictor(make_model)
 
 
-def test_an_estimator_of_several_outputs_or_unfitted_is_refused() -> None:
+def test_an_estimator_of_several_outputs_or_unfitted_raises_an_error() -> None:
     with pytest.raises(ModelError, match="must be fitted on one label per text"):
         EstimatorPredictor(LogisticRegression())
 

@@ -117,7 +117,7 @@ def test_a_predictor_object_of_an_importable_module_is_loaded(
         ("", PredictorSettings(), "Code is named file.py:NAME"),
     ],
 )
-def test_code_that_is_no_predictor_is_refused(
+def test_code_that_is_no_predictor_raises_an_error(
     code: str, name: str, settings: PredictorSettings, message: str
 ) -> None:
     with pytest.raises((ModelError, SettingError), match=message):

@@ -194,7 +194,7 @@ def test_without_a_reference_representation_is_skipped_with_advice() -> None:
         evaluate(predictor_of(make_model()), data, SETTINGS)
 
 
-def test_a_reference_of_other_depth_is_refused_before_any_work() -> None:
+def test_a_reference_of_other_depth_raises_an_error_before_any_work() -> None:
     deeper = make_model()
     deeper.bert.encoder.layer.append(deepcopy(deeper.bert.encoder.layer[0]))
     with pytest.raises(SettingError, match="has 2 layers, the pre-trained one 3"):

@@ -133,7 +133,7 @@ def test_no_rows_are_an_empty_table_of_the_same_columns() -> None:
     assert to_blocks(to_table([])) == []
 
 
-def test_damaged_rows_are_refused() -> None:
+def test_damaged_rows_raise_an_error() -> None:
     table = to_table([block()])
     place = table.schema.get_field_index("parameters")
     broken = table.set_column(place, schema().field(place), pa.array(["radius"] * 3))
@@ -251,7 +251,7 @@ def test_rows_larger_than_memory_raise_an_error_before_reading(
         read(out)
 
 
-def test_damaged_evaluations_are_refused(
+def test_damaged_evaluations_raise_an_error(
     predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
 ) -> None:
     with pytest.raises(CheckpointError, match="Cannot read the evaluation in"):

@@ -218,7 +218,7 @@ def test_labels_are_matched_by_name() -> None:
     assert found.task["labels"] == ["bad", "good"]
 
 
-def test_a_shift_set_with_an_unknown_label_is_refused() -> None:
+def test_a_shift_set_with_an_unknown_label_raises_an_error() -> None:
     dev = numbered(2, [0, 1], label_names=("bad", "good"))
     odd = numbered(2, [0, 1], label_names=("bad", "superb"))
     with pytest.raises(DataError, match="Shift set 'far': .*'superb'"):
@@ -229,7 +229,7 @@ def test_a_shift_set_with_an_unknown_label_is_refused() -> None:
         )
 
 
-def test_a_label_beyond_the_models_classes_is_refused() -> None:
+def test_a_label_beyond_the_models_classes_raises_an_error() -> None:
     with pytest.raises(DataError, match=r"Set 'dev' has the label 2, but the model has 2 classes"):
         evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 2])), CLEAN)
 
@@ -301,7 +301,7 @@ def test_all_unsuitable_sets_are_reported_at_once() -> None:
         ({"embedding_attack": {"radii": True}}, "valid tuple"),
     ],
 )
-def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_a_wrong_setting_raises_an_error(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         EvaluationSettings(**settings)
 
@@ -409,7 +409,9 @@ def test_all_unread_settings_are_reported_at_once() -> None:
         ({"detectors": "energy", "rows": 9}, "`rows` is read only by mahalanobis"),
     ],
 )
-def test_a_setting_of_a_detector_that_is_left_out_is_refused(settings: Any, message: str) -> None:
+def test_a_setting_of_a_detector_that_is_left_out_raises_an_error(
+    settings: Any, message: str
+) -> None:
     with pytest.raises(ValidationError, match=message):
         EvaluationSettings(anomaly=settings)
 

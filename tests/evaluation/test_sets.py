@@ -101,7 +101,7 @@ def test_the_data_root_is_read_from_the_environment(
         SetSources.of(suite=str(suite))
 
 
-def test_options_that_contradict_each_other_are_refused(suite: Path, tmp_path: Path) -> None:
+def test_options_that_contradict_each_other_raise_an_error(suite: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="there is no suite"):
         SetSources.of(data_root=tmp_path)
     with pytest.raises(SettingError, match="set name 'near' is given twice"):
@@ -125,7 +125,7 @@ def test_options_that_contradict_each_other_are_refused(suite: Path, tmp_path: P
         (["a=1", "a=2"], "names 'a' twice"),
     ],
 )
-def test_a_source_without_its_own_name_is_refused(texts: list[str], message: str) -> None:
+def test_a_source_without_its_own_name_raises_an_error(texts: list[str], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         SetSources.of(shift=texts)
 

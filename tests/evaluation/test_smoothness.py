@@ -318,7 +318,7 @@ def test_weights_are_half_again_after_an_error(model: Any) -> None:
     assert half.classifier.weight.dtype == torch.float16
 
 
-def test_attention_without_a_second_derivative_is_refused_before_any_work(
+def test_attention_without_a_second_derivative_raises_an_error_before_any_work(
     model: Any, tokenizer: Any, examples_of: Any
 ) -> None:
     class Fixed(nn.Module):

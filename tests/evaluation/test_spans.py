@@ -123,7 +123,7 @@ def test_the_pass_that_reads_states_returns_the_same_answers(
     assert answers.truncated == plain.truncated
 
 
-def test_ood_rows_without_contexts_are_refused_before_any_work(
+def test_ood_rows_without_contexts_raise_an_error_before_any_work(
     predictor: ClassifierPredictor,
 ) -> None:
     odd = Examples("odd", ["word1 word2"], kind="unlabeled")

@@ -182,7 +182,7 @@ def test_masking_without_a_mask_token_is_skipped_with_a_notice(examples_of: Any)
     assert {kind for kind, _ in corrupted(found)} == {"random", "drop"}
 
 
-def test_nothing_but_masking_without_a_mask_token_is_refused_before_any_work(
+def test_only_masking_without_a_mask_token_raises_an_error_before_any_work(
     examples_of: Any,
 ) -> None:
     decoder = tiny_decoder()

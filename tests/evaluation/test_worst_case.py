@@ -189,6 +189,6 @@ def test_pairs_are_perturbed_on_both_sides() -> None:
         (["typos", "typos"], "must not name one twice"),
     ],
 )
-def test_wrong_names_are_refused_with_the_settings(given: list[str], said: str) -> None:
+def test_wrong_names_raise_an_error_with_the_settings(given: list[str], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         section(EvaluationSettings, "evaluate", {"worst_case": {"perturbations": given}})

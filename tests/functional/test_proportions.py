@@ -86,7 +86,7 @@ def test_the_worst_of_one_group_has_its_own_interval() -> None:
         assert (found.low, found.high) == pytest.approx(wilson(9, 10))
 
 
-def test_groups_that_are_no_whole_numbers_are_refused() -> None:
+def test_groups_that_are_no_whole_numbers_raise_an_error() -> None:
     with pytest.raises(ValueError, match="whole numbers from 0 on as groups, got float64"):
         GroupProportions(np.ones(2), np.array([0.0, 1.0]), least=True)
 
@@ -160,7 +160,7 @@ def test_paired_shares_add_a_row_to_each_kind_in_which_the_two_differ(
     assert ProportionDifference(first, second).fewest == len(rows)
 
 
-def test_intervals_without_rows_or_with_more_right_ones_are_refused() -> None:
+def test_intervals_without_rows_or_with_more_right_ones_raise_an_error() -> None:
     for right, rows in [(0, 0), (-1, 3), (4, 3)]:
         with pytest.raises(ValueError, match=f"got {right} of {rows}"):
             wilson(right, rows)

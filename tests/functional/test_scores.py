@@ -35,7 +35,7 @@ def test_f1_without_any_positive_is_undefined() -> None:
     assert np.isnan(scores.f1([0, 0], [0, 0]))
 
 
-def test_f1_of_three_classes_is_refused() -> None:
+def test_f1_of_three_classes_raises_an_error() -> None:
     with pytest.raises(ValueError, match="two classes"):
         scores.f1([0, 2], [0, 1])
 
@@ -146,14 +146,14 @@ def test_counts_equal_repeated_rows(rows: list[tuple[int, float]], data: st.Data
             assert value == pytest.approx(alone, nan_ok=True)
 
 
-def test_scores_of_different_lengths_are_refused() -> None:
+def test_scores_of_different_lengths_raise_an_error() -> None:
     with pytest.raises(ValueError, match=r"got \[2\] and \[1\]"):
         scores.accuracy([0, 1], [0])
     with pytest.raises(ValueError, match="`counts` must have shape"):
         scores.accuracy([0, 1], [0, 1], counts=[1])
 
 
-def test_a_class_that_is_not_a_whole_number_is_refused() -> None:
+def test_a_class_that_is_not_a_whole_number_raises_an_error() -> None:
     with pytest.raises(ValueError, match="whole numbers"):
         scores.macro_f1([0.5, 1], [0, 1])
 

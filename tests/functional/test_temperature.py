@@ -118,7 +118,7 @@ def test_extreme_logits_neither_overflow_nor_hide_their_temperature() -> None:
     ],
     ids=["empty", "all right", "worse than chance", "chance", "impossible", "constant"],
 )
-def test_rows_without_a_best_temperature_are_refused(
+def test_rows_without_a_best_temperature_raise_an_error(
     labels: list[int], logits: object, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):

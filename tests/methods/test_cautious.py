@@ -103,7 +103,7 @@ def test_the_logged_fraction_is_that_of_the_entries_with_a_gradient() -> None:
 
 
 @pytest.mark.parametrize("floor", [0.0, -0.1, 1.5, math.inf])
-def test_a_floor_out_of_bounds_is_refused(floor: float) -> None:
+def test_a_floor_out_of_bounds_raises_an_error(floor: float) -> None:
     with pytest.raises(SettingError, match="floor"):
         Cautious(floor=floor)
 

@@ -165,7 +165,7 @@ def test_ties_are_broken_by_position_so_that_the_fraction_is_exact(
     assert [mask.shape for mask in inside] == [value.shape for value in values]
 
 
-def test_importance_that_is_not_finite_is_refused() -> None:
+def test_importance_that_is_not_finite_raises_an_error() -> None:
     with pytest.raises(TemperError, match="not finite, so they cannot be ranked"):
         inside_top([torch.tensor([1.0, float("nan")])], fraction=0.5)
 

@@ -230,7 +230,7 @@ def test_changing_a_clean_pass_that_does_not_run_raises_an_error() -> None:
     assert merge([silent, ("other", Dropout().plan(Step()))]).submodels is not None
 
 
-def test_a_term_that_two_methods_yield_is_refused_at_the_first_step() -> None:
+def test_a_term_that_two_methods_yield_raises_an_error_at_the_first_step() -> None:
     stepper = Stepper(tiny_network(), Plain())
     step = StepContext(stepper.network, Batch.of(rows(5, 3)), {}, Step(units=2), Streams(0))
     totals = step_totals([AT(), Scaled()], step)

@@ -90,7 +90,7 @@ def beyond_bounds(fields: Mapping[str, FieldInfo]) -> Iterator[tuple[dict[str, A
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_value_beyond_a_bound_is_refused_with_the_setting_and_the_bound(name: str) -> None:
+def test_a_value_beyond_a_bound_raises_an_error_with_the_setting_and_the_bound(name: str) -> None:
     config = entry(name).config
     for settings, message in beyond_bounds(config.model_fields):
         with pytest.raises(SettingError, match=re.escape(f"`{config.__name__}.{message}")):

@@ -279,7 +279,7 @@ def test_a_batch_without_teacher_logits_raises_an_error() -> None:
         Stepper(tiny_network(), Distil(teacher=ENSEMBLE)).backward(wrong)
 
 
-def test_settings_that_leave_nothing_to_learn_from_are_refused() -> None:
+def test_settings_that_leave_nothing_to_learn_from_raise_an_error() -> None:
     for settings in ({"clean_weight": 0.0}, {"clean_weight": 0.0, "weight": 0.0}):
         with pytest.raises(SettingError, match="clean_weight=0 trains on the teacher's"):
             configure("distil", settings)

@@ -150,7 +150,7 @@ def test_batch_normalization_is_warned_of(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.text.count("running statistics belong to the last weights") == 1
 
 
-def test_an_average_that_never_moves_is_refused() -> None:
+def test_an_average_that_never_moves_raises_an_error() -> None:
     with pytest.raises(SettingError, match="decay=1 with warm_up=0 would keep the weights"):
         EMA(decay=1.0, warm_up=0.0)
     with pytest.raises(SettingError, match="'final_average' needs the number of optimizer steps"):
@@ -159,7 +159,7 @@ def test_an_average_that_never_moves_is_refused() -> None:
         configure("ema + wise_ft")
 
 
-def test_a_chosen_epoch_and_an_average_are_refused_together(tmp_path: Path) -> None:
+def test_keeping_the_best_epoch_with_an_average_raises_an_error(tmp_path: Path) -> None:
     tree = {"model": "minilm", "data": {"source": "demo"}, "method": {"name": "ema"}}
     with pytest.raises(SettingError, match=r"`train.keep` 'best' chooses the epoch.*'ema'"):
         RunConfig.of({**tree, "train": {"keep": "best"}})

@@ -273,7 +273,7 @@ def test_special_tokens_can_be_excluded_from_the_cut() -> None:
     assert all(cut.tolist() == inside for cut in cuts[0])
 
 
-def test_a_network_without_attention_is_refused() -> None:
+def test_a_network_without_attention_raises_an_error() -> None:
     stepper = Stepper(tiny_network(), "hidden_cut")
     with pytest.raises(ModelError, match="needs the attention probabilities of repeated blocks"):
         stepper.backward(rows(5, 3))

@@ -127,7 +127,7 @@ def test_the_head_may_have_a_learning_rate_of_its_own() -> None:
         assert optimizer.param_groups[0]["lr"] == 0.01
 
 
-def test_without_a_number_of_steps_or_a_head_it_is_refused() -> None:
+def test_without_a_number_of_steps_or_a_head_it_raises_an_error() -> None:
     with pytest.raises(SettingError, match="needs the number of optimizer steps"):
         stepper_of("lp_ft").backward(*two_batches())
     headless = MeanOfWords()
@@ -136,7 +136,7 @@ def test_without_a_number_of_steps_or_a_head_it_is_refused() -> None:
         Stepper(headless, "lp_ft", total=3)
 
 
-def test_settings_that_do_not_fit_are_refused_or_warned_of(
+def test_unsuitable_settings_raise_an_error_or_warn(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(SettingError, match="'steps' belongs to the kind 'steps'"):

@@ -98,7 +98,7 @@ def test_a_user_defined_scheduler_raises_an_error(tmp_path: Path) -> None:
         trainer.train()
 
 
-def test_a_scheduler_that_cannot_restart_is_refused(tmp_path: Path) -> None:
+def test_a_scheduler_that_cannot_restart_raises_an_error(tmp_path: Path) -> None:
     plateau = {"eval_strategy": "steps", "lr_scheduler_type": "reduce_lr_on_plateau"}
     trainer = _trainer(tmp_path, arguments=plateau, eval_dataset=TEXTS)
     with pytest.raises(SettingError, match=r"'soup' .* ReduceLROnPlateau cannot"):

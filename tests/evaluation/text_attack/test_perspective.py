@@ -198,7 +198,7 @@ def test_unsuitable_targets_and_data_raise_an_error() -> None:
         ({"unknown": 1}, "Extra inputs are not permitted"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(
+def test_settings_that_contradict_each_other_raise_an_error(
     settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):

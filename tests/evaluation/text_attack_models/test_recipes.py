@@ -175,7 +175,7 @@ def refused(wanted: Any, settings: EvaluationSettings, match: str) -> None:
         evaluate(wanted, data(), settings)
 
 
-def test_a_model_without_a_masked_head_is_refused(encoder_folder: str, tmp_path: Path) -> None:
+def test_a_model_without_a_masked_head_raises_an_error(encoder_folder: str, tmp_path: Path) -> None:
     refused(
         predictor(),
         asked(recipes="masked", masked_model=encoder_folder),
@@ -197,6 +197,6 @@ def test_a_missing_similarity_model_raises_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["typos", "swap"])
-def test_unknown_recipes_are_refused_in_the_settings(name: str) -> None:
+def test_unknown_attack_recipes_raise_an_error_in_the_settings(name: str) -> None:
     with pytest.raises(ValueError, match="Input should be 'characters', 'swaps' or 'masked'"):
         TextAttackSettings(recipes=name)
