@@ -90,7 +90,7 @@ def test_a_dropped_token_takes_its_mask_and_segment_with_it(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("tokens", "rate"), [(10, 0.05), (10, 0.2), (40, 0.1)])
-def test_the_share_of_hit_tokens_is_the_rate_even_in_short_texts(
+def test_the_fraction_of_corrupted_tokens_is_the_rate_even_in_short_texts(
     kind: Corruption, tokens: int, rate: float
 ) -> None:
     ids = [CLS, *range(10, 10 + tokens // 2), *range(15, 15 + (tokens + 1) // 2), SEP]

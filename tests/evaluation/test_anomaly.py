@@ -196,7 +196,7 @@ def test_a_regression_is_scored_only_by_detectors_of_states(
     assert told["mahalanobis"]["value"] is not None
 
 
-def test_without_anomalies_nothing_is_measured_or_reported(
+def test_without_anomaly_sets_no_detector_is_measured(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     found = evaluate(predictor, EvaluationData(data.dev), ONLY)

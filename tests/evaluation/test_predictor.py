@@ -200,7 +200,7 @@ def test_a_text_is_cut_to_the_positions_that_the_model_has(tokenizer: Any, model
     assert found.truncated == 1.0
 
 
-def test_names_must_fit_the_columns() -> None:
+def test_a_wrong_number_of_label_names_raises_an_error() -> None:
     predictor = CallablePredictor(
         lambda texts: [[0.0, 1.0]] * len(texts), gives="logits", label_names=["a", "b", "c"]
     )

@@ -157,7 +157,7 @@ def test_a_skops_file_and_a_folder_with_one_answer_as_the_pipeline_does(tmp_path
         load_predictor(Checkpoint.of(tmp_path))
 
 
-def test_classes_without_names_take_those_that_are_given(tmp_path: Path) -> None:
+def test_given_names_apply_to_classes_without_names(tmp_path: Path) -> None:
     file = saved(tmp_path / "model.skops", labels=[1, 0, 1, 0])
     assert load_predictor(Checkpoint(file)).label_names is None
     names = PredictorSettings(label_names=("bad", "good"))
@@ -182,7 +182,7 @@ def test_the_error_for_a_classifier_without_probabilities_names_the_remedy(tmp_p
         load_predictor(Checkpoint(file))
 
 
-def test_types_that_skops_does_not_know_are_loaded_only_where_named(
+def test_types_unknown_to_skops_are_loaded_only_if_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "planted_step.py").write_text("def lower(rows):\n    return rows\n")

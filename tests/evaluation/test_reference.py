@@ -66,7 +66,7 @@ def test_a_named_reference_overrides_that_of_the_run(tiny_model: Path, tmp_path:
     assert alignment(run, named) == pytest.approx({1: 1.0, 2: 1.0}, abs=1e-6)
 
 
-def test_a_missing_recorded_model_is_reported_and_a_missing_named_one_refused(
+def test_a_missing_recorded_reference_is_reported_and_a_named_one_raises_an_error(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     gone = str(tmp_path / "gone")

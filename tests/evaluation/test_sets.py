@@ -130,7 +130,7 @@ def test_a_source_without_its_own_name_raises_an_error(texts: list[str], message
         SetSources.of(shift=texts)
 
 
-def test_rows_that_nothing_reads_are_an_error() -> None:
+def test_rows_that_no_perspective_reads_raise_an_error() -> None:
     assert SetSources.of(anomaly=["a=a.csv"], fit="fit.csv", held_out="h.csv").faults(ALL) == []
     (fault,) = SetSources.of(fit="fit.csv").faults(ALL)
     assert "no anomalies are measured" in fault
@@ -229,7 +229,7 @@ def test_training_rows_are_scored_on_request(tmp_path: Path) -> None:
     assert all("overstate" in said for said in found.seen)
 
 
-def test_a_set_that_was_trained_on_as_a_whole_is_an_error(tmp_path: Path) -> None:
+def test_a_set_of_only_training_rows_raises_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "far.jsonl", labeled(["seen", "new"]))
     with pytest.raises(DataError, match=r"All 2 rows of set 'far' .*sets.seen_rows=keep"):
         load(SetSources.of(shift=[f"far={path}"]), trained=seen("seen", "new"))
@@ -237,7 +237,7 @@ def test_a_set_that_was_trained_on_as_a_whole_is_an_error(tmp_path: Path) -> Non
         load(SetSources(), trained=seen("one", "two"))
 
 
-def test_a_contrast_pair_goes_as_a_whole_where_one_half_was_trained_on(tmp_path: Path) -> None:
+def test_a_contrast_pair_is_excluded_if_one_half_was_trained_on(tmp_path: Path) -> None:
     rows = [
         {"text": text, "label": place % 2, "pair_id": pair}
         for place, (text, pair) in enumerate([("a", "p"), ("b", "p"), ("c", "q"), ("d", "q")])

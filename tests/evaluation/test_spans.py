@@ -372,7 +372,7 @@ def test_the_temperature_has_the_least_loss_of_starts_and_ends(
     assert {name for _, name in entries} == {"ece_10", "ece_15", "adaptive_ece"}
 
 
-def test_without_held_out_rows_a_row_gets_the_temperature_of_the_other_fold(
+def test_without_held_out_rows_a_row_is_scaled_by_the_other_fold(
     predictor: ClassifierPredictor,
 ) -> None:
     dev = sharp_rows(predictor)

@@ -19,7 +19,7 @@ SCORES = st.lists(st.tuples(*[st.integers(-50, 50)] * 2), min_size=3, max_size=8
 # Columns that happen to be equal are as unsure of a difference as any.
 @example([(1, 1), (2, 2), (4, 4)])
 @given(SCORES)
-def test_seeds_alone_agree_with_students_test_of_two_columns(pairs: list[tuple[int, int]]) -> None:
+def test_without_rows_the_effect_equals_students_t_test(pairs: list[tuple[int, int]]) -> None:
     first, second = (list(map(float, column)) for column in zip(*pairs, strict=True))
     # scipy warns of columns that do not vary.
     assume(np.ptp(first) > 0)
@@ -179,7 +179,7 @@ def test_seeds_to_detect_are_the_fewest_with_enough_power(size: float) -> None:
     assert needed == 3 or seen(needed - 1) < 0.8
 
 
-def test_more_seeds_do_not_decide_what_the_rows_leave_open() -> None:
+def test_no_number_of_seeds_detects_effects_below_the_variance_over_rows() -> None:
     first, second = [0.80, 0.84, 0.82], [0.79, 0.80, 0.82]
     few = effect(first, second, rows=RowVariance(0.03**2, (0.0, 0.0)))
     assert few is not None

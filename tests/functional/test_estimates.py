@@ -66,7 +66,7 @@ def test_the_estimates_are_mean_and_spread_of_drawn_labels(seed: int, classes: i
 
 
 @pytest.mark.parametrize("known_rows", [60, 400])
-def test_the_interval_holds_the_truth_as_often_as_it_says(known_rows: int) -> None:
+def test_the_interval_of_an_estimate_has_its_nominal_coverage(known_rows: int) -> None:
     hits = np.zeros(2)
     for seed in range(300):
         known, labels = rows(2 * seed, known_rows, 3)

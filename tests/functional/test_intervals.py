@@ -113,7 +113,7 @@ def test_the_p_of_a_difference_counts_resamples_on_either_side_of_0(apart: list[
         assert found.high == pytest.approx(np.quantile(values, 0.975))
 
 
-def test_shares_of_other_rows_are_compared_by_the_bootstrap() -> None:
+def test_proportions_of_different_rows_are_compared_by_the_bootstrap() -> None:
     draws = np.random.default_rng(0)
     right, among = (draws.integers(0, 2, 30).astype(float) for _ in range(2))
     sides: list[Statistic] = [Proportion(right), Proportion(right, among), mean_of(1 - right)]
@@ -134,7 +134,7 @@ def test_a_closed_form_interval_uses_no_resamples() -> None:
         assert found[0].low is not None
 
 
-def test_a_paired_bootstrap_is_narrower_than_what_both_models_vary() -> None:
+def test_a_paired_bootstrap_is_narrower_than_the_interval_of_one_model() -> None:
     draw = np.random.default_rng(0)
     hard = draw.random(200) < 0.4
     first, second = np.where(hard, 0.0, 1.0), np.where(hard, 0.0, 1.0)

@@ -164,7 +164,7 @@ def test_an_unknown_score_is_named_with_its_neighbor() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=20), st.data())
-def test_shares_of_groups_are_those_of_a_loop_over_groups(
+def test_proportions_of_groups_equal_a_loop_over_groups(
     rows: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     right, groups = np.array(rows, dtype=float).reshape(-1, 2).T

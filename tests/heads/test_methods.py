@@ -80,7 +80,7 @@ def test_micro_batches_weigh_by_their_units(name: str, model_name: str) -> None:
 
 @by_model
 @pytest.mark.parametrize("name", SPLIT)
-def test_padding_changes_nothing(name: str, model_name: str) -> None:
+def test_padding_does_not_change_the_loss_of_a_head(name: str, model_name: str) -> None:
     settings = DETERMINISTIC.get(name, {})
     short, inputs = stepper_of(model_name, name, **settings)
     long, _ = stepper_of(model_name, name, **settings)

@@ -61,7 +61,7 @@ def test_the_clean_pass_that_both_need_is_run_once() -> None:
     assert [len(call) for call in drops["before_head"]] == [4, 2]
 
 
-def test_the_attack_climbs_the_task_s_loss_and_not_the_divergence() -> None:
+def test_the_attack_maximizes_the_task_loss_and_not_the_divergence() -> None:
     stepper = Stepper(tiny_network(), compose(RDrop(weight=1e6), AT(epsilon=0.3)), seed=1)
     seen: list[torch.Tensor] = []
     plain = AT.attack_step

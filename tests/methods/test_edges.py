@@ -103,7 +103,7 @@ def test_noise_lost_in_half_precision_warns_once(caplog: pytest.LogCaptureFixtur
     assert caplog.text.count("init_noise=0.001 is lost") == 1
 
 
-def test_r_drop_has_a_divergence_on_a_decoder_without_dropout_and_says_what_drops(
+def test_r_drop_on_a_decoder_without_dropout_drops_block_outputs_and_warns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stepper = Stepper(tiny("llama", dropout=0.0).train(), configure("r_drop"))
@@ -115,7 +115,7 @@ def test_r_drop_has_a_divergence_on_a_decoder_without_dropout_and_says_what_drop
     assert caplog.text.count("drop 15.00% of the output of each of its 2 blocks") == 1
 
 
-def test_r_drop_on_a_model_without_dropout_and_blocks_says_that_it_is_inert(
+def test_r_drop_on_a_model_without_dropout_and_blocks_warns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stepper = Stepper(MeanOfWords().train(), configure("r_drop"))

@@ -131,7 +131,7 @@ def test_at_init_0_the_first_pass_is_the_clean_one_and_the_loss_then_rises() -> 
     assert "loss/task" not in logs
 
 
-def test_a_loss_scale_leaves_the_ascent_as_it_is_and_an_overflow_stops_it() -> None:
+def test_a_loss_scale_does_not_change_the_ascent_and_an_overflow_stops_it() -> None:
     batch, found = Batch.of(rows(5, 3)), []
     for scale in (1.0, 2.0**20, math.inf):
         stepper = Stepper(tiny_network(), configure("freelb", {"passes": 3, "step_size": 0.1}))

@@ -89,7 +89,7 @@ def test_a_run_across_t0_is_that_of_the_released_algorithm(decay: float) -> None
             )
 
 
-def test_the_pull_stays_out_of_the_moments() -> None:
+def test_the_pull_to_the_start_is_not_in_the_optimizer_moments() -> None:
     model = tiny_network(rate=0.0)
     stepper = Stepper(model, RecAdam(anneal={"t0": 2}))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=BETAS)
@@ -125,7 +125,7 @@ def test_the_task_fraction_follows_the_published_schedule(
     assert rule.task_fraction(number) == pytest.approx(expected, abs=1e-300)
 
 
-def test_steps_are_counted_from_1_and_the_share_is_logged() -> None:
+def test_steps_are_counted_from_1_and_the_task_fraction_is_logged() -> None:
     stepper = Stepper(tiny_network(), RecAdam(anneal={"k": 1.0, "t0": 2}))
     optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-5)
     fractions = []

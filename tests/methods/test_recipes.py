@@ -41,7 +41,7 @@ def test_the_default_is_the_baseline_and_claims_no_evidence_of_its_own() -> None
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_recipe_costs_what_it_says(name: str) -> None:
+def test_a_recipe_has_its_declared_cost(name: str) -> None:
     method = RunConfig.of(tree(name)).method_config()
     counted = passes_of(tiny_model(), method, collate([Rows(8)[place] for place in range(4)]))
     # Heads and layers above the attacked embeddings weigh more in a model of two small layers.
@@ -69,7 +69,7 @@ def test_a_method_with_a_recipe_and_an_unknown_recipe_raise_an_error() -> None:
         with_recipe({"recipe": "uegrr"})
 
 
-def test_a_recipe_trains_as_its_method_does(tmp_path: Path) -> None:
+def test_a_recipe_trains_like_its_method(tmp_path: Path) -> None:
     make_model(tmp_path / "model")
     make_data(tmp_path / "data")
     given = settings_of_run(tmp_path, method="plain", max_steps=1)

@@ -220,7 +220,9 @@ def test_r_at_as_released_moves_the_embedding_matrix_and_throws_the_attack_away(
 
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("adaptive", ["gradient", "uniform", "fixed"])
-def test_uegr_sums_clean_attacked_and_divergence(adaptive: str, passes: int) -> None:
+def test_uegr_is_the_sum_of_clean_loss_attacked_losses_and_divergence(
+    adaptive: str, passes: int
+) -> None:
     rates = {
         "gradient": {"low": 0.3, "high": 0.5},
         "uniform": "uniform",

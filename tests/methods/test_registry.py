@@ -10,7 +10,7 @@ from temper.study.plan import columns_of
 from temper.training.config import RunConfig
 
 
-def test_vanilla_is_read_as_plain() -> None:
+def test_vanilla_is_an_alias_of_plain() -> None:
     data = {"source": "reviews.csv"}
     runs = [
         RunConfig.of({"model": "minilm", "data": data, "method": {"name": name}})

@@ -300,7 +300,7 @@ def test_half_precision_loses_nothing_of_the_direction() -> None:
 
 
 @pytest.mark.parametrize("site", ["word", "output"])
-def test_the_noise_is_as_wide_as_the_embeddings_where_they_are_moved(site: Any) -> None:
+def test_the_noise_has_the_width_of_the_embeddings_at_its_site(site: Any) -> None:
     # Of an ALBERT the words are narrower than the blocks.
     logs = Stepper(tiny("albert").train(), VAT(site=site)).backward(inputs_of("albert"))
     assert logs["attack/relative_size"] > 0

@@ -68,7 +68,7 @@ def test_a_seed_reproduces_dropout_without_changing_the_global_state() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_delta_is_gone_once_the_network_rests() -> None:
+def test_resetting_a_network_removes_the_delta() -> None:
     model, batch = tiny_bert().eval(), batch_of(5, 3)
     plain = model(**batch.inputs).logits
     network = Network(model)

@@ -55,7 +55,7 @@ def test_the_card_describes_training_scores_limits_and_usage(run: Path) -> None:
         assert said in text
 
 
-def test_a_run_without_an_evaluation_says_so(run: Path) -> None:
+def test_a_card_without_an_evaluation_states_it(run: Path) -> None:
     for file in (run / "evaluation").iterdir():
         file.unlink()
     (run / "evaluation").rmdir()

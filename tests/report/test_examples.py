@@ -379,7 +379,7 @@ def test_every_control_has_a_label_and_is_reachable_by_keyboard(
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("width", "dark"), [(400, True), (1300, False)])
-def test_hostile_examples_stay_text(
+def test_hostile_examples_are_escaped(
     hostile: Path, browser: Browser, width: int, dark: bool
 ) -> None:
     browser.open(hostile, width=width, dark=dark)

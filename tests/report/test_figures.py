@@ -224,7 +224,7 @@ def test_rows_without_anomalies_draw_no_curve(make_study: MakeStudy) -> None:
     assert [title for title in drawn(study) if title.startswith("Anomalies")] == ["Anomalies: trec"]
 
 
-def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(make_study: MakeStudy) -> None:
+def test_the_bar_of_a_perspective_is_the_fraction_of_the_gap_closed(make_study: MakeStudy) -> None:
     study = make_study(Plan(columns=["plain", "uegr", "other"]))
     figure = drawn(study)["Gap to a perfect score that is closed"]
     found = bars(figure, "uegr")
@@ -238,7 +238,7 @@ def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(make_study: M
     assert mark.ends == pytest.approx((mark.value - reach, mark.value + reach), rel=1e-5)
 
 
-def test_where_the_reference_is_perfect_there_is_no_bar(make_study: MakeStudy) -> None:
+def test_a_perfect_reference_has_no_bar(make_study: MakeStudy) -> None:
     def perfect(column: str, seed: int) -> list[dict[str, Any]]:
         value = 1.0 if column == "plain" else 0.9
         return [score("text_attack", "dev", "accuracy", value, condition="characters")]

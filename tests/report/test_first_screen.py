@@ -28,7 +28,7 @@ def test_the_notebook_block_has_the_header_of_the_page(tmp_path: Path) -> None:
     assert header[0] in page
 
 
-def test_the_block_runs_and_loads_nothing_and_text_from_data_stays_text(tmp_path: Path) -> None:
+def test_the_notebook_block_loads_nothing_and_escapes_text_from_data(tmp_path: Path) -> None:
     shown = Elements(block_of(tmp_path / "study", hostile()))
     tags = {tag for tag, _ in shown.elements}
     assert not tags & {"script", "img", "iframe", "link", "object", "html", "body"}

@@ -37,7 +37,9 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "study.json"),
     ],
 )
-def test_a_broken_file_is_named(study: Path, content: bytes, said: str) -> None:
+def test_a_broken_file_raises_an_error_with_its_name(
+    study: Path, content: bytes, said: str
+) -> None:
     (study / "study.json").write_bytes(content)
     with pytest.raises(CheckpointError, match=said):
         comparison(study)
@@ -96,7 +98,7 @@ def test_rows_without_a_needed_column_are_an_error(study: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["{", "3"])
-def test_a_broken_line_of_metrics_is_named(study: Path, line: str) -> None:
+def test_a_broken_line_of_metrics_raises_an_error_with_its_number(study: Path, line: str) -> None:
     path = study / "runs/uegr-s0-abc/metrics.jsonl"
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(CheckpointError, match=r"Line 11 of .*metrics.jsonl is not a JSON object"):

@@ -288,7 +288,7 @@ def test_training_cost_includes_passes_memory_and_size(make_study: MakeStudy) ->
 
 
 @given(st.floats(0.0, 1.0), st.integers(2, 20))
-def test_the_score_of_one_model_is_placed_between_guessing_and_perfect(
+def test_the_score_of_one_model_is_drawn_between_chance_and_perfect(
     value: float, classes: int
 ) -> None:
     alone = row("task", value)

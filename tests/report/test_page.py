@@ -115,7 +115,7 @@ def test_the_policy_names_the_hash_of_every_script_that_runs(elements: Elements)
         assert f"'sha256-{digest}'" in policy
 
 
-def test_text_from_data_stays_text(hostile_elements: Elements) -> None:
+def test_text_from_data_is_escaped_on_the_page(hostile_elements: Elements) -> None:
     page = hostile_elements
     tags = [tag for tag, _ in page.elements]
     assert tags.count("script") == 1
@@ -235,7 +235,7 @@ def test_focus_shows_a_numbers_detail(plain_page: Path, browser: Browser) -> Non
 
 
 @pytest.mark.browser
-def test_the_browser_sees_planted_faults(tmp_path: Path, browser: Browser) -> None:
+def test_the_browser_check_detects_planted_faults(tmp_path: Path, browser: Browser) -> None:
     page = tmp_path / "faulty.html"
     page.write_text(
         "<!doctype html><div style='width:900px'>wide</div><img src='nowhere.png'>"

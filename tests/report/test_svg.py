@@ -95,7 +95,7 @@ def test_ticks_are_round_few_and_inside(low: float, reach: float, most: int) -> 
 
 
 @given(NAMES, NAMES, NAMES)
-def test_text_from_data_stays_text(column: str, label: str, title: str) -> None:
+def test_text_from_data_is_escaped_in_figures(column: str, label: str, title: str) -> None:
     mark = Mark(1.0, "1.0", label, column)
     looks = {column: Look(2)}
     for chart in (

@@ -146,7 +146,9 @@ def test_all_faults_are_reported_at_once() -> None:
         {"data": {"source": "demo", "max_length": 64}},
     ],
 )
-def test_the_key_changes_with_what_decides_the_outcome(change: dict[str, Any]) -> None:
+def test_the_key_changes_with_every_setting_that_affects_the_outcome(
+    change: dict[str, Any],
+) -> None:
     plain, other = RunConfig.of(tree()), RunConfig.of(tree(**change))
     keys = [
         config.key(model=config.model, train_hash="t", dev_hash="d") for config in (plain, other)

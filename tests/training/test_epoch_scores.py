@@ -130,7 +130,7 @@ def test_the_record_contains_the_best_epoch_and_its_selection_rows(
     assert any("8 of 40 training rows choose the epoch" in text for text in record(best)["notices"])
 
 
-def test_the_weights_of_the_best_epoch_are_what_is_published(
+def test_keep_best_saves_the_weights_of_the_best_epoch(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = iter([0.5, 0.9, 0.9])

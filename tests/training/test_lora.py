@@ -200,7 +200,7 @@ DORA = {"peft_type": "LORA", "r": 2, "use_dora": True, "target_modules": ["query
 
 
 @pytest.mark.parametrize("settings", [IA3, DORA], ids=["ia3", "dora"])
-def test_an_adapter_of_any_type_is_trained_kept_and_read_again(
+def test_adapters_of_any_type_are_trained_saved_and_loaded(
     project: Path, settings: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
     out = run(project, request.node.callspec.id, lora=None, peft=settings)

@@ -180,7 +180,7 @@ def test_a_second_backward_before_the_step_raises_an_error_with_advice(method: s
 
 
 @pytest.mark.parametrize("method", ["plain", "uegr", "adv_weight"])
-def test_a_discarded_step_leaves_nothing_behind(method: str) -> None:
+def test_a_discarded_step_has_no_effect(method: str) -> None:
     found = []
     for discarded in (False, True):
         model = tiny_model().train()

@@ -87,7 +87,7 @@ def test_plain_training_equals_transformers_own_trainer(tmp_path: Path) -> None:
     )
 
 
-def test_the_gradient_is_clipped_to_the_norm_that_was_asked_for(tmp_path: Path) -> None:
+def test_the_gradient_is_clipped_to_the_requested_norm(tmp_path: Path) -> None:
     diary = Diary()
     trainer = make_trainer(tmp_path, more={"callbacks": [diary]}, max_grad_norm=0.01)
     trainer.train()

@@ -383,7 +383,7 @@ EFFECTS: dict[str, Effect] = {
     "ddp_broadcast_buffers": in_ddp("broadcast_buffers", False),
     "ddp_backend": handed("ddp_backend", "gloo"),
     "ddp_timeout": handed("ddp_timeout", 7),
-    "fsdp": SAVED + "test_processes_that_share_weights_reach_those_of_one",
+    "fsdp": SAVED + "test_sharded_processes_train_to_the_weights_of_one_process",
     "fsdp_config": SUPPORTED
     + "test_arguments_incompatible_with_sharding_are_reported_before_training",
     # Parameters

@@ -233,7 +233,7 @@ def test_a_method_that_needs_classes_raises_an_error_for_a_regression_task(
         {"name": "jacobian"},
     ],
 )
-def test_a_method_that_is_off_or_reads_one_output_too_takes_a_regression(
+def test_a_method_that_is_off_or_supports_one_output_accepts_a_regression(
     project: Path, method: dict[str, Any]
 ) -> None:
     config = MultiTaskConfig.of(tree(project, method=method))
