@@ -20,7 +20,7 @@ def parameters(dtype: torch.dtype = torch.float64) -> Parameters:
 @pytest.mark.parametrize(
     ("total", "early"), [(10, 0.3), (10, 0.0), (10, 1.0), (7, 0.5), (0, 0.3), (1, 0.1)]
 )
-def test_the_average_follows_the_recursion_with_the_decay_of_its_share_of_the_steps(
+def test_the_average_follows_the_recursion_with_a_decay_by_training_progress(
     total: int, early: float
 ) -> None:
     rule = WeightAverage(decay=0.6, final_decay=0.9, early=early)
@@ -43,7 +43,7 @@ def test_the_average_follows_the_recursion_with_the_decay_of_its_share_of_the_st
         torch.testing.assert_close(average, expected[name], rtol=1e-12, atol=1e-14)
 
 
-def test_the_average_of_half_precision_weights_is_in_single_and_is_no_alias() -> None:
+def test_the_average_of_half_precision_weights_is_a_copy_in_single_precision() -> None:
     params = parameters(torch.bfloat16)
     rule = WeightAverage(decay=0.999, final_decay=0.999)
     state = rule.init(params)
@@ -69,7 +69,7 @@ def test_the_average_of_half_precision_weights_is_in_single_and_is_no_alias() ->
         ((0.5, 0.5), 0, 0, False),
     ],
 )
-def test_an_unknown_number_of_steps_is_reported_once_if_it_matters(
+def test_an_unknown_number_of_steps_warns_if_the_decay_depends_on_it(
     decays: tuple[float, float],
     total: int,
     number: int,

@@ -32,7 +32,7 @@ def calibrated(batch: dict[str, Tensor], **settings: Any) -> dict[str, Any]:
     return stepper.state["smoothness"]
 
 
-def test_the_norms_are_the_exact_ones_averaged_over_rows() -> None:
+def test_norms_equal_the_exact_norms_averaged_over_rows() -> None:
     truth = exact(smooth_bert(), ROWS).jacobian.mean(1)
     held = calibrated(copied(ROWS, 1000), layers={"rows": 4000})
     torch.testing.assert_close(held["norms"], truth, rtol=0.05, atol=0.0)
@@ -168,7 +168,7 @@ def test_no_rows_raise_an_error() -> None:
         ([3.0], 1.0, [1.0], None),
     ],
 )
-def test_norms_become_weights_and_a_dominating_layer_is_warned_of(
+def test_norms_become_weights_and_a_dominating_layer_warns(
     norms: list[float],
     temperature: float,
     weights: list[float],
@@ -192,7 +192,7 @@ def test_norms_become_weights_and_a_dominating_layer_is_warned_of(
     assert (warned or "") in caplog.text
 
 
-def test_the_passes_of_the_calibration_go_around_a_distributed_wrapper(
+def test_calibration_passes_bypass_a_distributed_wrapper(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # It would wait for a backward of all weights.
@@ -208,7 +208,7 @@ def test_the_passes_of_the_calibration_go_around_a_distributed_wrapper(
     jacobian_norms(network, [Batch.of(ROWS)], projections=1, draws=torch.Generator())
 
 
-def test_processes_that_measure_together_average_over_the_rows_of_all(
+def test_norms_of_several_processes_are_averaged_over_all_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Here one row with a sum of 4, and in the other process three with a sum of 6.

@@ -165,7 +165,7 @@ def method_of(rule: UpdateRule) -> Method:
     return with_rules(rule)
 
 
-def test_a_loss_that_is_not_finite_at_the_climbed_weights_is_reported_too() -> None:
+def test_a_loss_that_is_not_finite_at_perturbed_weights_raises_an_error() -> None:
     class Exploding(UpdateRule):
         def gradient(
             self, params: Parameters, state: State, compute: Callable[[], Gradients]

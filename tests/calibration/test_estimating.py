@@ -88,7 +88,7 @@ def test_the_summary_has_the_estimate_and_a_bare_model_none() -> None:
     assert bare.scores is bare.summary()["estimate"] is None
 
 
-def test_a_calibration_on_wrong_rows_only_returns_a_reason() -> None:
+def test_held_out_rows_that_are_all_wrong_give_a_reason_and_no_estimate() -> None:
     model = classifier(0)
     assert model.calibration is not None
     held = model.calibration.held_out

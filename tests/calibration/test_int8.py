@@ -165,7 +165,7 @@ def test_missing_packages_are_named_before_any_work(
 
 
 @pytest.mark.slow
-def test_int8_supports_regression_and_other_heads(tmp_path: Path) -> None:
+def test_int8_supports_regression_and_raises_an_error_for_several_labels(tmp_path: Path) -> None:
     for package in ("onnx", "onnxruntime", "onnxscript"):
         pytest.importorskip(package, reason="needs the extra onnx")
     from transformers import AutoModelForSequenceClassification

@@ -54,7 +54,7 @@ def test_a_study_of_mnli_reports_both_dev_sets_and_their_mean(
     assert groups["mean"] == (pytest.approx((matched[0] + mismatched[0]) / 2), 24)
 
 
-def test_a_task_has_its_metric_for_any_name_of_its_data(
+def test_a_task_has_its_metric_whatever_the_path_of_its_data(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs(tmp_path / "root" / "MRPC", train=8, dev=4)

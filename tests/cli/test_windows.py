@@ -131,7 +131,9 @@ def test_a_model_without_windows_truncates_texts_and_names_the_setting(
     )
 
 
-def test_exports_and_other_heads_raise_an_error(project: Path, run: Path, tmp_path: Path) -> None:
+def test_windows_raise_an_error_for_exports_other_heads_and_mixup(
+    project: Path, run: Path, tmp_path: Path
+) -> None:
     refused(call("export", run, "--out", tmp_path / "export"), "windows", "temper push")
     held_out = ("--data", project / "held-out.csv")
     refused(call("calibrate", run, *held_out, "--backend", "int8"), "windows")

@@ -80,7 +80,7 @@ def test_a_delta_on_one_example_changes_only_its_logits(name: str, side: str, si
 
 @each_case
 @pytest.mark.parametrize("site", ["word", "output"])
-def test_a_delta_counts_once_however_often_its_place_is_called(
+def test_a_delta_is_added_once_even_if_its_module_runs_repeatedly(
     name: str, side: str, site: Any
 ) -> None:
     """Against the same movement written into the module's own output, once in a forward."""

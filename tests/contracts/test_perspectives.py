@@ -26,7 +26,7 @@ def test_every_perspective_passes_the_contract_checks(name: str) -> None:
     check_perspective(perspective(name), settings=SMALL.get(name))
 
 
-def test_rows_that_depend_on_their_place_are_found() -> None:
+def test_rows_that_depend_on_their_position_are_detected() -> None:
     kept = perspective("embedding_noise")
 
     def by_place(measurement: Any) -> Any:

@@ -63,7 +63,7 @@ def combinations() -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "side", "method"), combinations())
-def test_steps_change_only_weights_in_scope_and_release_restores_the_model(
+def test_steps_change_only_weights_in_scope_and_removed_hooks_leave_no_trace(
     name: str, side: str, method: str
 ) -> None:
     model, inputs = tiny(name).train(), inputs_of(name, side=side)

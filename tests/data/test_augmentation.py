@@ -106,7 +106,7 @@ def test_draws_do_not_depend_on_the_other_rows() -> None:
     assert [part[place] for place in range(3)] == [whole[place] for place in (70, 3, 11)]
 
 
-def test_labels_lengths_and_the_share_of_cut_rows_are_those_of_the_rows_as_they_are() -> None:
+def test_labels_lengths_and_truncation_are_those_of_the_unperturbed_rows() -> None:
     source = examples(40)
     clean = LazilyEncoded(source, Letters(), max_length=28)
     rows = rows_of(source, "spaces", fraction=1.0, length=28)

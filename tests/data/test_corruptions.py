@@ -90,7 +90,7 @@ def test_a_dropped_token_takes_its_mask_and_segment_with_it(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("tokens", "rate"), [(10, 0.05), (10, 0.2), (40, 0.1)])
-def test_the_share_of_hit_tokens_is_the_rate_even_in_short_texts(
+def test_the_fraction_of_corrupted_tokens_is_the_rate_even_in_short_texts(
     kind: Corruption, tokens: int, rate: float
 ) -> None:
     ids = [CLS, *range(10, 10 + tokens // 2), *range(15, 15 + (tokens + 1) // 2), SEP]
@@ -175,7 +175,7 @@ def test_an_unknown_token_that_also_ends_texts_is_spared() -> None:
     assert found.lacks("mask") == "the tokenizer has no mask token"
 
 
-def test_a_tokenizer_without_a_vocabulary_raises_an_error() -> None:
+def test_tokens_of_a_tokenizer_without_a_vocabulary_can_only_be_dropped() -> None:
     bare = Vocabulary.of(SimpleNamespace(pad_token_id=0))
     assert bare.spared == {0}
     assert bare.lacks("random") == "the tokenizer lists fewer than two ordinary tokens"

@@ -76,7 +76,7 @@ def test_a_tsv_with_commas_or_bare_quotes_is_split_at_tabs(tmp_path: Path) -> No
     assert table.notices == ()
 
 
-def test_a_file_with_semicolons_is_detected_and_reported_with_its_columns(tmp_path: Path) -> None:
+def test_errors_of_a_file_with_semicolons_name_its_columns(tmp_path: Path) -> None:
     assert read_table(write(tmp_path, "a;b\nx;1\n", "a.tsv")).names == ("a", "b")
     path = write(tmp_path, "text;label\na;1\nb\nc;0\nd;1\n")
     with pytest.raises(DataError, match=r"line 3: expected 2 fields \(text, label\), got 1 field"):
@@ -221,7 +221,7 @@ def test_a_byte_order_mark_sets_the_encoding(tmp_path: Path, mark: bytes) -> Non
         assert rows(table) == [("café", "1")]
 
 
-def test_a_wrong_named_encoding_raises_an_error(tmp_path: Path) -> None:
+def test_a_wrong_encoding_raises_an_error_unless_the_file_is_utf_8(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "text\ncafé\n"), TableOptions(encoding="cp1252"))
     assert (rows(table), table.notices) == ([("café",)], ())
     path = write(tmp_path, b"text\nok\nb\x81d\n")
@@ -290,7 +290,7 @@ def test_rows_without_a_label_are_skipped_on_request(
         load_examples(path)
 
 
-def test_unnamed_labels_of_a_dataset_are_skipped_on_request(tmp_path: Path) -> None:
+def test_labels_that_a_dataset_does_not_name_are_skipped_on_request(tmp_path: Path) -> None:
     write(tmp_path, '{"label_names": ["no", "yes"]}', "dataset.json")
     path = write(tmp_path, "text,label\na,yes\nb,maybe\nc,no\nd,1\n")
     with pytest.raises(DataError, match=r"mixed types|Unknown label"):
@@ -315,7 +315,7 @@ def test_a_decimal_comma_in_a_file_with_semicolons_is_a_number_and_reported(tmp_
     assert found.label_names == ("1,5", "2,5")
 
 
-def test_notices_of_a_file_are_in_the_notices_of_a_training(tmp_path: Path) -> None:
+def test_notices_of_a_file_are_among_those_of_its_splits(tmp_path: Path) -> None:
     lines = "".join(f"naïve {row};{row % 2}\n" for row in range(40))
     path = write(tmp_path, f"text;label\n{lines}\nbad\n".encode("cp1252"))
     found = splits_of(path, encoding="cp1252", skip_bad_rows=True)

@@ -132,7 +132,7 @@ def test_words_are_the_same_classes_in_every_split(tmp_path: Path) -> None:
     assert splits.dev.labels == [1, 2]
 
 
-def test_a_label_names_file_names_integer_labels(tmp_path: Path) -> None:
+def test_dataset_json_names_integer_labels(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(8), dev=rows(4, 8))
     (tmp_path / "data/dataset.json").write_text('{"label_names": ["no", "yes"]}')
     splits = splits_of(source)

@@ -95,7 +95,7 @@ def test_a_folder_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         StoredTexts.of(["good"])
 
 
-def test_a_system_that_cannot_read_at_a_place_reads_the_same(
+def test_a_system_without_pread_reads_the_same_texts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "pread", raising=False)

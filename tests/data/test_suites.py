@@ -172,7 +172,7 @@ def test_rows_with_a_label_that_the_task_lacks_are_skipped_and_reported(tmp_path
     assert any("2 rows of set 's' are left out" in notice for notice in examples.notices)
 
 
-def test_labels_have_the_names_of_the_task(tmp_path: Path) -> None:
+def test_a_suite_renames_labels_to_those_of_its_task(tmp_path: Path) -> None:
     lines = [{"text": str(index), "label": index % 3} for index in range(6)]
     rows(tmp_path / "three", "test", lines, names=("good stuff", "so", "bad stuff"))
     text = (
@@ -192,7 +192,7 @@ def test_labels_have_the_names_of_the_task(tmp_path: Path) -> None:
         ('{ good = "bad" }', "two labels must not become one, and 'bad' would be"),
     ],
 )
-def test_names_that_labels_cannot_have_raise_an_error(
+def test_renaming_to_unknown_or_equal_labels_raises_an_error(
     tmp_path: Path, names: str, message: str
 ) -> None:
     rows(tmp_path / "two", "test", [{"text": "a", "label": 0}])

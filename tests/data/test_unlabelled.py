@@ -145,7 +145,7 @@ def test_the_train_split_of_a_folder_is_the_default(source: str, tmp_path: Path)
         unlabeled(source, pool)
 
 
-def test_the_demo_corpus_has_train_rows_and_other_sets() -> None:
+def test_the_demo_corpus_can_be_read_as_unlabeled_text() -> None:
     rows = unlabeled("demo", "demo", rows=20, eval_rows=10)
     assert rows.rows == splits_of("demo").train.rows
     assert rows.labels is None

@@ -112,7 +112,7 @@ def test_a_stride_without_room_and_a_slow_tokenizer_raise_an_error() -> None:
 
 
 @pytest.mark.parametrize("kind", NOT_IN_WINDOWS)
-def test_labels_of_parts_raise_an_error_with_the_reason(kind: Any) -> None:
+def test_windows_raise_an_error_for_labels_of_parts_of_a_text(kind: Any) -> None:
     with pytest.raises(SettingError, match=NOT_IN_WINDOWS[kind]):
         check_windows(kind, setting="data.stride")
 

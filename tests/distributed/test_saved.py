@@ -112,7 +112,7 @@ def test_all_processes_gather_the_same_weights(several: Launch) -> None:
 
 
 @pytest.mark.parametrize("case", LONG)
-def test_processes_that_share_weights_reach_those_of_one(several: Launch, case: str) -> None:
+def test_sharded_processes_train_to_the_weights_of_one_process(several: Launch, case: str) -> None:
     expected = of_case(several.alone, case)
     check_close(of_case(several.weights[0], f"long/{case}"), expected)
     start = tiny("bert", dropout=0.0).double().state_dict()

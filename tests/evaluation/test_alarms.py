@@ -23,7 +23,7 @@ from tests.evaluation.spoken import calibrated, speaker, spoken, values
 ONLY = EvaluationSettings(perspectives=("task", "anomaly", "alarms"), bootstrap=20)
 
 
-def test_anomalies_less_sure_than_all_ordinary_rows_are_detected(tmp_path: Path) -> None:
+def test_anomalies_of_lower_confidence_than_all_ordinary_rows_are_detected(tmp_path: Path) -> None:
     dev = spoken("dev", [[0.9, 0.1]] * 60, [0] * 60)
     odd = spoken("odd", [[0.6, 0.4]] * 3 + [[0.95, 0.05], [0.9, 0.1]], None)
     found = evaluate(speaker(), EvaluationData(dev, anomaly={"odd": odd}), ONLY)
@@ -36,7 +36,7 @@ def test_anomalies_less_sure_than_all_ordinary_rows_are_detected(tmp_path: Path)
     assert re.search(r"max softmax: 60\.0% of odd, .* 0\.0% .* dev", said)
 
 
-def test_ordinary_rows_raise_the_stated_share_of_false_alarms() -> None:
+def test_in_distribution_rows_have_the_declared_false_alarm_rate() -> None:
     dev, odd = calibrated("dev", 2000, seed=0), calibrated("odd", 2000, seed=1)
     found = values(evaluate(speaker(), EvaluationData(dev, anomaly={"odd": odd}), ONLY), "alarms")
     low, high = chance_coverage(950, 2000, coverage=0.95, confidence=0.999)
@@ -45,7 +45,7 @@ def test_ordinary_rows_raise_the_stated_share_of_false_alarms() -> None:
     assert 1 - high <= found["odd", "clean", "detections"] <= 1 - low
 
 
-def test_every_detector_has_its_alarms_and_a_bar(tmp_path: Path) -> None:
+def test_every_detector_has_alarm_scores_and_a_bar(tmp_path: Path) -> None:
     evaluation = evaluate(tiny_classifier(), tiny_data(), ONLY)
     found = values(evaluation, "alarms")
     detectors = {"clean", "max_logit", "energy", "mahalanobis"}
@@ -58,7 +58,7 @@ def test_every_detector_has_its_alarms_and_a_bar(tmp_path: Path) -> None:
     assert len(figure.chart.marks) == 8
 
 
-def test_without_anomaly_sets_there_is_nothing_to_say() -> None:
+def test_without_anomaly_sets_there_are_no_alarm_scores() -> None:
     dev = spoken("dev", [[0.9, 0.1]] * 60, [0] * 60)
     assert values(evaluate(speaker(), EvaluationData(dev), ONLY), "alarms") == {}
 
@@ -70,7 +70,7 @@ def test_without_anomaly_sets_there_is_nothing_to_say() -> None:
         ("values", 60, "a regression gives no probabilities"),
     ],
 )
-def test_what_has_no_alarms_says_why(gives: str, rows: int, said: str) -> None:
+def test_undefined_alarm_scores_have_a_reason(gives: str, rows: int, said: str) -> None:
     regression = gives == "values"
     predictor = speaker()
     if regression:

@@ -67,7 +67,7 @@ def test_every_detector_is_scored_against_the_dev_rows(
     assert found.notices == ()
 
 
-def test_detectors_of_logits_are_those_of_the_models_own_logits(
+def test_detectors_of_logits_equal_their_formulas_on_the_models_logits(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     found = evaluate(predictor, data, ONLY)
@@ -76,7 +76,7 @@ def test_detectors_of_logits_are_those_of_the_models_own_logits(
     assert values(found, "odd", "energy") == pytest.approx((-logits.logsumexp(1)).numpy())
 
 
-def test_detectors_of_states_are_scikit_learns_on_transformers_states(
+def test_detectors_of_states_equal_scikit_learns_on_the_hidden_states(
     model: Any, tokenizer: Any, predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     found = evaluate(predictor, data, ONLY)
@@ -97,7 +97,7 @@ def distance(fit: Any, rows: Any) -> Any:
     return spread.mahalanobis(rows - fit.mean(0))
 
 
-def test_a_pass_that_reads_states_answers_too(
+def test_a_pass_for_states_also_computes_the_predictions(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     seen = 0
@@ -131,7 +131,7 @@ def test_the_detector_needs_no_labels(
     assert evaluate(predictor, bare, ONLY).rows.equals(evaluate(predictor, data, ONLY).rows)
 
 
-def test_a_row_that_is_scored_does_not_teach(
+def test_detectors_are_not_fitted_on_scored_rows(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     assert data.fit is not None
@@ -145,7 +145,7 @@ def test_a_row_that_is_scored_does_not_teach(
     assert evaluate(predictor, mixed, ONLY).rows.equals(evaluate(predictor, data, ONLY).rows)
 
 
-def test_only_the_detectors_that_were_asked_for_are_measured(
+def test_only_requested_detectors_are_measured(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     found = evaluate(predictor, data, changed(ONLY, {"anomaly": {"detectors": "mahalanobis"}}))
@@ -156,7 +156,7 @@ def test_only_the_detectors_that_were_asked_for_are_measured(
         EvaluationSettings(anomaly={"detectors": ("odin",)})
 
 
-def test_a_detector_that_cannot_be_computed_is_left_out_with_a_notice(
+def test_an_unsupported_detector_is_skipped_with_a_notice(
     predictor: ClassifierPredictor, data: EvaluationData, examples_of: Any
 ) -> None:
     for fit, words in ((None, "no in-distribution"), (examples_of("fit", rows=3), "at least 4")):
@@ -166,7 +166,7 @@ def test_a_detector_that_cannot_be_computed_is_left_out_with_a_notice(
         assert any("'mahalanobis' is left out" in n and words in n for n in found.notices)
 
 
-def test_a_bare_function_has_the_detectors_of_its_answers(data: EvaluationData) -> None:
+def test_a_function_is_scored_only_by_detectors_of_probabilities(data: EvaluationData) -> None:
     fractions = CallablePredictor(lambda texts: [[0.3, 0.7]] * len(texts), gives="probabilities")
     found = evaluate(fractions, data, ONLY)
     assert {e["condition"] for e in found.scores if e["perspective"] == "anomaly"} == {"clean"}
@@ -176,7 +176,7 @@ def test_a_bare_function_has_the_detectors_of_its_answers(data: EvaluationData) 
     assert "hidden states of a CallablePredictor cannot be read" in said[2]
 
 
-def test_a_regression_has_the_detectors_of_its_states(
+def test_a_regression_is_scored_only_by_detectors_of_states(
     model_of: Any, tokenizer: Any, data: EvaluationData, examples_of: Any
 ) -> None:
     predictor = ClassifierPredictor(model_of(classes=1), tokenizer, max_length=64)
@@ -196,7 +196,7 @@ def test_a_regression_has_the_detectors_of_its_states(
     assert told["mahalanobis"]["value"] is not None
 
 
-def test_without_anomalies_nothing_is_measured_or_reported(
+def test_without_anomaly_sets_no_detector_is_measured(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     found = evaluate(predictor, EvaluationData(data.dev), ONLY)

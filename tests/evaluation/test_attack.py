@@ -85,7 +85,7 @@ def test_fgm_on_a_linear_model_moves_by_the_dual_norm() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 7])
 @pytest.mark.parametrize("restarts", [1, 3])
-def test_pgd_never_loses_to_fgm(steps: int, restarts: int) -> None:
+def test_pgd_is_at_least_as_strong_as_fgm(steps: int, restarts: int) -> None:
     settings = with_pgd(BOTH, PGDSettings(steps=steps, restarts=restarts))
     found = outcomes(toy(bowl, regression=True), settings)
     for (name, norm, radius), outcome in found.items():
@@ -101,7 +101,7 @@ def test_pgd_climbs_higher_than_fgm_on_a_convex_loss() -> None:
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-def test_more_steps_or_starts_find_all_that_fewer_find(
+def test_more_steps_or_restarts_never_weaken_the_attack(
     norm: Any, model: Any, tokenizer: Any, examples_of: Any
 ) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
@@ -119,7 +119,7 @@ def test_more_steps_or_starts_find_all_that_fewer_find(
                 assert (stronger <= weaker).all()
 
 
-def test_steps_that_lead_nowhere_are_halved() -> None:
+def test_pgd_halves_steps_that_do_not_raise_the_loss() -> None:
     # The loss's top, (.3, 0), lies inside the ball: steps of a radius leap over it for ever.
     top = torch.tensor([0.3, 0.0])
 
@@ -136,7 +136,7 @@ def test_steps_that_lead_nowhere_are_halved() -> None:
     assert reached[-1] == pytest.approx(10.0, abs=1e-3)
 
 
-def test_a_row_that_is_wrong_is_left_alone() -> None:
+def test_pgd_does_not_attack_rows_that_are_already_wrong() -> None:
     seen: list[int] = []
 
     def counted(delta: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ def test_a_row_that_is_wrong_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-def test_every_delta_keeps_to_its_radius_and_off_the_padding(norm: Any) -> None:
+def test_every_delta_stays_within_its_radius_and_is_zero_on_padding(norm: Any) -> None:
     seen: list[Tensor] = []
 
     def watched(delta: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ def test_a_relative_radius_is_a_fraction_of_the_rows_own_norm() -> None:
     assert (first.radius_relative == 0.1).all()
 
 
-def test_a_row_without_movable_tokens_stays_and_has_no_relative_radius() -> None:
+def test_a_row_without_attackable_tokens_has_no_perturbation() -> None:
     target = toy(linear)
     target = replace(target, movable=target.movable & torch.tensor([False, True, True])[:, None])
     clean, found = attack(target, pgd(1.0, restarts=2))
@@ -189,7 +189,7 @@ def test_a_row_without_movable_tokens_stays_and_has_no_relative_radius() -> None
     assert outcome.radius_relative.isnan().tolist() == [True, False, False]
 
 
-def test_the_clean_gradient_serves_every_norm_and_radius() -> None:
+def test_one_clean_gradient_is_used_for_every_norm_and_radius() -> None:
     passes = {"forward": 0, "gradient": 0}
 
     def counted(delta: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def test_the_clean_gradient_serves_every_norm_and_radius() -> None:
     assert passes == {"forward": 4, "gradient": 1 + 4 * 2}
 
 
-def test_a_very_sure_model_is_attacked_all_the_same() -> None:
+def test_a_saturated_softmax_does_not_stop_the_attack() -> None:
     # Its cross-entropy is 0 even in fp64, with a gradient of 0 at the label's logit.
     def sure(delta: Tensor) -> Tensor:
         return linear(delta) + torch.tensor([60.0, 0.0])
@@ -222,7 +222,7 @@ def test_attacks_climb_along_the_gradient_of_the_cross_entropy() -> None:
     assert torch.cosine_similarity(one, two).detach().numpy() == pytest.approx(np.ones(5))
 
 
-def test_a_wrong_answer_counts_as_worse_than_a_higher_loss() -> None:
+def test_a_wrong_prediction_ranks_above_a_higher_loss() -> None:
     target = toy(linear, rows=1)
     right = torch.tensor([[0.34, 0.33, 0.33]]).log()
     wrong = torch.tensor([[0.40, 0.60, 0.00001]]).log()
@@ -230,7 +230,7 @@ def test_a_wrong_answer_counts_as_worse_than_a_higher_loss() -> None:
     assert torch.equal(module._worse(target, wrong, right), wrong)
 
 
-def test_a_random_start_belongs_to_its_row_and_not_to_its_place() -> None:
+def test_a_random_start_depends_on_the_row_and_not_on_its_position() -> None:
     target = toy(linear)
     swapped = replace(
         target,
@@ -246,7 +246,7 @@ def test_a_random_start_belongs_to_its_row_and_not_to_its_place() -> None:
         assert not torch.equal(start, module.random_start(target, radius, norm=norm, seed=0, key=2))
 
 
-def test_a_broken_gradient_names_its_row() -> None:
+def test_a_gradient_that_is_not_finite_raises_an_error_with_its_row() -> None:
     def broken(delta: Tensor) -> Tensor:
         # sqrt has an infinite slope at 0, and inf * 0 is NaN.
         return linear(delta) + (delta[:, :, :1].abs().sum(dim=1) * 0).sqrt() * torch.tensor(
@@ -279,7 +279,9 @@ def _asked(block: Block) -> tuple[Any, Any]:
     return parameters.get("norm"), parameters.get("radius", parameters.get("radius_relative"))
 
 
-def test_special_tokens_can_be_spared(model: Any, tokenizer: Any, examples_of: Any) -> None:
+def test_special_tokens_can_be_excluded_from_the_attack(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
     # An unknown word is a word of the text, [CLS] and [SEP] are not.
     dev = Examples("dev", ["nonsense"], labels=[0], kind="classification")
@@ -291,7 +293,9 @@ def test_special_tokens_can_be_spared(model: Any, tokenizer: Any, examples_of: A
     assert spared["fgm", "l2", 1.0].loss[0] != moved["fgm", "l2", 1.0].loss[0]
 
 
-def test_every_row_has_both_radii(model: Any, tokenizer: Any, examples_of: Any) -> None:
+def test_every_row_has_an_absolute_and_a_relative_radius(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
     dev = examples_of(rows=5)
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
     block = attacked(predictor, dev, radii=(0.3,))["fgm", "l2", 0.3]
@@ -304,7 +308,7 @@ def test_every_row_has_both_radii(model: Any, tokenizer: Any, examples_of: Any) 
     assert relative.measured["radius"] == pytest.approx(0.1 * np.asarray(norms))
 
 
-def test_fewer_attacked_rows_are_chosen_by_their_text(
+def test_a_limit_of_attacked_rows_chooses_them_by_their_text(
     model: Any, tokenizer: Any, examples_of: Any
 ) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)

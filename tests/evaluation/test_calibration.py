@@ -55,7 +55,7 @@ def entries(found: Evaluation, **where: Any) -> dict[str, Any]:
     }
 
 
-def test_held_out_rows_give_one_temperature_for_every_set() -> None:
+def test_held_out_rows_determine_one_temperature_for_all_sets() -> None:
     (dev, dev_logits), (far, far_logits), (apart, apart_logits) = (
         made(40, start=start) for start in (0, 100, 200)
     )
@@ -85,7 +85,7 @@ def test_held_out_rows_give_one_temperature_for_every_set() -> None:
     assert again == pytest.approx(wanted, rel=1e-9)
 
 
-def test_without_held_out_rows_no_row_has_a_part_in_its_own_temperature() -> None:
+def test_without_held_out_rows_the_temperature_is_cross_fitted() -> None:
     dev, logits = made(60)
     folds = fold_numbers(dev.rows, seed=0)
     assert 15 < folds.sum() < 45
@@ -132,7 +132,7 @@ def test_clean_scores_do_not_depend_on_the_temperature() -> None:
         assert clean[name]["value"] == plain
 
 
-def test_merged_classes_are_scaled_before_they_are_merged_and_keep_their_answer() -> None:
+def test_merged_classes_are_scaled_before_the_merge_and_keep_their_prediction() -> None:
     names = ("contradiction", "entailment", "neutral")
     dev, logits = made(60, classes=3, label_names=names)
     apart, more = made(60, start=300, classes=3, label_names=names)
@@ -168,7 +168,7 @@ def test_a_probability_of_zero_stays_zero_and_its_loss_is_undefined() -> None:
     assert told["brier"]["value"] == 2.0
 
 
-def test_where_no_temperature_is_best_the_scores_say_so() -> None:
+def test_without_an_optimal_temperature_scores_are_undefined_with_a_reason() -> None:
     dev = Examples("set", ["a", "b", "c", "d"] * 3, labels=[0] * 12, kind="classification")
     found = evaluate(answering({text: [2.0, 0.0] for text in "abcd"}), EvaluationData(dev), ONLY)
     assert any("every row is right, so that no temperature is low" in n for n in found.notices)
@@ -179,7 +179,7 @@ def test_where_no_temperature_is_best_the_scores_say_so() -> None:
     assert entries(found, condition="clean")["nll"]["value"] is not None
 
 
-def test_a_temperature_that_is_almost_undetermined_has_scores() -> None:
+def test_a_nearly_undetermined_temperature_has_scores() -> None:
     # As many rows are right as wrong, and the right ones are surer by 1e-5: the standard error of
     # the logarithm of the temperature is above 10,000.
     rows = {f"{label} {number}": label for number in range(100) for label in (0, 1)}
@@ -192,7 +192,7 @@ def test_a_temperature_that_is_almost_undetermined_has_scores() -> None:
     assert 0.0 < scores["nll"]["value"] < 1.0
 
 
-def test_held_out_rows_that_are_scored_take_no_part() -> None:
+def test_held_out_rows_that_are_scored_are_excluded_from_the_fit() -> None:
     (dev, logits), (apart, more) = made(40), made(40, start=300)
     both = Examples(
         "mixed", dev.text[:10] + apart.text, labels=[0] * 10 + list(apart.labels or []),
@@ -207,7 +207,7 @@ def test_held_out_rows_that_are_scored_take_no_part() -> None:
         evaluate(predictor, EvaluationData(dev, held_out=dev), ONLY)
 
 
-def test_held_out_rows_of_two_merged_classes_are_refused() -> None:
+def test_held_out_rows_with_two_merged_classes_raise_an_error() -> None:
     names = ("contradiction", "entailment", "neutral")
     dev, logits = made(40, classes=3, label_names=names)
     two, more = made(20, start=300, classes=3)

@@ -125,7 +125,7 @@ def test_ood_texts_are_scored_by_the_mean_states_of_the_prompt(predictor: TextGe
     assert reported == {("mahalanobis", name) for name in ("auroc", "aupr", "fpr95")}
 
 
-def test_the_pass_that_reads_states_has_the_same_losses(predictor: TextGenerator) -> None:
+def test_a_pass_for_states_has_the_same_losses(predictor: TextGenerator) -> None:
     rows = make_rows()
     plain, (answers, _) = predictor.predict(rows), predictor.predict_with_states(rows, batch_size=4)
     assert plain.targets is not None
@@ -168,7 +168,7 @@ def likely_rows(predictor: TextGenerator) -> Examples:
     return replace(rows, labels=texts)
 
 
-def test_the_confidence_of_the_likeliest_token_is_compared_with_the_targets(
+def test_calibration_compares_token_confidence_with_the_targets(
     predictor: TextGenerator,
 ) -> None:
     dev = likely_rows(predictor)

@@ -81,7 +81,7 @@ def values(evaluation: Any) -> dict[str, float]:
     return {entry["name"]: entry["value"] for entry in evaluation.scores}
 
 
-def test_kinds_of_work_take_turns_after_one_of_each() -> None:
+def test_timed_passes_alternate_after_a_warm_up() -> None:
     clock = Clock()
     slow, fast = iter([9.0, 1.0, 3.0]), iter([9.0, 2.0, 4.0])
     found = passes(
@@ -94,7 +94,7 @@ def test_kinds_of_work_take_turns_after_one_of_each() -> None:
     assert found["b"].tolist() == [2.0, 4.0]
 
 
-def test_rates_come_from_batches_and_the_time_of_a_row_from_rows_alone(
+def test_throughput_is_timed_on_batches_and_latency_on_single_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steady = timed(monkeypatch, [2**20, 3 * 2**20, 2**21])
@@ -111,7 +111,9 @@ def test_rates_come_from_batches_and_the_time_of_a_row_from_rows_alone(
     assert steady.calls[-4 * len(one_round) :] == one_round * 4
 
 
-def test_every_pass_is_a_row_and_scores_follow_from_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_timed_pass_is_stored_and_scores_follow_from_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     steady = timed(monkeypatch, [7, 5, 6])
     found = measured(steady, 10)
     blocks = [block for block in to_blocks(found.rows) if block.condition.perspective == "cost"]
@@ -142,7 +144,7 @@ def test_passes_of_two_models_are_not_paired(monkeypatch: pytest.MonkeyPatch) ->
     assert {score["perspective"] for score in compared} == {"task"}
 
 
-def test_without_a_gauge_a_notice_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsupported_memory_measurement_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     steady = timed(monkeypatch, None)
     found = measured(steady, 10)
     assert "memory_mib" not in values(found)
@@ -171,7 +173,7 @@ def test_tokens_are_counted_without_padding(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a peak")
-def test_a_resident_peak_is_that_of_the_pass_and_not_of_earlier_ones() -> None:
+def test_the_memory_peak_excludes_earlier_passes() -> None:
     gauge = gauge_of(None)
     assert gauge is not None
     if gauge.name != "memory_resident":
@@ -189,7 +191,7 @@ def test_a_resident_peak_is_that_of_the_pass_and_not_of_earlier_ones() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_on_a_gpu_its_own_peak_counts(model: Any, tokenizer: Any) -> None:
+def test_on_a_gpu_the_peak_is_that_of_gpu_memory(model: Any, tokenizer: Any) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=64, device="cuda")
     gauge = gauge_of(predictor.device)
     assert gauge is not None
@@ -200,7 +202,7 @@ def test_on_a_gpu_its_own_peak_counts(model: Any, tokenizer: Any) -> None:
     assert weights < gauge.peak() < weights + 2**30
 
 
-def test_free_memory_is_the_least_that_system_and_container_leave(
+def test_free_memory_is_the_minimum_of_system_and_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system, group = tmp_path / "meminfo", tmp_path / "cgroup"

@@ -34,7 +34,7 @@ def drawn(folder: Path) -> dict[str, Figure]:
     return {figure.title: figure for figure in figures(read(folder), comparison(folder))}
 
 
-def test_sets_hold_the_classes_that_are_as_likely_as_the_labels_of_dev() -> None:
+def test_prediction_sets_contain_classes_above_the_threshold_of_dev() -> None:
     # Every label of dev has .6, so that the set of LAC is what has .6 or more, in either fold.
     far = spoken("far", [[0.7, 0.2, 0.1]] * 3 + [[0.5, 0.4, 0.1]], [0, 0, 1, 0])
     found = evaluate(speaker(), EvaluationData(spoken("dev", SURE, [0] * 40), {"far": far}), ONLY)
@@ -45,7 +45,7 @@ def test_sets_hold_the_classes_that_are_as_likely_as_the_labels_of_dev() -> None
     assert own["far", "lac", "set_size"] == 0.75
 
 
-def test_no_row_is_judged_by_a_threshold_that_it_was_part_of() -> None:
+def test_thresholds_of_prediction_sets_are_cross_fitted() -> None:
     dev, far = calibrated("dev", 61, seed=0), calibrated("far", 50, seed=1)
     found = evaluate(speaker(), EvaluationData(dev, {"far": far}), ONLY)
     own = values(found, "coverage", parameters={})
@@ -75,7 +75,7 @@ def test_exchangeable_rows_have_the_requested_coverage() -> None:
     assert 1 < found["near", "lac", "set_size"] < 4
 
 
-def test_predict_has_sets_of_the_size_that_evaluate_measures() -> None:
+def test_predict_and_evaluate_have_sets_of_the_same_size() -> None:
     # A binary model that is right as often as it says, 87 times in 100.
     draws = np.random.default_rng(0)
     sure = 1 - 0.13 * draws.uniform(0.5, 1.5, size=3000)
@@ -101,7 +101,7 @@ def test_predict_has_sets_of_the_size_that_evaluate_measures() -> None:
     assert sizes.mean() < 1.5
 
 
-def test_classes_and_groups_are_scored_and_the_worst_of_those_that_are_large_enough() -> None:
+def test_coverage_of_classes_groups_and_the_worst_large_one_is_scored() -> None:
     rows = [[0.6, 0.4]] * 30 + [[0.9, 0.1]] * 12 + [[0.2, 0.8]] * 12 + [[0.1, 0.9]] * 2
     labels = [0] * 30 + [1] * 12 + [1] * 12 + [1] * 2
     groups: list[str | None] = ["a"] * 30 + ["b"] * 12 + [None] * 12 + ["few"] * 2
@@ -131,7 +131,7 @@ def test_classes_and_groups_are_scored_and_the_worst_of_those_that_are_large_eno
     assert own["far", "lac", "worst_group_coverage"] == 0.0
 
 
-def test_of_many_classes_only_the_worst_is_scored() -> None:
+def test_only_the_worst_of_many_classes_is_scored() -> None:
     rows = 15 * (MOST + 1)
     dev = tiny_examples(rows=rows, classes=MOST + 1)
     found = evaluate(tiny_classifier(classes=MOST + 1), EvaluationData(dev), ONLY)
@@ -141,7 +141,7 @@ def test_of_many_classes_only_the_worst_is_scored() -> None:
     assert worst["value"] < 0.9
 
 
-def test_attacked_rows_are_scored_where_they_are_measured() -> None:
+def test_coverage_of_attacked_rows_is_scored_if_they_are_measured() -> None:
     settings = EvaluationSettings(
         perspectives=(*ONLY.perspectives, "embedding_attack"),
         embedding_attack={"fgm": False, "pgd": {"steps": 2}, "radii": [5.0], "norms": ["l2"]},
@@ -160,7 +160,7 @@ def test_attacked_rows_are_scored_where_they_are_measured() -> None:
     assert value < clean
 
 
-def test_the_page_says_where_coverage_breaks_and_where_not(tmp_path: Path) -> None:
+def test_the_page_names_sets_with_significantly_low_coverage(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).permutation(400)
     near, far = calibrated("near", 400, seed=1), calibrated("far", 400, seed=2)
     # Labels of the far set that do not belong to its texts.
@@ -184,7 +184,7 @@ def test_the_page_says_where_coverage_breaks_and_where_not(tmp_path: Path) -> No
     assert said.endswith("Coverage is not significantly below the nominal rate on any set.")
 
 
-def test_what_has_no_sets_says_why() -> None:
+def test_undefined_coverage_has_a_reason() -> None:
     few = evaluate(speaker(), EvaluationData(spoken("dev", SURE[:12], [0] * 12)), ONLY)
     reasons = {e["reason"] for e in few.scores if e["perspective"] == "coverage"}
     (said,) = reasons

@@ -66,7 +66,7 @@ def evaluated(run: str, data: Mapping[str, Any], *, gives: Gives = "probabilitie
     return EvaluationRequest.of({"data": data}, model=Checkpoint(run)).rows(predictor)
 
 
-def test_another_split_of_a_runs_own_data_is_read_as_the_run_read_its_rows(run: str) -> None:
+def test_another_split_of_the_data_of_a_run_is_read_with_its_settings(run: str) -> None:
     found = evaluated(run, {"eval_split": "test"})
     assert list(found.text) == ROWS["test"]
     assert list(found.text_pair or ()) == [f"by {text}" for text in ROWS["test"]]
@@ -80,7 +80,7 @@ def test_settings_of_another_split_override_those_of_the_run(run: str) -> None:
     assert list(found.text_pair or ()) == [f"by {text}" for text in ROWS["test"]]
 
 
-def test_a_runs_kind_goes_with_its_data(tmp_path: Path) -> None:
+def test_data_of_a_run_are_read_with_its_kind(tmp_path: Path) -> None:
     folder = tmp_path / "stars"
     folder.mkdir()
     for split in ("train", "test"):
@@ -94,7 +94,7 @@ def test_a_runs_kind_goes_with_its_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cache")
-def test_a_runs_configuration_goes_with_its_data(cache: Path, tmp_path: Path) -> None:
+def test_data_of_a_run_are_read_with_its_hub_configuration(cache: Path, tmp_path: Path) -> None:
     cached(cache, config="drinks")
     cached(cache, config="food")
     run = write_run(tmp_path / "run", source="owner/reviews", config="food")
@@ -114,7 +114,7 @@ def test_a_runs_configuration_goes_with_its_data(cache: Path, tmp_path: Path) ->
     ],
 )
 @pytest.mark.parametrize("named", [False, True], ids=["own source", "source named"])
-def test_a_runs_own_rows_are_not_read_by_other_settings(
+def test_other_data_settings_for_the_rows_of_a_run_raise_an_error(
     run: str, tmp_path: Path, name: str, own: Any, other: Any, named: bool
 ) -> None:
     data = {"source": str(tmp_path / "reviews")} if named else {}
@@ -143,14 +143,16 @@ def test_a_task_type_that_fits_the_model_is_accepted_if_the_run_has_none(
     assert list(evaluated(run, {"kind": "classification"}).text) == ROWS["dev"]
 
 
-def test_how_many_rows_which_and_of_which_groups_is_free(run: str) -> None:
+def test_the_number_of_rows_seed_length_and_group_may_differ_from_the_run(run: str) -> None:
     free = {"eval_rows": 1, "seed": 7, "max_length": 16, "group_column": "label"}
     found = evaluated(run, free)
     assert len(found) == 1
     assert found.group == ["no"]
 
 
-def test_a_kind_that_the_model_does_not_answer_is_refused(run: str, tmp_path: Path) -> None:
+def test_a_kind_of_labels_that_the_model_does_not_predict_raises_an_error(
+    run: str, tmp_path: Path
+) -> None:
     file = tmp_path / "other.csv"
     file.write_text("text,label\na,0\nb,1\n", encoding="utf-8")
     said = r"`data\.kind` is 'regression', and what .*run answers is classification\. Leave it"
@@ -159,7 +161,7 @@ def test_a_kind_that_the_model_does_not_answer_is_refused(run: str, tmp_path: Pa
             evaluated(run, data)
 
 
-def test_a_length_is_checked_whatever_it_is_written_as(
+def test_a_maximum_length_may_be_a_string(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     data = {"source": str(tiny_data / "shift.csv"), "max_length": "16"}

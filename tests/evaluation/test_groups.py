@@ -46,7 +46,7 @@ def entries(found: Evaluation, **where: Any) -> list[tuple[str, str, float | Non
     ]
 
 
-def test_each_group_is_scored_and_the_worst_of_those_that_are_large_enough() -> None:
+def test_each_group_and_the_worst_large_group_are_scored() -> None:
     dev = grouped("dev", news=(9, 3), fiction=(5, 15), letters=(0, 9), **{"": (1, 2)})
     found = evaluate(says_one(), EvaluationData(dev), ONLY)
     assert entries(found) == [
@@ -63,12 +63,12 @@ def test_each_group_is_scored_and_the_worst_of_those_that_are_large_enough() -> 
     assert worst["higher_is_better"] is True
 
 
-def test_ten_rows_are_enough() -> None:
+def test_a_group_of_ten_rows_counts_for_the_worst_group() -> None:
     found = evaluate(says_one(), EvaluationData(grouped("dev", a=(1, 9), b=(12, 0))), ONLY)
     assert entries(found, name="worst_group") == [("worst", "worst_group", 0.1, 22)]
 
 
-def test_small_groups_alone_leave_the_worst_undefined_and_say_why() -> None:
+def test_without_a_large_group_the_worst_is_undefined_with_a_reason() -> None:
     found = evaluate(says_one(), EvaluationData(grouped("dev", a=(4, 5), b=(3, 1))), ONLY)
     (worst,) = [entry for entry in found.scores if entry["name"] == "worst_group"]
     assert (worst["value"], worst["reason"]) == (None, "no group has enough rows")
@@ -87,7 +87,7 @@ def test_shift_and_adversarial_sets_are_scored_by_default() -> None:
     assert {entry["perspective"] for entry in found.scores} == {"task", "groups"}
 
 
-def test_a_group_may_be_called_as_the_worst_or_as_clean_rows_are() -> None:
+def test_groups_may_be_named_worst_or_clean() -> None:
     dev = grouped("dev", worst=(10, 0), clean=(5, 5))
     found = evaluate(says_one(), EvaluationData(dev), ONLY)
     assert entries(found) == [
@@ -98,7 +98,7 @@ def test_a_group_may_be_called_as_the_worst_or_as_clean_rows_are() -> None:
     ]
 
 
-def test_a_regression_has_no_worst_group_and_says_so() -> None:
+def test_the_worst_group_of_a_regression_is_undefined_with_a_reason() -> None:
     rows = Examples(
         "dev", list("abc"), labels=[0.0, 1.0, 2.0], kind="regression", group=["a", "a", "b"]
     )

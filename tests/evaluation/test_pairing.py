@@ -58,7 +58,7 @@ def differences(
     return {(entry["perspective"], entry["name"]): entry for entry in found}
 
 
-def test_the_interval_is_that_of_the_differences_row_by_row() -> None:
+def test_the_interval_is_that_of_paired_row_differences() -> None:
     # Row by row the difference is +1 on eight rows and 0 on the others: a binomial share.
     found = differences(evaluation_of({0, 1}), evaluation_of(set(range(10))))
     entry = found["task", "accuracy"]
@@ -70,7 +70,7 @@ def test_the_interval_is_that_of_the_differences_row_by_row() -> None:
     assert entry["n"] == ROWS
 
 
-def test_equal_models_could_differ_on_other_rows() -> None:
+def test_equal_models_have_an_interval_around_0() -> None:
     same = evaluation_of({3, 4, 5})
     found = differences(same, same)
     # Only shares have an interval: resamples of any other score show no difference at all.
@@ -81,7 +81,7 @@ def test_equal_models_could_differ_on_other_rows() -> None:
         assert entry["p"] == 1.0
 
 
-def test_swapping_the_models_turns_the_interval_round() -> None:
+def test_swapping_the_models_reverses_the_interval() -> None:
     first, second = evaluation_of({0, 1, 2}), evaluation_of({2, 3})
     there, back = differences(first, second), differences(second, first)
     assert set(there) == set(back)
@@ -91,12 +91,12 @@ def test_swapping_the_models_turns_the_interval_round() -> None:
         assert entry["p"] == back[key]["p"]
 
 
-def test_models_that_saw_other_rows_are_not_paired() -> None:
+def test_models_evaluated_on_different_rows_raise_an_error() -> None:
     with pytest.raises(CheckpointError, match="different rows of set 'dev'"):
         differences(evaluation_of(set()), evaluation_of(set(), rows=30))
 
 
-def test_two_models_are_compared_on_the_rows_that_both_have_under_attack() -> None:
+def test_attacked_models_are_compared_on_the_rows_of_both() -> None:
     def block_of(wrong: set[int], condition: Condition, broken: set[int]) -> Block:
         prediction = np.array([float(row in wrong | broken) for row in range(ROWS)])
         return Block(
@@ -170,7 +170,7 @@ def test_variances_over_rows_are_those_of_the_rows_themselves() -> None:
     assert ("calibration", "ece_10") in found
 
 
-def test_equal_runs_differ_on_no_rows() -> None:
+def test_equal_runs_have_no_variance_over_rows() -> None:
     (first,) = samples_of(WRONG[0])
     assert all(variance.difference == 0.0 for _, variance in row_variances(first, first))
     alike = [first[0], first[0]]
@@ -235,7 +235,7 @@ def drawn_tables(draws: np.random.Generator, study: int, rows: int) -> list[pa.T
     return tables
 
 
-def test_two_models_of_one_law_differ_significantly_in_one_study_of_twenty() -> None:
+def test_equally_good_models_differ_significantly_in_5_percent_of_studies() -> None:
     """By simulation: thresholds of sets and temperatures come from rows that vary, too."""
     draws, studies = np.random.default_rng(0), 30
     watched = {

@@ -21,7 +21,7 @@ from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
 
 
 @pytest.mark.parametrize("batch_size", [1, 8])
-def test_the_batch_size_changes_no_answer(
+def test_predictions_do_not_depend_on_the_batch_size(
     model: Any, tokenizer: Any, examples_of: Any, batch_size: int
 ) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=64, batch_size=batch_size)
@@ -55,7 +55,7 @@ def test_tokenizing_a_set_in_pieces_does_not_change_predictions(
         assert part.rows[part.indices.index(index)] == examples.rows[index]
 
 
-def test_mixed_precision_rounds_answers_and_leaves_derivatives_alone(
+def test_mixed_precision_applies_to_predictions_and_not_to_derivatives(
     model: Any, tokenizer: Any, examples_of: Any
 ) -> None:
     plain = ClassifierPredictor(model, tokenizer, max_length=64)
@@ -92,13 +92,13 @@ def test_a_regression_gives_values(model_of: Any, tokenizer: Any, examples_of: A
     assert found.probabilities.shape == (24, 0)
 
 
-def test_a_regression_of_two_outputs_is_refused(model: Any, tokenizer: Any) -> None:
+def test_a_regression_of_two_outputs_raises_an_error(model: Any, tokenizer: Any) -> None:
     model.config.problem_type = "regression"
     with pytest.raises(ModelError, match="must have one output, the model has 2"):
         ClassifierPredictor(model, tokenizer)
 
 
-def test_placeholder_names_are_no_names(model: Any, tokenizer: Any) -> None:
+def test_placeholder_label_names_are_ignored(model: Any, tokenizer: Any) -> None:
     assert ClassifierPredictor(model, tokenizer).label_names is None
     model.config.id2label = {0: "bad", 1: "good"}
     assert ClassifierPredictor(model, tokenizer).label_names == ("bad", "good")
@@ -127,7 +127,7 @@ def test_pairs_reach_a_callable_as_pairs() -> None:
     assert seen == [("a", "b")]
 
 
-def test_logits_are_never_taken_for_probabilities() -> None:
+def test_logits_declared_as_probabilities_raise_an_error() -> None:
     logits = [[0.2, 0.8], [0.9, 0.1]]
     assert Prediction.of_logits(logits).probabilities[0, 1] == pytest.approx(0.6457, abs=1e-4)
     assert Prediction.of_probabilities(logits).probabilities[0, 1] == 0.8
@@ -142,13 +142,13 @@ def test_a_regression_gives_one_finite_value_a_row() -> None:
         Prediction.of_values([1.0, np.inf])
 
 
-def test_a_callable_must_answer_every_text() -> None:
+def test_a_callable_that_skips_a_text_raises_an_error() -> None:
     predictor = CallablePredictor(lambda texts: [[0.5, 0.5]], gives="logits")
     with pytest.raises(ModelError, match="returned 1 rows for the 2 texts of set 'toy'"):
         predictor.predict(Examples("toy", ["a", "b"]))
 
 
-def test_a_loss_is_taken_from_logits_and_unknown_without_a_label() -> None:
+def test_the_loss_is_computed_from_logits_and_nan_without_a_label() -> None:
     found = Prediction.of_logits([[900.0, 0.0], [0.0, 0.0]])
     assert found.loss(np.asarray([1.0, np.nan]))[0] == 900.0
     assert np.isnan(found.loss(np.asarray([1.0, np.nan]))[1])
@@ -185,7 +185,7 @@ def test_outputs_of_different_widths_raise_an_error() -> None:
 
 @pytest.mark.parametrize("names", [None, ["no", "yes"]])
 @pytest.mark.parametrize("gives", ["probabilities", "logits"])
-def test_one_number_a_text_is_no_column_a_class(gives: Any, names: Any) -> None:
+def test_one_number_per_text_for_classes_raises_an_error(gives: Any, names: Any) -> None:
     predictor = CallablePredictor(lambda texts: [0.5] * len(texts), gives=gives, label_names=names)
     with pytest.raises(ModelError, match=r"one number per text .* \[60, C\].*gives='values'"):
         predictor.predict(Examples("toy", ["a"] * 60))
@@ -200,7 +200,7 @@ def test_a_text_is_cut_to_the_positions_that_the_model_has(tokenizer: Any, model
     assert found.truncated == 1.0
 
 
-def test_names_must_fit_the_columns() -> None:
+def test_a_wrong_number_of_label_names_raises_an_error() -> None:
     predictor = CallablePredictor(
         lambda texts: [[0.0, 1.0]] * len(texts), gives="logits", label_names=["a", "b", "c"]
     )
@@ -225,7 +225,7 @@ def test_a_wrong_number_of_outputs_raises_an_error(answer: Any) -> None:
         ({"gives": "values", "label_names": ["a", "b"]}, "A regression has no classes"),
     ],
 )
-def test_what_a_function_cannot_be_is_refused(settings: Any, message: str) -> None:
+def test_invalid_declarations_of_a_function_raise_an_error(settings: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         CallablePredictor(len, **settings)
 
@@ -249,7 +249,7 @@ def test_a_pipeline_gives_the_logits_of_its_model_in_label_order(pairs: bool) ->
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-def test_a_pipeline_gives_probabilities_where_they_are_asked_for() -> None:
+def test_a_pipeline_returns_probabilities_on_request() -> None:
     examples = make_examples(rows=5)
     found = piped(function_to_apply="softmax").predict(examples)
     assert found.logits is None
@@ -263,7 +263,7 @@ def test_a_pipeline_of_one_output_gives_values_and_cut_texts_are_counted() -> No
     assert found.truncated == 0.5
 
 
-def test_placeholders_of_a_pipeline_are_no_names() -> None:
+def test_placeholder_label_names_of_a_pipeline_are_ignored() -> None:
     assert piped().label_names is None
 
 
@@ -278,7 +278,7 @@ def test_placeholders_of_a_pipeline_are_no_names() -> None:
         ({}, {"batch_size": 0}, "`batch_size` must be >= 1, got 0"),
     ],
 )
-def test_a_pipeline_that_cannot_be_measured_is_refused(
+def test_a_pipeline_that_cannot_be_measured_raises_an_error(
     change: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
     made = piped(classes=2).pipeline
@@ -296,12 +296,12 @@ def test_a_tokenizer_without_a_limit_needs_a_length() -> None:
     assert PipelinePredictor(made, max_length=8).max_length == 8
 
 
-def test_another_thing_is_no_pipeline() -> None:
+def test_a_function_as_a_pipeline_raises_an_error() -> None:
     with pytest.raises(ModelError, match="pipeline of Transformers is needed, got function"):
         PipelinePredictor(make_model)
 
 
-def test_an_estimator_of_several_outputs_or_unfitted_is_refused() -> None:
+def test_an_estimator_of_several_outputs_or_unfitted_raises_an_error() -> None:
     with pytest.raises(ModelError, match="must be fitted on one label per text"):
         EstimatorPredictor(LogisticRegression())
 

@@ -72,7 +72,7 @@ def saved(path: Path, *steps: Any, labels: Any = ("p", "n", "p", "n")) -> str:
     return str(path)
 
 
-def test_a_function_is_taken_with_what_it_says_of_itself(code: str) -> None:
+def test_a_function_is_loaded_with_its_declared_attributes(code: str) -> None:
     predictor = load_predictor(Checkpoint(f"{code}:told"))
     assert isinstance(predictor, CallablePredictor)
     assert (predictor.gives, predictor.label_names) == ("probabilities", ("bad", "good"))
@@ -80,7 +80,7 @@ def test_a_function_is_taken_with_what_it_says_of_itself(code: str) -> None:
     assert longest_row(predictor) is None
 
 
-def test_a_function_is_taken_with_what_options_say(code: str) -> None:
+def test_a_function_is_loaded_with_the_given_options(code: str) -> None:
     predictor = load_predictor(
         Checkpoint(f"{code}:answer"),
         settings=PredictorSettings(gives="logits", label_names=("no", "yes")),
@@ -88,7 +88,7 @@ def test_a_function_is_taken_with_what_options_say(code: str) -> None:
     assert (predictor.gives, predictor.label_names) == ("logits", ("no", "yes"))
 
 
-def test_a_module_on_the_path_and_a_predictor_of_ones_own_are_taken(
+def test_a_predictor_object_of_an_importable_module_is_loaded(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(code).parent))
@@ -117,14 +117,14 @@ def test_a_module_on_the_path_and_a_predictor_of_ones_own_are_taken(
         ("", PredictorSettings(), "Code is named file.py:NAME"),
     ],
 )
-def test_code_that_is_no_predictor_is_refused(
+def test_code_that_is_no_predictor_raises_an_error(
     code: str, name: str, settings: PredictorSettings, message: str
 ) -> None:
     with pytest.raises((ModelError, SettingError), match=message):
         load_predictor(Checkpoint(f"{code}:{name}"), settings=settings)
 
 
-def test_what_has_no_meaning_for_code_is_refused(code: str) -> None:
+def test_options_of_checkpoints_raise_an_error_for_code(code: str) -> None:
     with pytest.raises(SettingError, match="`max_length` applies to checkpoints"):
         load_predictor(Checkpoint(f"{code}:told"), max_length=16)
     with pytest.raises(SettingError, match="`device` applies to checkpoints"):
@@ -135,7 +135,9 @@ def test_what_has_no_meaning_for_code_is_refused(code: str) -> None:
         load_predictor(Checkpoint(code))
 
 
-def test_a_file_named_like_a_module_is_guessed(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_name_that_is_a_file_gets_a_suggestion(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(Path(code).parent)
     with pytest.raises(SettingError, match=r"Did you mean planted_code\.py:told\?"):
         load_predictor(Checkpoint("planted_code:told"))
@@ -155,7 +157,7 @@ def test_a_skops_file_and_a_folder_with_one_answer_as_the_pipeline_does(tmp_path
         load_predictor(Checkpoint.of(tmp_path))
 
 
-def test_classes_without_names_take_those_that_are_given(tmp_path: Path) -> None:
+def test_given_names_apply_to_classes_without_names(tmp_path: Path) -> None:
     file = saved(tmp_path / "model.skops", labels=[1, 0, 1, 0])
     assert load_predictor(Checkpoint(file)).label_names is None
     names = PredictorSettings(label_names=("bad", "good"))
@@ -180,7 +182,7 @@ def test_the_error_for_a_classifier_without_probabilities_names_the_remedy(tmp_p
         load_predictor(Checkpoint(file))
 
 
-def test_types_that_skops_does_not_know_are_loaded_only_where_named(
+def test_types_unknown_to_skops_are_loaded_only_if_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "planted_step.py").write_text("def lower(rows):\n    return rows\n")
@@ -200,13 +202,13 @@ def test_types_that_skops_does_not_know_are_loaded_only_where_named(
 
 
 @pytest.mark.parametrize("name", ["model.pkl", "model.joblib", "model.pickle"])
-def test_pickles_are_refused_whether_they_are_there_or_not(tmp_path: Path, name: str) -> None:
+def test_a_pickle_raises_an_error_even_if_the_file_is_missing(tmp_path: Path, name: str) -> None:
     (tmp_path / "model.pkl").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     with pytest.raises(ModelError, match=r"is a pickle.*skops\.io\.dump\(pipeline, 'model\.skops'"):
         load_predictor(Checkpoint.of(tmp_path / name))
 
 
-def test_files_that_are_no_skops_files_are_named(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_skops_file_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "m.skops").write_bytes(b"hello")
     with pytest.raises(ModelError, match=r"m\.skops is not a skops file, or is damaged"):
         load_predictor(Checkpoint.of(tmp_path / "m.skops"))
@@ -223,7 +225,7 @@ def test_without_skops_the_command_that_installs_it_is_named(
         load_predictor(Checkpoint.of(tmp_path / "m.skops"))
 
 
-def test_a_checkpoint_is_loaded_as_before_and_declares_itself(tmp_path: Path) -> None:
+def test_a_checkpoint_folder_is_loaded_and_rejects_gives(tmp_path: Path) -> None:
     folder = str(make_model(tmp_path / "tiny"))
     (tmp_path / "tiny" / "beside.skops").write_bytes(b"")
     predictor = load_predictor(Checkpoint(folder), max_length=16, device="cpu")

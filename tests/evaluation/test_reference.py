@@ -60,13 +60,13 @@ def test_a_run_is_compared_with_the_model_it_was_trained_from(
     assert found[2] < 0.999
 
 
-def test_a_model_may_be_named_in_place_of_the_records(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_named_reference_overrides_that_of_the_run(tiny_model: Path, tmp_path: Path) -> None:
     run = trained(tiny_model, tmp_path / "run", model="a/model-that-is-not-here")
     named = changed(SETTINGS, {"representation": {"reference": str(run)}})
     assert alignment(run, named) == pytest.approx({1: 1.0, 2: 1.0}, abs=1e-6)
 
 
-def test_a_missing_recorded_model_is_reported_and_a_missing_named_one_refused(
+def test_a_missing_recorded_reference_is_reported_and_a_named_one_raises_an_error(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     gone = str(tmp_path / "gone")
@@ -80,7 +80,9 @@ def test_a_missing_recorded_model_is_reported_and_a_missing_named_one_refused(
         with_reference(SETS, Checkpoint.of(run), predictor, named)
 
 
-def test_nothing_is_loaded_that_no_perspective_reads(tiny_model: Path, tmp_path: Path) -> None:
+def test_the_reference_is_loaded_only_if_a_perspective_reads_it(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     run = trained(tiny_model, tmp_path / "run", model=str(tiny_model))
     predictor = load_predictor(Checkpoint.of(run), max_length=32, device="cpu")
     settings = EvaluationSettings(perspectives=("task",))
@@ -101,7 +103,7 @@ def write(folder: Path, name: str, content: dict[str, Any]) -> Path:
     return folder
 
 
-def test_every_kind_of_checkpoint_names_its_own(tmp_path: Path) -> None:
+def test_every_kind_of_checkpoint_names_its_pre_trained_model(tmp_path: Path) -> None:
     base = write(tmp_path / "base", "config.json", {})
     run = write(tmp_path / "run", "run.json", {"model": "bert-base-uncased"})
     assert Checkpoint.of(run).pretrained == "bert-base-uncased"
@@ -113,7 +115,7 @@ def test_every_kind_of_checkpoint_names_its_own(tmp_path: Path) -> None:
     assert Checkpoint.of(other).pretrained == str(base)
 
 
-def test_what_names_none_or_itself_or_another_machines_folder_has_none(tmp_path: Path) -> None:
+def test_a_missing_own_or_distant_pre_trained_model_is_none(tmp_path: Path) -> None:
     own = tmp_path / "own"
     write(own, "config.json", {"_name_or_path": str(own)})
     assert Checkpoint.of(own).pretrained is None

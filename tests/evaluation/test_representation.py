@@ -94,12 +94,12 @@ def test_one_batch_of_all_rows_is_cka_by_whole_gram_matrices() -> None:
     assert 0.0 < found[1] < 0.99
 
 
-def test_a_model_is_like_itself() -> None:
+def test_a_model_has_an_alignment_of_1_with_itself() -> None:
     model = make_model(seed=3)
     assert by_layer(measured(model, model)) == pytest.approx({1: 1.0, 2: 1.0}, abs=1e-9)
 
 
-def test_a_new_head_changes_nothing() -> None:
+def test_the_head_does_not_affect_the_alignment() -> None:
     model, other, base = make_model(seed=4), make_model(seed=4), make_model(seed=5)
     torch.nn.init.normal_(other.classifier.weight, std=3.0)
     assert by_layer(measured(other, base)) == by_layer(measured(model, base))
@@ -140,14 +140,16 @@ def test_one_batch_has_no_interval() -> None:
     ("rows", "size", "sizes"),
     [(8, 4, [4, 4]), (11, 4, [6, 5]), (7, 4, [7]), (5, 64, [5]), (130, 64, [65, 65])],
 )
-def test_no_batch_is_too_small(rows: int, size: int, sizes: list[int]) -> None:
+def test_rows_of_a_small_last_batch_are_spread_over_the_others(
+    rows: int, size: int, sizes: list[int]
+) -> None:
     hashes = [f"row{number}" for number in range(rows)]
     found = batches(hashes, size, seed=0)
     assert [len(part) for part in found] == sizes
     assert sorted(place for part in found for place in part) == list(range(rows))
 
 
-def test_batches_follow_the_hash_and_not_the_place() -> None:
+def test_batches_depend_on_row_hashes_and_not_on_the_order() -> None:
     hashes = [f"row{number}" for number in range(12)]
     named = [[hashes[place] for place in part] for part in batches(hashes, 4, seed=0)]
     turned = hashes[::-1]
@@ -174,7 +176,7 @@ class Watched:
         return self.inner.states(examples, batch_size=batch_size)
 
 
-def test_states_of_one_batch_are_held_at_a_time() -> None:
+def test_only_the_states_of_one_batch_are_in_memory() -> None:
     watched = Watched()
     data = EvaluationData(make_examples(), reference=watched)
     evaluate(predictor_of(make_model()), data, SETTINGS)
@@ -182,7 +184,7 @@ def test_states_of_one_batch_are_held_at_a_time() -> None:
     assert watched.asked == [1, *[4] * 6]
 
 
-def test_without_a_reference_it_is_skipped_with_what_to_do() -> None:
+def test_without_a_reference_representation_is_skipped_with_advice() -> None:
     data = EvaluationData(make_examples())
     settings = SETTINGS.model_copy(update={"perspectives": ("task", "representation")})
     found = evaluate(predictor_of(make_model()), data, settings)
@@ -192,7 +194,7 @@ def test_without_a_reference_it_is_skipped_with_what_to_do() -> None:
         evaluate(predictor_of(make_model()), data, SETTINGS)
 
 
-def test_a_reference_of_other_depth_is_refused_before_any_work() -> None:
+def test_a_reference_of_other_depth_raises_an_error_before_any_work() -> None:
     deeper = make_model()
     deeper.bert.encoder.layer.append(deepcopy(deeper.bert.encoder.layer[0]))
     with pytest.raises(SettingError, match="has 2 layers, the pre-trained one 3"):

@@ -67,7 +67,7 @@ def assert_equal(first: Block, second: Block) -> None:
 
 
 @pytest.mark.parametrize("relative", [False, True])
-def test_blocks_come_back_from_a_shuffled_file(tmp_path: Any, relative: bool) -> None:
+def test_blocks_round_trip_through_a_shuffled_table(tmp_path: Any, relative: bool) -> None:
     blocks = [
         block(),
         block("fgm", radius=0.1, relative=relative, norm="l2", steps=1, restarts=1),
@@ -96,7 +96,7 @@ VALUES = st.one_of(
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=6), VALUES, max_size=3), min_size=1, max_size=4))
-def test_conditions_come_back_with_whatever_parameters_they_have(
+def test_conditions_round_trip_with_any_parameters(
     named: list[dict[str, Any]],
 ) -> None:
     conditions = list(
@@ -106,7 +106,7 @@ def test_conditions_come_back_with_whatever_parameters_they_have(
     assert [one.condition for one in to_blocks(to_table(blocks))] == conditions
 
 
-def test_what_else_is_measured_has_a_name_of_its_own() -> None:
+def test_a_measured_column_named_like_another_raises_an_error() -> None:
     with pytest.raises(ValueError, match="names of other columns: loss"):
         replace(block(), measured={"loss": np.zeros(3)})
 
@@ -133,7 +133,7 @@ def test_no_rows_are_an_empty_table_of_the_same_columns() -> None:
     assert to_blocks(to_table([])) == []
 
 
-def test_damaged_rows_are_refused() -> None:
+def test_damaged_rows_raise_an_error() -> None:
     table = to_table([block()])
     place = table.schema.get_field_index("parameters")
     broken = table.set_column(place, schema().field(place), pa.array(["radius"] * 3))
@@ -170,7 +170,7 @@ def large(rows: int, name: str, hashes: RowHashes) -> Block:
 
 
 @pytest.mark.parametrize("stretch", [1, 3, 4, 7, 100])
-def test_rows_of_many_stretches_are_those_of_one(
+def test_rows_written_in_chunks_equal_rows_written_at_once(
     monkeypatch: pytest.MonkeyPatch, stretch: int
 ) -> None:
     hashes = RowHashes.of(map(str, range(7)))
@@ -218,7 +218,7 @@ def test_an_evaluation_replaces_an_older_one(
     assert sorted(path.name for path in out.iterdir()) == files
 
 
-def test_a_write_that_fails_leaves_the_older_evaluation_and_no_rest(
+def test_a_failed_write_keeps_the_older_evaluation_and_no_leftovers(
     predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
 ) -> None:
     found = evaluate(predictor, data, CLEAN)
@@ -230,7 +230,7 @@ def test_a_write_that_fails_leaves_the_older_evaluation_and_no_rest(
     assert [path.name for path in tmp_path.iterdir()] == ["evaluation"]
 
 
-def test_rows_that_memory_has_no_room_for_are_refused_before_they_are_read(
+def test_rows_larger_than_memory_raise_an_error_before_reading(
     predictor: ClassifierPredictor,
     data: EvaluationData,
     tmp_path: Path,
@@ -251,7 +251,7 @@ def test_rows_that_memory_has_no_room_for_are_refused_before_they_are_read(
         read(out)
 
 
-def test_damaged_evaluations_are_refused(
+def test_damaged_evaluations_raise_an_error(
     predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
 ) -> None:
     with pytest.raises(CheckpointError, match="Cannot read the evaluation in"):

@@ -70,7 +70,7 @@ def numbered(count: int, labels: Any, *, start: int = 0, **more: Any) -> Example
     return Examples("set", [str(start + n) for n in range(count)], labels=labels, kind=kind, **more)
 
 
-def test_every_score_has_all_that_is_to_be_known_of_it(
+def test_every_score_has_all_its_fields(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     heard: list[tuple[int, int, str]] = []
@@ -87,7 +87,7 @@ def test_every_score_has_all_that_is_to_be_known_of_it(
     assert heard[-1][0] == heard[-1][1]
 
 
-def test_scores_are_those_of_the_rows_by_other_libraries(
+def test_scores_equal_those_of_other_libraries_on_the_rows(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     found = evaluate(predictor, data, QUICK)
@@ -116,7 +116,9 @@ def test_scores_are_those_of_the_rows_by_other_libraries(
     assert pgd["parameters"] == {"radius": 0.3, "norm": "l2", "steps": 2, "restarts": 1}
 
 
-def test_the_noise_curve_has_its_area(predictor: ClassifierPredictor, data: EvaluationData) -> None:
+def test_the_area_under_the_noise_curve_is_scored(
+    predictor: ClassifierPredictor, data: EvaluationData
+) -> None:
     found = evaluate(predictor, data, QUICK)
     clean = by_name(found, "task", "accuracy")["value"]
     half, whole = (
@@ -128,7 +130,7 @@ def test_the_noise_curve_has_its_area(predictor: ClassifierPredictor, data: Eval
     assert area["parameters"] == {}
 
 
-def test_noise_differs_between_rows_and_sigmas_but_not_between_runs(
+def test_noise_depends_on_the_row_and_sigma_and_not_on_the_run(
     predictor: ClassifierPredictor, examples_of: Any
 ) -> None:
     dev = examples_of(rows=6)
@@ -175,7 +177,7 @@ def test_a_regression_is_measured_and_has_no_calibration(
     assert entry["reason"] == "a regression gives no probabilities"
 
 
-def test_undefined_scores_say_why() -> None:
+def test_undefined_scores_have_a_reason() -> None:
     data = EvaluationData(numbered(3, [0, 0, 0]), metric="mcc")
     found = evaluate(fixed([[1.0, 0.0], [0.2, 0.8], [0.0, 1.0]]), data, CLEAN)
     entry = by_name(found, "task", "mcc")
@@ -216,7 +218,7 @@ def test_labels_are_matched_by_name() -> None:
     assert found.task["labels"] == ["bad", "good"]
 
 
-def test_a_shift_set_with_an_unknown_label_is_refused() -> None:
+def test_a_shift_set_with_an_unknown_label_raises_an_error() -> None:
     dev = numbered(2, [0, 1], label_names=("bad", "good"))
     odd = numbered(2, [0, 1], label_names=("bad", "superb"))
     with pytest.raises(DataError, match="Shift set 'far': .*'superb'"):
@@ -227,12 +229,12 @@ def test_a_shift_set_with_an_unknown_label_is_refused() -> None:
         )
 
 
-def test_a_label_beyond_the_models_classes_is_refused() -> None:
+def test_a_label_beyond_the_models_classes_raises_an_error() -> None:
     with pytest.raises(DataError, match=r"Set 'dev' has the label 2, but the model has 2 classes"):
         evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 2])), CLEAN)
 
 
-def test_what_a_bare_function_cannot_serve_is_left_out_visibly() -> None:
+def test_perspectives_that_a_function_does_not_support_are_reported() -> None:
     settings = EvaluationSettings(perspectives=("task", "embedding_attack", "embedding_noise"))
     found = evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])), settings)
     assert {entry["perspective"] for entry in found.scores} == {"task"}
@@ -243,13 +245,13 @@ def test_what_a_bare_function_cannot_serve_is_left_out_visibly() -> None:
     assert found.notices == tuple(f"Not measured: {said}" for said in found.skipped.values())
 
 
-def test_an_evaluation_of_which_nothing_is_left_is_refused() -> None:
+def test_an_evaluation_without_a_supported_perspective_raises_an_error() -> None:
     settings = EvaluationSettings(perspectives=("embedding_attack",))
     with pytest.raises(SettingError, match="embedding_attack needs a model whose embeddings"):
         evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])), settings)
 
 
-def test_contrast_pairs_are_right_where_all_their_rows_are() -> None:
+def test_a_contrast_pair_is_correct_if_all_its_rows_are() -> None:
     rows = numbered(5, [0, 0, 0, 0, 0])
     pairs = replace(rows, name="contrast", pair=["a", "a", "b", "b", None])
     answers = [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]]
@@ -270,7 +272,7 @@ def test_all_faults_of_the_settings_are_named_at_once() -> None:
         assert part in str(caught.value)
 
 
-def test_unfit_sets_are_named_at_once() -> None:
+def test_all_unsuitable_sets_are_reported_at_once() -> None:
     data = EvaluationData(
         numbered(2, None), shift={"far": numbered(2, None)}, anomaly={"odd": numbered(0, None)}
     )
@@ -299,7 +301,7 @@ def test_unfit_sets_are_named_at_once() -> None:
         ({"embedding_attack": {"radii": True}}, "valid tuple"),
     ],
 )
-def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_a_wrong_setting_raises_an_error(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         EvaluationSettings(**settings)
 
@@ -329,7 +331,7 @@ def test_truncation_is_reported(model: Any, tokenizer: Any, examples_of: Any) ->
     assert "--max-length" in said
 
 
-def test_two_names_select_groups_of_perspectives() -> None:
+def test_default_and_all_select_groups_of_perspectives() -> None:
     assert EvaluationSettings(perspectives=("all",)).perspectives == perspectives.names()
     more = EvaluationSettings(perspectives=("default", "cost")).perspectives
     assert more == (*perspectives.defaults(), "cost")
@@ -354,7 +356,7 @@ def test_the_list_of_perspectives_is_plain_data() -> None:
         perspectives.perspective("noise")
 
 
-def test_labels_of_anomalies_are_not_looked_at() -> None:
+def test_labels_of_anomaly_sets_are_ignored() -> None:
     data = EvaluationData(numbered(2, [0, 1]), anomaly={"odd": numbered(2, [5, 4])})
     found = evaluate(fixed([[0.5, 0.5]] * 2), data, CLEAN)
     assert by_name(found, "anomaly", "auroc", condition="clean")["n"] == 4
@@ -364,7 +366,7 @@ SECTIONS = EvaluationSettings.sections()
 
 
 @pytest.mark.parametrize("name", perspectives.names())
-def test_a_perspective_perturbs_the_rows_that_are_to_be_perturbed_where_it_says_so(
+def test_only_perspectives_that_declare_it_perturb_rows(
     name: str,
     predictor: ClassifierPredictor,
     data: EvaluationData,
@@ -385,7 +387,7 @@ def test_a_perspective_perturbs_the_rows_that_are_to_be_perturbed_where_it_says_
 
 
 @pytest.mark.parametrize("name", sorted(SECTIONS))
-def test_a_section_of_what_is_not_measured_is_refused(name: str) -> None:
+def test_settings_of_a_skipped_perspective_raise_an_error(name: str) -> None:
     with pytest.raises(
         ValidationError, match=rf"reads: `{name}` \(only '{name}' does.*`perspectives` are task"
     ):
@@ -394,7 +396,7 @@ def test_a_section_of_what_is_not_measured_is_refused(name: str) -> None:
     assert settings.section(name, SECTIONS[name]) == SECTIONS[name]()
 
 
-def test_rows_that_nothing_perturbs_are_refused_with_all_else_that_is_not_read() -> None:
+def test_all_unread_settings_are_reported_at_once() -> None:
     with pytest.raises(
         ValidationError, match=r"`anomaly` \(.*\), `attack_rows` \(only 'embedding_a"
     ):
@@ -407,7 +409,9 @@ def test_rows_that_nothing_perturbs_are_refused_with_all_else_that_is_not_read()
         ({"detectors": "energy", "rows": 9}, "`rows` is read only by mahalanobis"),
     ],
 )
-def test_a_setting_of_a_detector_that_is_left_out_is_refused(settings: Any, message: str) -> None:
+def test_a_setting_of_a_detector_that_is_left_out_raises_an_error(
+    settings: Any, message: str
+) -> None:
     with pytest.raises(ValidationError, match=message):
         EvaluationSettings(anomaly=settings)
 
@@ -419,14 +423,14 @@ def test_all_faults_of_all_sections_are_named_at_once() -> None:
     assert places == {("seed",), ("embedding_noise", "sigmas", 0), ("anomaly",), ("noise",)}
 
 
-def test_settings_come_back_as_they_were_written_out() -> None:
+def test_evaluation_settings_round_trip() -> None:
     for name in perspectives.names():
         plain = EvaluationSettings(perspectives=(name,))
         assert EvaluationSettings.model_validate(plain.model_dump()) == plain
         assert EvaluationSettings.model_validate_json(plain.model_dump_json()) == plain
 
 
-def test_a_perspective_that_is_left_out_takes_its_settings_with_it() -> None:
+def test_removing_a_perspective_removes_its_settings() -> None:
     # What a predictor cannot serve is left out with a notice: that is no fault of the settings.
     settings = EvaluationSettings(perspectives=("task", "anomaly"), anomaly={"rows": 5})
     assert settings.without(("anomaly",)).perspectives == ("task",)

@@ -46,14 +46,14 @@ def run(folder: Path, source: Path, **sampled: Any) -> Path:
     return folder
 
 
-def test_single_rows_of_train_and_dev_are_known_among_others(tmp_path: Path) -> None:
+def test_rows_of_train_and_dev_are_recognized(tmp_path: Path) -> None:
     made = run(tmp_path / "run", source(tmp_path / "films", "film"))
     new, train, dev = texts("phone", 2), texts("film", 20), texts("film it", 8)
     seen = seen_among(Checkpoint.of(made), rows(new[0], train[3], dev[0], new[1], train[3], dev[7]))
     assert (seen.trained, seen.judged, seen.notices) == ((1, 4), (2, 5), ())
 
 
-def test_rows_that_the_run_did_not_draw_were_not_seen(tmp_path: Path) -> None:
+def test_rows_outside_the_training_sample_are_not_seen(tmp_path: Path) -> None:
     films = source(tmp_path / "films", "film")
     made = run(tmp_path / "run", films, rows=10, eval_rows=4)
     whole = rows(*texts("film", 20), *texts("film it", 8))
@@ -64,7 +64,7 @@ def test_rows_that_the_run_did_not_draw_were_not_seen(tmp_path: Path) -> None:
     assert (len(seen.trained), len(seen.judged)) == (10, 4)
 
 
-def test_of_a_plain_checkpoint_nothing_is_known(tmp_path: Path) -> None:
+def test_a_plain_checkpoint_has_no_known_training_rows(tmp_path: Path) -> None:
     seen = seen_among(Checkpoint.of(tmp_path), rows("a", "b"))
     assert (seen.trained, seen.judged, seen.notices) == ((), (), ())
 
@@ -102,7 +102,7 @@ def test_an_evaluation_in_the_run_folder_identifies_the_dev_rows(tmp_path: Path)
     assert "was trained on" in notice
 
 
-def test_what_a_run_began_from_has_been_trained_on_too(tmp_path: Path) -> None:
+def test_training_rows_of_the_run_that_a_run_started_from_are_known(tmp_path: Path) -> None:
     first = run(tmp_path / "first", source(tmp_path / "films", "film"))
     second = run(tmp_path / "second", source(tmp_path / "phones", "phone"))
     record = json.loads((second / "run.json").read_text(encoding="utf-8"))
@@ -127,7 +127,7 @@ def test_unchecked_rows_are_reported(tmp_path: Path) -> None:
     assert trained_among(Checkpoint.of(tmp_path / "plain"), rows("new")) == (set(), [])
 
 
-def test_data_that_have_changed_since_are_not_taken_for_the_runs(tmp_path: Path) -> None:
+def test_changed_data_are_not_used_as_the_training_rows(tmp_path: Path) -> None:
     films = source(tmp_path / "films", "film")
     made = run(tmp_path / "run", films)
     source(films, "phone")

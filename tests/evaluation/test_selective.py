@@ -43,7 +43,7 @@ def test_the_risk_is_that_of_the_surest_rows(tmp_path: Path) -> None:
     assert re.findall(r"[\d.]+%", said) == ["95%", "6.2%", "10.5%", "62.5%", "52.6%"]
 
 
-def test_the_confidence_is_that_of_the_answer_not_the_highest() -> None:
+def test_the_confidence_is_that_of_the_predicted_class() -> None:
     # Of three classes merged into two "by argmax", the answer need not be the likelier one.
     names = ("entailment", "neutral", "contradiction")
     dev = spoken("dev", [[0.8, 0.1, 0.1]] * 20, [0] * 20, label_names=names)
@@ -59,7 +59,7 @@ def test_the_confidence_is_that_of_the_answer_not_the_highest() -> None:
     assert own["far", "clean", "excess_aurc"] == pytest.approx(0.0, abs=1e-12)
 
 
-def test_a_regression_has_no_order() -> None:
+def test_selective_scores_of_a_regression_are_undefined() -> None:
     predictor = CallablePredictor(lambda texts: [0.5] * len(texts), gives="values")
     settings = ONLY.model_copy(update={"perspectives": ("task", "selective")})
     data = EvaluationData(tiny_examples(kind="regression"), metric="pearson")

@@ -90,7 +90,7 @@ def test_the_suite_merges_labels_unless_the_user_does(suite: Path, tmp_path: Pat
     assert SetSources().completed(own) == own
 
 
-def test_the_root_is_named_by_the_environment(
+def test_the_data_root_is_read_from_the_environment(
     suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEMPER_DATA", str(tmp_path))
@@ -101,7 +101,7 @@ def test_the_root_is_named_by_the_environment(
         SetSources.of(suite=str(suite))
 
 
-def test_options_that_contradict_each_other_are_refused(suite: Path, tmp_path: Path) -> None:
+def test_options_that_contradict_each_other_raise_an_error(suite: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="there is no suite"):
         SetSources.of(data_root=tmp_path)
     with pytest.raises(SettingError, match="set name 'near' is given twice"):
@@ -125,12 +125,12 @@ def test_options_that_contradict_each_other_are_refused(suite: Path, tmp_path: P
         (["a=1", "a=2"], "names 'a' twice"),
     ],
 )
-def test_a_source_without_its_own_name_is_refused(texts: list[str], message: str) -> None:
+def test_a_source_without_its_own_name_raises_an_error(texts: list[str], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         SetSources.of(shift=texts)
 
 
-def test_rows_that_nothing_reads_are_an_error() -> None:
+def test_rows_that_no_perspective_reads_raise_an_error() -> None:
     assert SetSources.of(anomaly=["a=a.csv"], fit="fit.csv", held_out="h.csv").faults(ALL) == []
     (fault,) = SetSources.of(fit="fit.csv").faults(ALL)
     assert "no anomalies are measured" in fault
@@ -139,7 +139,7 @@ def test_rows_that_nothing_reads_are_an_error() -> None:
     assert ["sets.fit" in faults[0], "sets.held_out" in faults[1]] == [True, True]
 
 
-def test_a_suite_for_other_labels_is_refused_once(suite: Path, tmp_path: Path) -> None:
+def test_a_suite_for_other_labels_raises_an_error(suite: Path, tmp_path: Path) -> None:
     sources = SetSources.of(suite=str(suite), data_root=tmp_path)
     other = examples(["one", "two"], label_names=("no", "yes"))
     with pytest.raises(SettingError, match=r"'own' is for the labels \['bad', 'good'\].*'yes'"):
@@ -229,7 +229,7 @@ def test_training_rows_are_scored_on_request(tmp_path: Path) -> None:
     assert all("overstate" in said for said in found.seen)
 
 
-def test_a_set_that_was_trained_on_as_a_whole_is_an_error(tmp_path: Path) -> None:
+def test_a_set_of_only_training_rows_raises_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "far.jsonl", labeled(["seen", "new"]))
     with pytest.raises(DataError, match=r"All 2 rows of set 'far' .*sets.seen_rows=keep"):
         load(SetSources.of(shift=[f"far={path}"]), trained=seen("seen", "new"))
@@ -237,7 +237,7 @@ def test_a_set_that_was_trained_on_as_a_whole_is_an_error(tmp_path: Path) -> Non
         load(SetSources(), trained=seen("one", "two"))
 
 
-def test_a_contrast_pair_goes_as_a_whole_where_one_half_was_trained_on(tmp_path: Path) -> None:
+def test_a_contrast_pair_is_excluded_if_one_half_was_trained_on(tmp_path: Path) -> None:
     rows = [
         {"text": text, "label": place % 2, "pair_id": pair}
         for place, (text, pair) in enumerate([("a", "p"), ("b", "p"), ("c", "q"), ("d", "q")])
@@ -260,7 +260,9 @@ def test_a_limit_keeps_contrast_pairs_whole(tmp_path: Path) -> None:
     assert set(turned.data.adversarial["p"].rows) == set(found.rows)
 
 
-def test_all_that_decides_an_outcome_changes_the_fingerprint(suite: Path, tmp_path: Path) -> None:
+def test_everything_that_affects_scores_changes_the_fingerprint(
+    suite: Path, tmp_path: Path
+) -> None:
     odd = write(tmp_path / "odd.jsonl", [{"text": "strange"}])
     held = write(tmp_path / "held.jsonl", labeled(["three", "four"]))
     dev = examples(["one", "two"])

@@ -288,7 +288,9 @@ def test_logits_that_depend_on_no_word_are_perfectly_smooth(
     assert "only at the logits: they do not depend on the last layer" in found.notices[0]
 
 
-def test_half_precision_is_measured_in_single(tokenizer: Any, examples_of: Any) -> None:
+def test_half_precision_models_are_measured_in_single_precision(
+    tokenizer: Any, examples_of: Any
+) -> None:
     data = EvaluationData(examples_of(rows=4))
     half = make_model().bfloat16()
     wide = copy.deepcopy(half).float()
@@ -316,7 +318,7 @@ def test_weights_are_half_again_after_an_error(model: Any) -> None:
     assert half.classifier.weight.dtype == torch.float16
 
 
-def test_attention_without_a_second_derivative_is_refused_before_any_work(
+def test_attention_without_a_second_derivative_raises_an_error_before_any_work(
     model: Any, tokenizer: Any, examples_of: Any
 ) -> None:
     class Fixed(nn.Module):

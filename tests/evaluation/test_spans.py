@@ -123,7 +123,7 @@ def test_the_pass_that_reads_states_returns_the_same_answers(
     assert answers.truncated == plain.truncated
 
 
-def test_ood_rows_without_contexts_are_refused_before_any_work(
+def test_ood_rows_without_contexts_raise_an_error_before_any_work(
     predictor: ClassifierPredictor,
 ) -> None:
     odd = Examples("odd", ["word1 word2"], kind="unlabeled")
@@ -268,7 +268,7 @@ def test_an_attack_climbs_the_mean_loss_of_start_and_end(predictor: ClassifierPr
     assert (2.0, "mse") not in scores
 
 
-def test_a_row_whose_answer_was_cut_off_is_not_attacked(predictor: ClassifierPredictor) -> None:
+def test_a_row_with_a_truncated_answer_is_not_attacked(predictor: ClassifierPredictor) -> None:
     dev = make_rows()
     assert dev.labels is not None
     predictor.max_length = 12
@@ -372,7 +372,7 @@ def test_the_temperature_has_the_least_loss_of_starts_and_ends(
     assert {name for _, name in entries} == {"ece_10", "ece_15", "adaptive_ece"}
 
 
-def test_without_held_out_rows_a_row_gets_the_temperature_of_the_other_fold(
+def test_without_held_out_rows_a_row_is_scaled_by_the_other_fold(
     predictor: ClassifierPredictor,
 ) -> None:
     dev = sharp_rows(predictor)

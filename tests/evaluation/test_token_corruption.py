@@ -173,7 +173,7 @@ def test_a_regression_has_its_errors_and_an_area_that_may_be_worse_lower(
     assert entry["higher_is_better"] is False
 
 
-def test_masking_without_a_mask_token_is_left_out_with_a_notice(examples_of: Any) -> None:
+def test_masking_without_a_mask_token_is_skipped_with_a_notice(examples_of: Any) -> None:
     predictor = ClassifierPredictor(tiny_decoder(), left_padded(), max_length=64)
     found = evaluate(predictor, EvaluationData(examples_of(rows=5)), ONLY)
     assert found.notices == (
@@ -182,7 +182,7 @@ def test_masking_without_a_mask_token_is_left_out_with_a_notice(examples_of: Any
     assert {kind for kind, _ in corrupted(found)} == {"random", "drop"}
 
 
-def test_nothing_but_masking_without_a_mask_token_is_refused_before_any_work(
+def test_only_masking_without_a_mask_token_raises_an_error_before_any_work(
     examples_of: Any,
 ) -> None:
     decoder = tiny_decoder()

@@ -29,7 +29,7 @@ def windowed(*, pool: str = "mean", classes: int = 2) -> ClassifierPredictor:
 
 @pytest.mark.parametrize("classes", [2, 1])
 @pytest.mark.parametrize("pool", ["mean", "max"])
-def test_a_predictor_of_windows_keeps_the_laws_of_predictors(pool: str, classes: int) -> None:
+def test_a_predictor_with_windows_passes_the_contract_checks(pool: str, classes: int) -> None:
     kind = "regression" if classes == 1 else "classification"
     predictor = windowed(pool=pool, classes=classes)
     check_predictor(predictor, tiny_examples(rows=9, kind=kind))
@@ -84,7 +84,7 @@ def test_a_text_in_windows_has_one_state_a_layer_and_one_gradient() -> None:
     assert not reached[1].any()
 
 
-def test_what_would_change_shared_tokens_is_left_out_with_the_reason() -> None:
+def test_perturbations_of_tokens_are_not_supported_with_windows() -> None:
     assert "windows" in lacking(windowed(), tiny_data())
     assert "windows" in lacks_swaps(windowed())
     plain = ClassifierPredictor(tiny_model(), tiny_tokenizer(), max_length=LENGTH)

@@ -56,7 +56,7 @@ def worst_blocks(found: Evaluation) -> dict[str, Block]:
     }
 
 
-def test_a_row_counts_where_it_is_right_clean_and_under_all_of_them() -> None:
+def test_worst_case_accuracy_counts_rows_correct_under_all_perturbations() -> None:
     # Yes to what holds "GOOD" or is "good": right on rows 0, 1, 2 and 3.
     clean = judge(lambda text: "GOOD" in text or text == "good")
     found = evaluate(clean, EvaluationData(DEV), settings("lowercase", "punctuation"))
@@ -74,7 +74,7 @@ def test_a_row_counts_where_it_is_right_clean_and_under_all_of_them() -> None:
     assert value(found, "worst_case_drop", "all") == 0.25
 
 
-def test_a_row_that_is_only_wrong_clean_is_wrong_in_the_worst_case() -> None:
+def test_a_row_that_is_wrong_without_perturbation_is_wrong_in_the_worst_case() -> None:
     # Right on row 0 in small letters alone.
     small = judge(lambda text: text.startswith("good"))
     found = evaluate(small, EvaluationData(DEV), settings("lowercase"))
@@ -189,6 +189,6 @@ def test_pairs_are_perturbed_on_both_sides() -> None:
         (["typos", "typos"], "must not name one twice"),
     ],
 )
-def test_wrong_names_are_refused_with_the_settings(given: list[str], said: str) -> None:
+def test_wrong_names_raise_an_error_with_the_settings(given: list[str], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         section(EvaluationSettings, "evaluate", {"worst_case": {"perturbations": given}})

@@ -30,7 +30,7 @@ def probed(*lengths: int) -> tuple[Network, Batch]:
     return network, batch
 
 
-def test_a_further_step_carries_no_graph() -> None:
+def test_a_second_attack_step_is_detached_from_the_graph() -> None:
     network, batch = probed(5, 3)
     attack, zero = AT(epsilon=0.1, relative=False), zeros(network, batch)
     assert zero.requires_grad
@@ -48,7 +48,7 @@ def test_a_perturbation_has_the_model_s_precision_and_at_least_single() -> None:
     assert zeros(network, batch).dtype == torch.float32
 
 
-def test_a_step_of_the_embedding_matrix_is_the_whole_budget() -> None:
+def test_a_step_of_the_embedding_matrix_uses_the_whole_budget() -> None:
     """Every occurrence of a word moves by its row of ``epsilon * G / ||G||_F``."""
     network, batch = probed(5, 3)
     # Padding may have the id of a word.
@@ -83,7 +83,7 @@ def test_a_relative_size_is_a_fraction_of_the_embedding_norms() -> None:
 
 @pytest.mark.parametrize("scope", ["example", "matrix"])
 @pytest.mark.parametrize("value", [0.0, float("inf"), float("nan")])
-def test_a_gradient_without_a_direction_moves_nothing(
+def test_a_zero_or_non_finite_gradient_gives_a_zero_perturbation(
     value: float, scope: Literal["example", "matrix"]
 ) -> None:
     network, batch = probed(5, 3)

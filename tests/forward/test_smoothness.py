@@ -87,7 +87,7 @@ def test_the_weight_multiplies_the_norms_and_half_of_them_in_the_baseline(
         assert logs[f"loss/{term}"] == pytest.approx(0.6 * factor * logs[f"unweighted/{term}"])
 
 
-def test_uniform_weights_are_one_share_a_layer() -> None:
+def test_uniform_weights_are_equal_for_all_layers() -> None:
     found = rows_of(smooth_bert(), ROWS, settings_of("difference", layers="uniform"))
     equal = rows_of(smooth_bert(), ROWS, settings_of("difference"), weights=[0.5, 0.5])
     torch.testing.assert_close(found, equal)
@@ -149,7 +149,7 @@ def test_differences_of_gradients_equal_the_second_derivative_on_equal_draws() -
         ({"kind": "four_point", "step_size": 0.1}, 0.1),
     ],
 )
-def test_a_finite_difference_moves_real_tokens_by_its_share_of_the_embeddings_size(
+def test_a_finite_difference_step_is_a_fraction_of_the_embedding_norm(
     scheme: Any, size: float
 ) -> None:
     model, seen = smooth_bert(), []
@@ -186,7 +186,7 @@ def test_the_passes_of_one_estimate_drop_the_same_units(scheme: str) -> None:
         assert float((found[term].median() / exact_rows[term].median() - 1).abs()) < most
 
 
-def test_four_points_at_their_default_step_are_nearly_those_of_a_tiny_step() -> None:
+def test_four_points_at_the_default_step_are_close_to_a_tiny_step() -> None:
     batch = copied(ROWS, 100)
     limit = rows_of(
         smooth_bert(), batch, settings_of({"kind": "four_point", "step_size": 1e-4}), weights=LAYERS
@@ -199,7 +199,7 @@ def test_four_points_at_their_default_step_are_nearly_those_of_a_tiny_step() -> 
         assert float((found["hessian"] / limit["hessian"] - 1).abs().median()) < 0.05
 
 
-def test_a_probe_that_layers_share_adds_their_cross_terms_and_ours_does_not(
+def test_only_a_probe_shared_by_layers_adds_their_cross_terms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """``E ||sum sqrt(l) J^T v||^2`` with one v for all has ``2 sqrt(l m) <J_l, J_m>`` beside it."""
@@ -261,7 +261,7 @@ def test_under_autocast_states_come_from_a_separate_pass() -> None:
     assert forwards({"scheme": "difference", "hessian_weight": 0.0}, half=True) == 2
 
 
-def test_steps_between_have_no_forward_but_the_clean_one() -> None:
+def test_steps_without_the_penalty_run_only_the_clean_forward() -> None:
     assert [forwards({"every": 3}, number=number) for number in range(5)] == [2, 1, 1, 2, 1]
     # The penalty alone is what rows without labels are for.
     assert forwards({"every": 3}, number=1, labels=False) == 2
@@ -287,7 +287,7 @@ def test_half_precision_weights_raise_an_error_for_the_hessian(kind: torch.dtype
         rows_of(model, ROWS, {"strength": {"weight": 1.0}}, weights=LAYERS)
 
 
-def test_a_ratio_needs_a_batch_with_labels_first() -> None:
+def test_a_ratio_raises_an_error_before_the_first_labeled_batch() -> None:
     stepper = Stepper(smooth_bert(), configure("jachess", {"layers": "uniform"}))
     unlabeled = {key: tensor for key, tensor in ROWS.items() if key != "labels"}
     with pytest.raises(SettingError, match="no batch with labels has been seen yet. Set strength="):

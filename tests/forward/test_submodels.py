@@ -84,7 +84,7 @@ def test_gradient_rates_need_the_clean_pass() -> None:
         StepContext(network, batch, {}, Step(), Streams(0)).passes(submodels)
 
 
-def test_a_network_without_dropout_adapts_at_its_blocks() -> None:
+def test_adaptive_rates_of_a_network_without_dropout_apply_to_its_blocks() -> None:
     model = tiny_llama()
     stepper = Stepper(
         model, UEGR(divergence_weight=1.0, mask=False, adaptive={"low": 0.4, "high": 0.6}), seed=2
@@ -130,7 +130,9 @@ def test_without_dropout_layers_sub_models_drop_30_percent_over_the_block_output
 @pytest.mark.parametrize(
     ("name", "passes", "dropout"), [("opt", 2, 0.1), ("bert", 2, 0.0), ("llama", 1, 0.0)]
 )
-def test_a_model_with_dropout_layers_uses_only_them(name: str, passes: int, dropout: float) -> None:
+def test_sub_models_drop_no_block_output_if_the_model_has_dropout_layers(
+    name: str, passes: int, dropout: float
+) -> None:
     """OPT drops by a function that its configuration sets, a BERT of rate 0 as it was told."""
     plain, planned = first_block_under(name, SubModels(passes=passes), dropout=dropout)
     torch.testing.assert_close(planned, plain, rtol=1e-5, atol=1e-6)

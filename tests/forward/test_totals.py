@@ -73,7 +73,7 @@ class Unused(Dropout):
         yield [step.task((step.logits("other"),), name="other")]
 
 
-def test_a_parameter_that_no_term_reaches_has_a_gradient_of_0_and_not_none() -> None:
+def test_a_parameter_that_no_term_uses_has_a_zero_gradient() -> None:
     network = Network(tiny_network())
     total = next(totals_of(Unused(), network, rows(5, 3)))
     assert total.terms == ()
@@ -100,7 +100,7 @@ def test_computing_the_attack_before_backward_raises_an_error() -> None:
         compose("freelb", "label_smoothing"),
     ],
 )
-def test_a_step_has_as_many_totals_as_its_plans(method: Method) -> None:
+def test_a_step_has_as_many_totals_as_its_plan_declares(method: Method) -> None:
     network, step = Network(tiny_bert()), Step(units=2)
     found = 0
     for terms in totals_of(method, network, rows(5, 3)):
@@ -109,7 +109,7 @@ def test_a_step_has_as_many_totals_as_its_plans(method: Method) -> None:
     assert found == method.plan(step).all_totals
 
 
-def test_a_term_weighs_its_rows_by_the_whole_step() -> None:
+def test_a_term_is_scaled_by_the_rows_of_the_whole_step() -> None:
     rows_of_term = torch.tensor([1.0, 3.0])
     step = Step(units=8, ranks=2)
     assert Term("task", rows_of_term, 0.5).value(step).item() == 0.5 * 2 * 4 / 8
@@ -133,7 +133,7 @@ def run(method: Method, *, rate: float = 0.3) -> tuple[list[LossTerms], TinyNetw
     return found, model
 
 
-def test_an_ascent_reports_at_its_end_by_how_much_the_loss_rose() -> None:
+def test_an_ascent_logs_the_increase_of_the_loss() -> None:
     found, _ = run(FreeLB(step_size=0.1, relative=False))
     first, middle, last = found
     assert first.diagnostics == middle.diagnostics == {}
@@ -171,7 +171,7 @@ ROAST = AdvEmbed(
         (configure("jachess", {"layers": "logits", "strength": {"weight": 1.0}}), None),
     ],
 )
-def test_each_total_goes_through_the_distributed_wrapper_once_and_has_its_terms(
+def test_each_total_runs_the_distributed_wrapper_once_and_has_its_terms(
     method: Method | str, terms: set[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It prepares for one backward at each forward; another would wait for gradients in vain.
@@ -231,7 +231,7 @@ def test_an_attack_on_some_rows_uses_the_dropout_rate_of_single_passes() -> None
             assert set(multipliers.unique().tolist()) <= {0.0, 2.0}
 
 
-def test_rows_without_labels_train_the_losses_that_read_none() -> None:
+def test_unlabeled_rows_train_only_losses_without_labels() -> None:
     batch = rows(5, 3)
     del batch["labels"]
     network = Network(tiny_network())
@@ -263,7 +263,7 @@ def test_the_context_of_some_rows_differs_only_in_its_batch() -> None:
         assert getattr(some, name) is getattr(step, name)
 
 
-def test_a_clean_loss_of_weight_1_is_plain_fine_tuning_which_accepts_any_weight() -> None:
+def test_a_clean_loss_of_weight_1_equals_plain_fine_tuning() -> None:
     assert plain(1.0) == Plan()
     assert plain(0.5) == Plan(task_weight=0.5)
 

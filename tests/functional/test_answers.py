@@ -20,14 +20,14 @@ from temper.functional.answers import answer_scores, normalized
         ("x", ["tower"], 0.0, 0.0),
     ],
 )
-def test_answers_score_by_the_one_they_fit_best(
+def test_an_answer_is_scored_by_its_best_reference(
     prediction: str, answers: list[str], f1: float, exact: float
 ) -> None:
     assert answer_scores([prediction], [answers])[0] == pytest.approx([f1, exact])
 
 
 @given(st.text(max_size=20))
-def test_normalized_answers_stay_as_they_are(answer: str) -> None:
+def test_normalizing_an_answer_twice_changes_nothing(answer: str) -> None:
     once = normalized(answer)
     assert once == " ".join(once.split())
     if once:

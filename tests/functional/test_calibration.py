@@ -192,7 +192,7 @@ def test_classwise_error_of_two_classes_is_that_of_one_class() -> None:
         ),
     ],
 )
-def test_what_is_no_probability_or_no_class_is_refused(
+def test_invalid_probabilities_and_classes_raise_an_error(
     act: Callable[[], object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

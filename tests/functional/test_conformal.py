@@ -245,7 +245,7 @@ def test_false_alarms_come_at_the_stated_rate_over_splits_of_real_texts(data_dir
     assert alarms.mean() == pytest.approx(0.05, abs=reach(299, len(known) - 1799, 0.95))
 
 
-def test_the_share_covered_in_a_split_has_the_stated_law() -> None:
+def test_the_coverage_of_a_split_lies_in_its_chance_range() -> None:
     low, high = chance_coverage(99, 100, coverage=0.9, confidence=0.9)
     fraction = covered() / 100
     # At most 5 in 100 on either side, plus three standard errors over the splits.
@@ -316,6 +316,6 @@ def test_thresholds_of_classes_are_of_the_rows_of_the_class() -> None:
         (lambda: at_labels([[0.5, 0.5]], [1, 0]), r"got \[2\] and \[1, 2\]"),
     ],
 )
-def test_what_cannot_be_is_refused(call, words: str) -> None:
+def test_invalid_requests_raise_an_error(call, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()

@@ -69,7 +69,7 @@ def test_a_label_of_no_row_or_of_each_has_no_threshold(truth: list[int]) -> None
 @pytest.mark.parametrize(
     "rule", ["f2", "recall", "recall=0", "recall=1.1", "cost=1", "cost=0:1", "precision=-0.5", ""]
 )
-def test_wrong_rules_are_refused(rule: str) -> None:
+def test_wrong_rules_raise_an_error(rule: str) -> None:
     with pytest.raises(ValueError, match="cost=FP:FN"):
         parse_rule(rule)
 

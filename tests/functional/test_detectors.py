@@ -73,7 +73,7 @@ def test_the_score_of_all_layers_is_its_equation_with_scikit_learns_distances(
 
 
 @given(st.integers(0, 1000), st.sampled_from([1e-3, 1.0, 1e3]))
-def test_no_layer_counts_for_more_because_of_its_unit(seed: int, unit: float) -> None:
+def test_detectors_do_not_depend_on_the_scale_of_a_layer(seed: int, unit: float) -> None:
     known, asked = states(seed, 60, 8).reshape(60, 2, 4), states(seed + 1, 9, 8).reshape(9, 2, 4)
     scaled = np.asarray([unit, 1.0])[:, None]
     wanted = Mahalanobis.of(known).score(asked)
@@ -93,12 +93,12 @@ def test_no_layer_counts_for_more_because_of_its_unit(seed: int, unit: float) ->
         (lambda: shrunk_covariance([1.0]), r"got shape \[1\]"),
     ],
 )
-def test_states_that_teach_nothing_are_refused(fit: object, words: str) -> None:
+def test_unsuitable_states_raise_an_error(fit: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         fit()  # type: ignore[operator]
 
 
-def test_the_least_sure_row_is_the_most_anomalous() -> None:
+def test_the_row_of_lowest_confidence_is_the_most_anomalous() -> None:
     # Two classes of the second row are as likely as each other; nothing may be read along an axis
     # of rows.
     probabilities = np.array([[0.1, 0.7, 0.2], [0.5, 0.5, 0.0]])

@@ -19,7 +19,7 @@ SCORES = st.lists(st.tuples(*[st.integers(-50, 50)] * 2), min_size=3, max_size=8
 # Columns that happen to be equal are as unsure of a difference as any.
 @example([(1, 1), (2, 2), (4, 4)])
 @given(SCORES)
-def test_seeds_alone_agree_with_students_test_of_two_columns(pairs: list[tuple[int, int]]) -> None:
+def test_without_rows_the_effect_equals_students_t_test(pairs: list[tuple[int, int]]) -> None:
     first, second = (list(map(float, column)) for column in zip(*pairs, strict=True))
     # scipy warns of columns that do not vary.
     assume(np.ptp(first) > 0)
@@ -47,7 +47,7 @@ def test_one_column_agrees_with_students_test_of_its_mean(values: list[int]) -> 
     assert (found.low, found.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
 
 
-def test_a_column_that_never_varies_is_a_known_number() -> None:
+def test_a_constant_column_counts_as_a_known_number() -> None:
     values = [0.80, 0.84, 0.82]
     known = effect(values, [0.75] * 3)
     alone = effect([value - 0.75 for value in values])
@@ -81,7 +81,7 @@ def test_rows_are_added_and_not_counted_twice(
     assert found.high - found.mean == pytest.approx(stats.t.ppf(0.975, freedom) * total**0.5)
 
 
-def test_seeds_that_happen_to_agree_are_no_surer_than_their_rows() -> None:
+def test_the_variance_of_agreeing_seeds_is_at_least_that_of_their_rows() -> None:
     agree = [0.8, 0.8, 0.8001], [0.78, 0.7801, 0.78]
     alone = effect(*agree)
     rows = effect(*agree, rows=RowVariance(2e-4, (1e-4, 1e-4)))
@@ -95,7 +95,7 @@ def test_seeds_that_happen_to_agree_are_no_surer_than_their_rows() -> None:
 # Rows that nearly all of a variance stands on leave almost no degree of freedom, but never none.
 @example([(0, 0)] * 3, 1.2e-194, 0.0, 1.0)
 @given(SCORES, st.floats(0, 100), st.floats(0, 100), st.floats(0, 100))
-def test_turning_the_columns_around_turns_the_interval(
+def test_swapping_the_columns_reverses_the_interval(
     pairs: list[tuple[int, int]], luck: float, one: float, two: float
 ) -> None:
     first, second = (list(map(float, column)) for column in zip(*pairs, strict=True))
@@ -108,7 +108,7 @@ def test_turning_the_columns_around_turns_the_interval(
         assert turned.least == pytest.approx(found.least)
 
 
-def test_few_seeds_and_scores_that_never_vary_say_nothing() -> None:
+def test_few_seeds_and_constant_scores_have_no_effect_estimate() -> None:
     two = [0.8, 0.9], [0.7, 0.6]
     assert effect(*two) is None
     assert effect(*two, rows=RowVariance(1e-4, (1e-4, 1e-4))) is not None
@@ -128,7 +128,7 @@ def test_columns_with_equal_scores_have_a_difference_of_0() -> None:
     assert found.least == 0.0
 
 
-def test_what_is_no_pair_of_columns_is_refused() -> None:
+def test_scores_of_different_seeds_or_nan_raise_an_error() -> None:
     with pytest.raises(ValueError, match=r"one score per seed of each, got \[3, 2\]"):
         effect([1.0, 2.0, 3.0], [1.0, 2.0])
     with pytest.raises(ValueError, match="must be finite"):
@@ -179,7 +179,7 @@ def test_seeds_to_detect_are_the_fewest_with_enough_power(size: float) -> None:
     assert needed == 3 or seen(needed - 1) < 0.8
 
 
-def test_more_seeds_do_not_decide_what_the_rows_leave_open() -> None:
+def test_no_number_of_seeds_detects_effects_below_the_variance_over_rows() -> None:
     first, second = [0.80, 0.84, 0.82], [0.79, 0.80, 0.82]
     few = effect(first, second, rows=RowVariance(0.03**2, (0.0, 0.0)))
     assert few is not None

@@ -39,7 +39,9 @@ def test_the_mean_confidence_is_the_accuracy(seed: int, count: int, classes: int
     [([1, 1], [[1.0, 0.0], [1.0, 0.0]]), ([0, 0, 1], [[0.0, 0.0]] * 3)],
     ids=["all wrong", "no confidence"],
 )
-def test_no_temperature_fits(labels: list[int], logits: list[list[float]]) -> None:
+def test_a_calibration_without_a_temperature_raises_an_error(
+    labels: list[int], logits: list[list[float]]
+) -> None:
     with pytest.raises(ValueError, match="no temperature"):
         estimate_scores(labels, logits, logits)
 
@@ -64,7 +66,7 @@ def test_the_estimates_are_mean_and_spread_of_drawn_labels(seed: int, classes: i
 
 
 @pytest.mark.parametrize("known_rows", [60, 400])
-def test_the_interval_holds_the_truth_as_often_as_it_says(known_rows: int) -> None:
+def test_the_interval_of_an_estimate_has_its_nominal_coverage(known_rows: int) -> None:
     hits = np.zeros(2)
     for seed in range(300):
         known, labels = rows(2 * seed, known_rows, 3)

@@ -113,7 +113,7 @@ def test_the_p_of_a_difference_counts_resamples_on_either_side_of_0(apart: list[
         assert found.high == pytest.approx(np.quantile(values, 0.975))
 
 
-def test_shares_of_other_rows_are_compared_by_the_bootstrap() -> None:
+def test_proportions_of_different_rows_are_compared_by_the_bootstrap() -> None:
     draws = np.random.default_rng(0)
     right, among = (draws.integers(0, 2, 30).astype(float) for _ in range(2))
     sides: list[Statistic] = [Proportion(right), Proportion(right, among), mean_of(1 - right)]
@@ -125,7 +125,7 @@ def test_shares_of_other_rows_are_compared_by_the_bootstrap() -> None:
         assert found == drawn
 
 
-def test_a_closed_form_needs_no_resamples() -> None:
+def test_a_closed_form_interval_uses_no_resamples() -> None:
     fraction = Proportion(np.array([1.0, 0.0]))
     for found in (
         intervals.score_intervals([fraction], 2, resamples=0, seed=0),
@@ -134,7 +134,7 @@ def test_a_closed_form_needs_no_resamples() -> None:
         assert found[0].low is not None
 
 
-def test_a_paired_bootstrap_is_narrower_than_what_both_models_vary() -> None:
+def test_a_paired_bootstrap_is_narrower_than_the_interval_of_one_model() -> None:
     draw = np.random.default_rng(0)
     hard = draw.random(200) < 0.4
     first, second = np.where(hard, 0.0, 1.0), np.where(hard, 0.0, 1.0)
@@ -208,7 +208,7 @@ def test_a_difference_of_calibration_errors_has_its_own_value() -> None:
     assert (found.low + found.high) / 2 == pytest.approx(apart, abs=0.004)
 
 
-def test_a_bootstrap_needs_rows() -> None:
+def test_a_bootstrap_without_rows_raises_an_error() -> None:
     with pytest.raises(ValueError, match="rows and resamples >= 1, got 0 and 1000"):
         intervals.score_intervals([mean_of([])], 0, resamples=1000, seed=0)
     assert len(intervals.resampled(mean_of([1.0]), rows=1, resamples=1, seed=0)[0]) == 1
@@ -222,7 +222,7 @@ def test_holm_by_hand() -> None:
     assert intervals.holm([1.0, 0.0]) == [1.0, 0.0]
 
 
-def test_holm_refuses_what_is_no_p_value() -> None:
+def test_holm_raises_an_error_for_a_p_value_above_1() -> None:
     with pytest.raises(ValueError, match=r"must be in \[0, 1\]"):
         intervals.holm([1.5])
 

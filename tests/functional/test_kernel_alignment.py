@@ -41,14 +41,14 @@ def song(first: Array, second: Array) -> float:
 
 
 @pytest.mark.parametrize("rows", [4, 5, 9])
-def test_it_is_the_printed_formula(rows: int) -> None:
+def test_the_alignment_statistic_equals_the_published_formula(rows: int) -> None:
     one, two = states(rows, 3, 0), states(rows, 5, 1)
     assert unbiased_hsic(one, two) == pytest.approx(song(one, two), rel=1e-10)
     assert unbiased_hsic(one, one) == pytest.approx(song(one, one), rel=1e-10)
 
 
 @pytest.mark.parametrize("size", [4, 5])
-def test_batches_have_no_bias(size: int) -> None:
+def test_the_mean_over_all_batches_equals_the_statistic_of_all_rows(size: int) -> None:
     # Over all batches of a size the mean is the value of all rows, which no biased form gives.
     one, two = states(8, 3, 4), states(8, 2, 5)
     batches = [
@@ -65,7 +65,7 @@ def test_batches_have_no_bias(size: int) -> None:
     factor=st.floats(1e-3, 1e3),
     shift=st.floats(-100, 100),
 )
-def test_orthogonal_maps_factors_and_shifts_are_not_seen(
+def test_alignment_is_invariant_to_rotation_scale_and_shift(
     seed: int, rows: int, factor: float, shift: float
 ) -> None:
     one, two = states(rows, 4, seed), states(rows, 3, seed + 1)

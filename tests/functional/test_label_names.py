@@ -15,7 +15,7 @@ from temper.functional.label_names import (
 )
 
 
-def test_placeholders_numerals_and_words() -> None:
+def test_placeholders_and_numerals_are_recognized_as_label_names() -> None:
     assert [is_placeholder(name) for name in ("LABEL_0", "label 12", "label", "0")] == [
         True, True, False, False,
     ]  # fmt: skip
@@ -52,6 +52,6 @@ def test_given_names_replace_the_models_and_are_mapped_after() -> None:
         (GivenNames(("a", "a")), "two classes of the model the name 'a'"),
     ],
 )
-def test_names_that_do_not_fit_are_refused(given: GivenNames, message: str) -> None:
+def test_names_that_do_not_fit_raise_an_error(given: GivenNames, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         given.applied(("A", "B"))

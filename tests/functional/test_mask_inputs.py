@@ -24,7 +24,7 @@ def test_an_entry_moves_with_the_probability_of_equation_9(
     assert printed == pytest.approx(1 - moves, abs=1e-12)
 
 
-def test_the_rows_of_a_vocabulary_that_a_batch_touched() -> None:
+def test_touched_rows_of_a_vocabulary_are_found() -> None:
     gradient = torch.zeros(MANY_ROWS, 3)
     gradient[[7, 4000], [1, 2]] = torch.tensor([-1e-20, 2.0])
     gradient[90] = float("nan")
@@ -38,7 +38,7 @@ def test_the_rows_of_a_vocabulary_that_a_batch_touched() -> None:
     assert touched_rows(double).tolist() == [6]
 
 
-def test_rows_of_a_part_are_looked_for_as_in_the_whole() -> None:
+def test_touched_rows_of_a_part_equal_those_of_the_whole() -> None:
     part = torch.zeros(10, 3)
     part[[2, 5]] = 1.0
     whole = torch.Size([MANY_ROWS, 3])
@@ -49,7 +49,7 @@ def test_rows_of_a_part_are_looked_for_as_in_the_whole() -> None:
     assert touched_rows(part) is None
 
 
-def test_all_rows_count_where_looking_for_them_is_not_worth_it() -> None:
+def test_small_or_mostly_touched_tensors_count_all_rows() -> None:
     assert touched_rows(torch.zeros(MANY_ROWS - 1, 2)) is None
     assert touched_rows(torch.zeros(MANY_ROWS)) is None
     assert touched_rows(torch.zeros(MANY_ROWS, 1, 1)) is None
@@ -60,7 +60,7 @@ def test_all_rows_count_where_looking_for_them_is_not_worth_it() -> None:
     assert touched_rows(half) is None
 
 
-def test_levels_are_those_of_their_generator_whatever_was_drawn_before() -> None:
+def test_levels_depend_only_on_their_generator() -> None:
     first = random_levels(9, generator(1))
     torch.rand(7)
     state = torch.get_rng_state()

@@ -52,13 +52,13 @@ def test_exactly_q_of_all_65536_levels_are_kept(q: int) -> None:
 
 
 @pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
-def test_a_draw_and_the_last_that_is_kept_are_of_one_type(levels: int) -> None:
+def test_draws_and_thresholds_have_one_dtype(levels: int) -> None:
     q = quantize(torch.tensor([0.5]), p_min=0.0, levels=levels)
     assert highest_kept(q).dtype == keyed_levels(1, 0, levels=levels).dtype
 
 
 @pytest.mark.parametrize("q", [1, 3, FINE_LEVELS // 2, FINE_LEVELS - 1])
-def test_a_fine_share_ends_exactly_at_its_draw(q: int) -> None:
+def test_a_32_bit_probability_is_exact_to_one_draw(q: int) -> None:
     last = q - 1 - (1 << 31)
     drawn = torch.tensor([-(1 << 31), last, last + 1, (1 << 31) - 1]).to(torch.int32)
     assert below(drawn, torch.tensor(q)).tolist() == [True, True, False, False]
@@ -121,7 +121,7 @@ def test_the_mean_of_many_thinned_gradients_is_the_gradient(dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
-def test_thinning_by_bucket_does_what_thinning_does(levels: int) -> None:
+def test_thinning_by_bucket_equals_thinning(levels: int) -> None:
     gradient = torch.randn(370, 11)
     # The ends, where a rounded product could fall on the other side, and everything between.
     ends = torch.tensor([1, 2, 3, levels - 2, levels - 1, levels])
@@ -140,7 +140,7 @@ def test_thinning_by_bucket_does_what_thinning_does(levels: int) -> None:
 
 
 @pytest.mark.parametrize("q", [1, 2, 66, 257, 32767, 32769, 65535, 65536])
-def test_of_every_draw_thinning_by_bucket_keeps_exactly_q(
+def test_thinning_by_bucket_keeps_exactly_q_of_all_levels(
     q: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(masks, "_keyed", lambda *_, **__: EVERY_LEVEL)
@@ -208,7 +208,7 @@ def test_keyed_draws_are_uniform(key: int) -> None:
 
 
 @pytest.mark.parametrize("lag", [1, 2, 3, 64, 384, 4096])
-def test_draws_at_two_places_have_nothing_to_do_with_each_other(lag: int) -> None:
+def test_draws_at_different_offsets_are_independent(lag: int) -> None:
     count = 1 << 18
     drawn = keyed_levels(count + lag, 7).double()
     pair = torch.stack([drawn[:count], drawn[lag:]])
@@ -218,7 +218,7 @@ def test_draws_at_two_places_have_nothing_to_do_with_each_other(lag: int) -> Non
 
 
 @pytest.mark.parametrize("other", [1, 2, 1 << 7, 1 << 16, 1 << 32, 1 << 40, 1 << 62])
-def test_draws_of_two_keys_have_nothing_to_do_with_each_other(other: int) -> None:
+def test_draws_of_different_keys_are_independent(other: int) -> None:
     count = 1 << 18
     first = keyed_levels(count, 11, levels=FINE_LEVELS)
     second = keyed_levels(count, 11 ^ other, levels=FINE_LEVELS)
@@ -327,7 +327,9 @@ def test_a_kept_mask_keeps_each_entry_with_the_probability_that_divides_it() -> 
     assert kept[:, 3].all()
 
 
-def test_a_code_is_kept_up_to_the_last_draw_of_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_code_is_kept_up_to_the_last_draw_of_its_probability(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Without a smallest probability the first code's is 2^-32: one draw of all keeps it.
     table = spaced_levels(p_min=0.0)
     for code in (1, 100, 255):

@@ -91,7 +91,7 @@ def test_projections_by_hand(dtype: torch.dtype) -> None:
     assert size(inside, norm="l2").flatten().tolist() == [5.0]
 
 
-def test_an_example_without_a_gradient_has_length_0_and_stays() -> None:
+def test_an_example_with_a_zero_gradient_has_norm_0_and_is_not_moved() -> None:
     nothing = torch.zeros(1, 2, 2)
     assert size(nothing, norm="l2").item() == 0.0
     assert not steepest(nothing, norm="l2").any()
@@ -105,7 +105,7 @@ def test_one_channel_has_the_middle_rank() -> None:
 
 @pytest.mark.parametrize("norm", ["l2", "linf", "linf_scaled"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_an_example_without_a_usable_gradient_is_left_where_it_is(bad: float, norm: str) -> None:
+def test_a_zero_or_non_finite_gradient_has_direction_0(bad: float, norm: str) -> None:
     gradient = VALUES.clone()
     gradient[0] = 0
     gradient[1, 0, 0] = bad
@@ -133,7 +133,7 @@ def test_the_matrix_s_gradient_is_the_sum_over_a_word_s_occurrences() -> None:
 
 
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 8.0]), min_size=2, max_size=12))
-def test_a_rank_is_the_share_of_smaller_channels_and_half_of_the_equal_ones(
+def test_a_rank_counts_smaller_channels_and_half_of_the_equal_ones(
     values: list[float],
 ) -> None:
     found = within_example_rank(torch.tensor([values]))[0].tolist()

@@ -29,14 +29,14 @@ def layers(rows: object) -> object:
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_only_half_precision_is_widened(kind: torch.dtype) -> None:
+def test_only_half_precision_is_converted_to_single(kind: torch.dtype) -> None:
     values = torch.tensor([1.5, -2.0], dtype=kind)
     wide = at_least_single(values)
     assert wide.dtype == (torch.float64 if kind == torch.float64 else torch.float32)
     assert wide.tolist() == [1.5, -2.0]
 
 
-def test_an_autocast_to_half_precision_is_noticed_where_it_is_on() -> None:
+def test_an_enabled_half_precision_autocast_is_detected() -> None:
     assert in_half_precision(CPU) is False
     for kind in (torch.bfloat16, torch.float16):
         with torch.autocast("cpu", dtype=kind):
@@ -48,7 +48,7 @@ def test_an_autocast_to_half_precision_is_noticed_where_it_is_on() -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("known", [True, False])
-def test_bf16_is_called_slow_on_a_cpu_that_emulates_it_alone(
+def test_only_a_cpu_without_bf16_support_gives_a_notice(
     monkeypatch: pytest.MonkeyPatch, there: bool, known: bool
 ) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: there)
@@ -105,6 +105,6 @@ def test_single_precision_is_scored_like_the_equal_doubles(
     np.testing.assert_array_equal(np.asarray(score(values.astype(float).tolist())), wanted)
 
 
-def test_the_classes_of_a_conformal_score_may_all_be_one() -> None:
+def test_conformal_scores_accept_labels_of_a_single_class() -> None:
     scores = np.array([[0.1, 0.4], [0.3, 0.2]])
     assert conformal.at_labels(scores, [1, 1]).tolist() == [0.4, 0.2]

@@ -28,7 +28,7 @@ def test_wilsons_interval_has_the_printed_ends() -> None:
         assert wilson(right, rows) == pytest.approx(ends, abs=5e-5)
 
 
-def test_rows_that_are_all_right_leave_room_below() -> None:
+def test_the_interval_of_all_correct_rows_has_a_lower_end_below_1() -> None:
     low, high = wilson(120, 120)
     assert (round(100 * low, 1), high) == (96.9, 1.0)
     assert wilson(0, 120) == pytest.approx((0.0, 1 - low))
@@ -38,16 +38,14 @@ def test_rows_that_are_all_right_leave_room_below() -> None:
 
 @pytest.mark.parametrize("fraction", [0.5, 0.9, 0.97])
 @pytest.mark.parametrize("rows", [10, 34, 200])
-def test_wilsons_interval_holds_the_share_about_as_often_as_it_says(
-    fraction: float, rows: int
-) -> None:
+def test_wilsons_interval_has_about_its_nominal_coverage(fraction: float, rows: int) -> None:
     right = np.arange(rows + 1)
     ends = np.array([wilson(float(count), rows) for count in right])
     holds = (ends[:, 0] <= fraction) & (fraction <= ends[:, 1])
     assert stats.binom.pmf(right[holds], rows, fraction).sum() > 0.9
 
 
-def test_a_share_among_some_rows_forgets_the_others() -> None:
+def test_a_proportion_of_a_subset_ignores_other_rows() -> None:
     fraction = Proportion(np.array([1.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0]))
     assert fraction(np.ones((1, 4)))[0] == 0.5
     assert fraction.fewest == 2
@@ -55,7 +53,7 @@ def test_a_share_among_some_rows_forgets_the_others() -> None:
     assert (found.low, found.high) == wilson(1, 2)
 
 
-def test_few_rows_that_differ_are_no_difference() -> None:
+def test_few_differing_rows_are_not_significant() -> None:
     # Two rows of 34 that only the first has right: the bootstrap's interval would touch 0 at most.
     first, second = np.ones(34), np.ones(34)
     second[:2] = 0
@@ -66,7 +64,7 @@ def test_few_rows_that_differ_are_no_difference() -> None:
     assert found.p > 0.05
 
 
-def test_turning_two_models_around_turns_the_interval() -> None:
+def test_swapping_two_models_reverses_the_interval_of_proportions() -> None:
     draws = np.random.default_rng(0)
     first, second = (draws.integers(0, 2, 60).astype(float) for _ in range(2))
     one, other = paired_proportions(first, second), paired_proportions(second, first)
@@ -86,12 +84,12 @@ def test_the_worst_of_one_group_has_its_own_interval() -> None:
         assert (found.low, found.high) == pytest.approx(wilson(9, 10))
 
 
-def test_groups_that_are_no_whole_numbers_are_refused() -> None:
+def test_groups_that_are_no_whole_numbers_raise_an_error() -> None:
     with pytest.raises(ValueError, match="whole numbers from 0 on as groups, got float64"):
         GroupProportions(np.ones(2), np.array([0.0, 1.0]), least=True)
 
 
-def test_the_worst_group_is_held_by_its_interval() -> None:
+def test_the_interval_of_the_worst_group_covers_the_true_value() -> None:
     # Two groups as good as each other: the one that looks worse does so by chance.
     draws = np.random.default_rng(0)
     groups = np.repeat([0, 1, 2], [40, 60, 200])
@@ -114,7 +112,7 @@ def test_equal_scores_of_all_resamples_have_no_interval() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 1)] * 2, st.integers(0, 2)), min_size=1), st.data())
-def test_shares_of_resamples_are_those_of_repeated_rows(
+def test_proportions_of_resamples_equal_those_of_repeated_rows(
     rows: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     first, second, kinds = np.array(rows).T
@@ -145,7 +143,7 @@ def test_shares_of_resamples_are_those_of_repeated_rows(
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40))
-def test_paired_shares_add_a_row_to_each_kind_in_which_the_two_differ(
+def test_the_paired_interval_equals_the_formula_with_added_rows(
     rows: list[tuple[int, int]],
 ) -> None:
     n, b, c = len(rows) + 2, rows.count((1, 0)) + 1, rows.count((0, 1)) + 1
@@ -160,7 +158,7 @@ def test_paired_shares_add_a_row_to_each_kind_in_which_the_two_differ(
     assert ProportionDifference(first, second).fewest == len(rows)
 
 
-def test_intervals_without_rows_or_with_more_right_ones_are_refused() -> None:
+def test_intervals_without_rows_or_with_more_right_ones_raise_an_error() -> None:
     for right, rows in [(0, 0), (-1, 3), (4, 3)]:
         with pytest.raises(ValueError, match=f"got {right} of {rows}"):
             wilson(right, rows)
@@ -196,6 +194,6 @@ def test_one_row_has_an_interval() -> None:
     assert wilson(1, 1) == pytest.approx((1 / (1 + z**2), 1.0))
 
 
-def test_the_end_of_a_share_of_none_or_all_is_the_share_itself() -> None:
+def test_intervals_of_proportions_0_and_1_end_exactly_there() -> None:
     for rows in range(1, 200):
         assert (wilson(0, rows)[0], wilson(rows, rows)[1]) == (0.0, 1.0)

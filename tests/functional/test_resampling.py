@@ -32,7 +32,7 @@ def test_one_count_each_is_the_plain_median() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [1.0, np.nan], [np.inf]])
-def test_no_rows_and_values_that_are_not_finite_have_none(values: list[float]) -> None:
+def test_the_median_of_no_rows_or_non_finite_values_is_nan(values: list[float]) -> None:
     assert np.isnan(weighted_median(values))
 
 
@@ -113,7 +113,7 @@ def test_counts_are_doubles_one_for_each_row() -> None:
             resampling.row_counts(2, wrong)
 
 
-def test_rows_that_are_not_there_have_no_values() -> None:
+def test_functions_of_rows_accept_zero_rows() -> None:
     none = np.zeros((0, 3))
     assert calibration.probabilities_of(none).shape == (0, 3)
     assert calibration.brier_of_rows([], none).shape == (0,)

@@ -35,7 +35,7 @@ def test_f1_without_any_positive_is_undefined() -> None:
     assert np.isnan(scores.f1([0, 0], [0, 0]))
 
 
-def test_f1_of_three_classes_is_refused() -> None:
+def test_f1_of_three_classes_raises_an_error() -> None:
     with pytest.raises(ValueError, match="two classes"):
         scores.f1([0, 2], [0, 1])
 
@@ -120,9 +120,7 @@ def test_anomaly_scores_agree_with_scikit_learn(rows: list[tuple[bool, float]]) 
 
 
 @given(TIED, st.data())
-def test_counts_say_the_same_as_repeated_rows(
-    rows: list[tuple[int, float]], data: st.DataObject
-) -> None:
+def test_counts_equal_repeated_rows(rows: list[tuple[int, float]], data: st.DataObject) -> None:
     draw = st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows))
     counts = np.asarray([data.draw(draw), data.draw(draw)], dtype=np.float64)
     first = np.asarray([row[0] for row in rows])
@@ -148,14 +146,14 @@ def test_counts_say_the_same_as_repeated_rows(
             assert value == pytest.approx(alone, nan_ok=True)
 
 
-def test_scores_of_different_lengths_are_refused() -> None:
+def test_scores_of_different_lengths_raise_an_error() -> None:
     with pytest.raises(ValueError, match=r"got \[2\] and \[1\]"):
         scores.accuracy([0, 1], [0])
     with pytest.raises(ValueError, match="`counts` must have shape"):
         scores.accuracy([0, 1], [0, 1], counts=[1])
 
 
-def test_a_class_that_is_not_a_whole_number_is_refused() -> None:
+def test_a_class_that_is_not_a_whole_number_raises_an_error() -> None:
     with pytest.raises(ValueError, match="whole numbers"):
         scores.macro_f1([0.5, 1], [0, 1])
 
@@ -166,7 +164,7 @@ def test_an_unknown_score_is_named_with_its_neighbor() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=20), st.data())
-def test_shares_of_groups_are_those_of_a_loop_over_groups(
+def test_proportions_of_groups_equal_a_loop_over_groups(
     rows: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     right, groups = np.array(rows, dtype=float).reshape(-1, 2).T
@@ -209,7 +207,7 @@ def test_f1_of_resamples_is_that_of_repeated_rows() -> None:
         ("area", 4, "no such score", None),
     ],
 )
-def test_what_answers_that_ignore_the_text_have(
+def test_the_chance_level_of_a_score_is_that_of_constant_predictions(
     name: str, classes: int, metric: str, expected: float | None
 ) -> None:
     assert scores.facts(name).guessed(classes, metric) == expected
@@ -283,5 +281,5 @@ def test_a_row_that_a_resample_does_not_hold_changes_no_correlation() -> None:
     assert scores.pearson(first, second, counts=[1, 1, 1, 0]) == pytest.approx(1.0, abs=1e-12)
 
 
-def test_a_score_that_looks_at_the_metric_says_nothing_where_it_is_the_metric() -> None:
+def test_the_area_of_the_area_has_no_chance_level() -> None:
     assert scores.facts("area").guessed(4, "area") is None

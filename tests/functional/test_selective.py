@@ -139,7 +139,7 @@ def test_the_sequence_stops_at_the_first_threshold_that_is_not_shown(
     assert lowest(shown, risk, limits.tolist()) == best
 
 
-def test_nothing_is_guaranteed_where_nothing_is_shown() -> None:
+def test_without_a_shown_risk_there_is_no_guarantee() -> None:
     assert lowest(shown_risks([0.9] * 20, [False] * 20, thresholds=CONFIDENCES), 0.05) == np.inf
     assert shown_risks([], [], thresholds=CONFIDENCES).tolist() == [1.0] * len(CONFIDENCES)
 
@@ -159,12 +159,12 @@ def test_rows_that_another_rule_abstains_on_are_never_accepted() -> None:
         ({"starts": 0}, f"got {len(CONFIDENCES)} thresholds and 0 starts"),
     ],
 )
-def test_limits_that_cannot_be_are_refused(settings: dict, words: str) -> None:
+def test_invalid_risk_limits_raise_an_error(settings: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         shown_risks([0.5], [False], **{"thresholds": CONFIDENCES, **settings})
 
 
-def test_scores_refuse_what_has_no_order() -> None:
+def test_a_nan_confidence_raises_an_error() -> None:
     with pytest.raises(ValueError, match="A confidence is NaN"):
         area_under_risk([0, 1], [np.nan, 0.5])
 

@@ -16,7 +16,9 @@ def states(seed: int, rows: int, size: int = 3) -> np.ndarray:
 
 
 @given(st.integers(0, 1000), st.integers(2, 8), st.integers(2, 8))
-def test_the_statistic_is_the_sum_over_pairs_of_different_rows(seed: int, n: int, m: int) -> None:
+def test_the_mmd_statistic_is_the_sum_over_pairs_of_different_rows(
+    seed: int, n: int, m: int
+) -> None:
     first, second = states(seed, n), states(seed + 1, m) + 0.5
     rows = np.concatenate([first, second])
     distances = [np.linalg.norm(a - b) for i, a in enumerate(rows) for b in rows[:i]]
@@ -37,14 +39,14 @@ def test_the_statistic_is_the_sum_over_pairs_of_different_rows(seed: int, n: int
     assert found.statistic == pytest.approx(wanted, abs=1e-9)
 
 
-def test_the_p_value_holds_its_level_where_nothing_has_shifted() -> None:
+def test_the_p_value_has_its_level_without_a_shift() -> None:
     p = np.array([mmd_test(states(2 * s, 30), states(2 * s + 1, 12), seed=s).p for s in range(300)])
     for level in (0.05, 0.2, 0.5):
         hits = int((p <= level).sum())
         assert stats.binomtest(hits, len(p), level).pvalue > 1e-3
 
 
-def test_a_shift_is_found() -> None:
+def test_the_test_detects_a_shift() -> None:
     assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0).p == 1 / 1000
     assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0, permutations=0).p == 1.0
 
@@ -83,7 +85,7 @@ def test_the_seed_decides_the_splits() -> None:
         (lambda: mmd_test(states(0, 3), [[np.nan] * 3] * 2, seed=0), "`batch` holds a state"),
     ],
 )
-def test_what_cannot_be_tested_is_refused(call, words: str) -> None:
+def test_invalid_inputs_of_the_shift_test_raise_an_error(call, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
 

@@ -54,7 +54,9 @@ def test_probes_have_mean_0_and_the_covariance_of_their_law(law: Law, width: int
 
 
 @given(laws, st.integers(2, 40), seeds)
-def test_every_probe_keeps_what_its_law_says_of_it(law: Law, width: int, seed: int) -> None:
+def test_probes_have_the_exact_properties_of_their_distribution(
+    law: Law, width: int, seed: int
+) -> None:
     found = probes((6, width), law, drawn(seed), like=LIKE)
     assert found.dtype == torch.float64
     if law == "signs":

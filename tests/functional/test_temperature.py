@@ -52,7 +52,7 @@ def test_the_temperature_makes_the_loss_stationary_and_scales_with_the_logits(
     assert fitted.after <= fitted.before + 1e-12
 
 
-def test_a_temperature_does_not_see_what_is_added_to_a_row_nor_how_rows_are_cut(
+def test_a_temperature_is_invariant_to_row_offsets_and_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     labels, logits = drawn(0)
@@ -118,7 +118,7 @@ def test_extreme_logits_neither_overflow_nor_hide_their_temperature() -> None:
     ],
     ids=["empty", "all right", "worse than chance", "chance", "impossible", "constant"],
 )
-def test_rows_without_a_best_temperature_are_refused(
+def test_rows_without_a_best_temperature_raise_an_error(
     labels: list[int], logits: object, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):

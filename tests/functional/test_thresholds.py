@@ -53,7 +53,7 @@ def test_each_resample_sets_its_own_thresholds() -> None:
     assert by_row(counts).tolist() == [(4.0 + 1.0) / 2, (6.0 + 3.0) / 2]
 
 
-def test_of_groups_the_least_mean_is_the_score_and_missed_groups_count_nothing() -> None:
+def test_the_worst_group_score_ignores_groups_without_drawn_rows() -> None:
     scores, folds = np.arange(6.0), np.array([0, 0, 0, 1, 1, 1])
     made = Thresholds(scores, folds, 0.5, np.arange(6), folds)
     values = np.array([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
@@ -101,7 +101,7 @@ def test_detections_of_two_models_of_one_law_differ_in_one_study_of_twenty() -> 
     assert np.sum(inside) >= 134
 
 
-def test_a_threshold_of_few_rows_widens_the_interval_of_a_share() -> None:
+def test_a_threshold_fitted_on_few_rows_widens_the_interval() -> None:
     draws = np.random.default_rng(0)
     ordinary, odd = draws.normal(size=40), draws.normal(size=2000) + 1.0
     judged = detections(ordinary, odd, np.arange(40) % 2)
@@ -113,7 +113,7 @@ def test_a_threshold_of_few_rows_widens_the_interval_of_a_share() -> None:
     assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
 
 
-def test_a_share_of_1_has_the_closed_form_where_resamples_say_nothing() -> None:
+def test_a_proportion_of_1_uses_the_closed_form_instead_of_resamples() -> None:
     folds = np.arange(100) % 2
     judged = detections(np.linspace(0, 1, 100), np.full(120, 50.0), folds)
     (found,) = score_intervals([judged], 220, resamples=50, seed=0)

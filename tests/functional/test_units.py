@@ -36,18 +36,20 @@ MINUS = "\u2212"
         (PERCENT, None, True, ABSENT),
     ],
 )
-def test_numbers_by_hand(unit: Unit, value: float | None, signed: bool, written: str) -> None:
+def test_numbers_are_written_as_expected(
+    unit: Unit, value: float | None, signed: bool, written: str
+) -> None:
     assert unit.text(value, signed=signed) == written
 
 
 @pytest.mark.parametrize("unit", [PERCENT, HUNDREDTHS, PLAIN, ANY_SIZE])
-def test_nothing_has_no_direction(unit: Unit) -> None:
+def test_zero_has_no_negative_sign(unit: Unit) -> None:
     assert unit.text(-0.0) == unit.text(0.0)
     assert PERCENT.text(-1e-9, signed=True) == PERCENT.text(0.0, signed=True) == "+0.0"
 
 
 @given(st.sampled_from([PERCENT, HUNDREDTHS, PLAIN]), st.floats(-1, 1), st.booleans())
-def test_what_is_written_reads_back_to_half_a_digit(unit: Unit, value: float, signed: bool) -> None:
+def test_written_numbers_round_trip_to_half_a_digit(unit: Unit, value: float, signed: bool) -> None:
     shown = unit.text(value, signed=signed)
     assert len(shown.partition(".")[2]) == unit.decimals
     read = float(shown.replace(MINUS, "-")) / unit.scale

@@ -10,7 +10,7 @@ import tomllib
 from dev.mutation import mutants
 
 
-def test_every_reason_refers_to_existing_code() -> None:
+def test_every_explained_mutant_refers_to_existing_code() -> None:
     reasons = tomllib.loads(mutants.REASONS.read_text(encoding="utf-8"))
     for name, changes in reasons.items():
         source = " ".join(inspect.getsource(pkgutil.resolve_name(name)).split())

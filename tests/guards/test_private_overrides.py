@@ -13,7 +13,7 @@ MOST = 6
 NEEDED_BY = {
     # Stops before a step on NaN, and gathers the norm of sharded gradients.
     "_get_grad_norm": "test_trainer_data.py::"
-    "test_a_gradient_that_is_not_finite_stops_though_the_loss_is",
+    "test_a_gradient_that_is_not_finite_stops_even_with_a_finite_loss",
     # Transformers' grouping by length draws from the global generator.
     "_get_train_sampler": "test_trainer_data.py::"
     "test_rows_of_similar_length_share_a_batch_by_default",

@@ -63,7 +63,7 @@ def test_every_head_is_tested() -> None:
 
 
 @by_head
-def test_the_names_that_other_packages_look_up_are_known(name: str) -> None:
+def test_names_of_a_head_exist_in_transformers_and_peft(name: str) -> None:
     head = HEADS[name]
     assert head.name == name
     assert KINDS[head.gives] in HEADS
@@ -177,7 +177,7 @@ def test_a_divergence_is_symmetric_and_zero_of_equal_passes(name: str, kind: str
 
 
 @by_head
-def test_one_teacher_equal_to_the_student_teaches_nothing(name: str) -> None:
+def test_distillation_from_an_equal_teacher_is_zero(name: str) -> None:
     case = case_of(name)
     first, _ = case.logits()
     assert case.head.distillation(first, first, temperature=3.0).abs().max() < 1e-12
@@ -211,7 +211,7 @@ def test_predictions_have_the_logits_shape(name: str) -> None:
         assert case.head.decode(logits.numpy()[place][None]) == pytest.approx(found[place][None])
 
 
-def test_units_that_do_not_count_may_be_nan() -> None:
+def test_ignored_units_may_be_nan() -> None:
     values = torch.tensor([[1.0, float("nan"), 3.0], [4.0, 5.0, float("inf")]], requires_grad=True)
     mask = torch.tensor([[True, False, True], [True, True, False]])
     per_row(values, mask).sum().backward()

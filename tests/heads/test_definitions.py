@@ -183,7 +183,7 @@ def test_a_span_is_chosen_among_the_positions_of_the_text() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_one_unit_per_row_has_the_bits_of_rows(
+def test_one_unit_per_row_equals_rows_bit_for_bit(
     dtype: torch.dtype, smoothing: float, weighted: bool
 ) -> None:
     draws = torch.Generator().manual_seed(0)
@@ -235,7 +235,7 @@ def test_extreme_scores_give_finite_gradients() -> None:
         assert torch.isfinite(leaf.grad).all()
 
 
-def test_references_by_hand() -> None:
+def test_reference_definitions_equal_hand_computed_values() -> None:
     """The definitions themselves: P = (1/2, 1/2), Q = (1/4, 3/4), M = (3/8, 5/8)."""
     p, q = [0.0, 0.0], [math.log(1.0), math.log(3.0)]
     to_middle = 0.5 * math.log(4 / 3) + 0.5 * math.log(4 / 5)

@@ -36,7 +36,7 @@ def taken(inputs: Inputs, start: int, end: int) -> Inputs:
 
 @by_model
 @pytest.mark.parametrize("name", names())
-def test_a_method_trains_or_says_that_it_cannot(name: str, model_name: str) -> None:
+def test_a_method_trains_every_head_or_raises_an_error(name: str, model_name: str) -> None:
     if name == "lp_ft" and model_name == "seq2seq-bart":
         pytest.skip("BART's head is its embedding table: no head can train first")
     if name in OF_TEXTS and "windows" in model_name:
@@ -80,7 +80,7 @@ def test_micro_batches_weigh_by_their_units(name: str, model_name: str) -> None:
 
 @by_model
 @pytest.mark.parametrize("name", SPLIT)
-def test_padding_changes_nothing(name: str, model_name: str) -> None:
+def test_padding_does_not_change_the_loss_of_a_head(name: str, model_name: str) -> None:
     settings = DETERMINISTIC.get(name, {})
     short, inputs = stepper_of(model_name, name, **settings)
     long, _ = stepper_of(model_name, name, **settings)
@@ -178,12 +178,12 @@ def test_transformers_weighs_micro_batches_of_tokens_alike_and_temper_by_tokens(
     assert apart > 1e-3
 
 
-def test_every_head_has_a_model() -> None:
+def test_every_head_has_a_test_model() -> None:
     of_models = {name.partition("-")[0] for name in MODELS}
     assert of_models | {"classification", "regression"} == set(HEADS)
 
 
-def test_attacks_move_prompts_alone_and_neftune_moves_the_completion_too() -> None:
+def test_attacks_perturb_prompts_only_and_embedding_noise_also_completions() -> None:
     model, inputs = model_of("completions")
     labels = inputs["labels"].clone()
     labels[1] = torch.where(inputs["attention_mask"][1] == 1, inputs["input_ids"][1], UNLABELED)

@@ -57,7 +57,7 @@ def test_class_weights_multiply_rows_and_are_not_renormalized() -> None:
         (torch.zeros(2, 3), torch.zeros(2, 3).long(), None, r"row, \[2\], .* of shape \(2, 3\)"),
     ],
 )
-def test_labels_of_another_kind_of_task_are_refused(
+def test_labels_of_another_kind_of_task_raise_an_error(
     logits: Tensor, labels: Tensor, weights: Tensor | None, message: str
 ) -> None:
     with pytest.raises((DataError, SettingError), match=message):
@@ -140,7 +140,7 @@ def test_a_given_loss_is_one_per_row_or_a_mean_that_counts_for_each() -> None:
         (lambda z, y: z.mean(), 0.1, "a loss function was given instead"),
     ],
 )
-def test_a_given_loss_of_anything_else_is_refused(
+def test_a_given_loss_of_anything_else_raises_an_error(
     function: Callable[[Tensor, Tensor], Tensor], smoothing: float, message: str
 ) -> None:
     with pytest.raises(SettingError, match=message):
@@ -200,7 +200,7 @@ def test_a_config_has_a_head(config: Any, head: type[Head]) -> None:
     assert head_of(config) is head
 
 
-def test_a_regression_with_several_outputs_is_refused() -> None:
+def test_a_regression_with_several_outputs_raises_an_error() -> None:
     config = SimpleNamespace(num_labels=3, problem_type="regression")
     with pytest.raises(ModelError, match="must have one output, mine has 3"):
         check_outputs(config, model="mine")

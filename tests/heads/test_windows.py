@@ -100,7 +100,7 @@ def backward(name: str, inputs: Inputs, *, windows: bool) -> tuple[float, list[T
 
 
 @pytest.mark.parametrize("name", SPLIT)
-def test_one_window_is_no_window(name: str) -> None:
+def test_one_window_per_text_equals_no_windows(name: str) -> None:
     _, inputs = windowed(1, 1, 1, 1)
     flat = {key: each if key == "labels" else each[:, 0] for key, each in inputs.items()}
     loss, gradients = backward(name, inputs, windows=True)
@@ -156,7 +156,7 @@ def test_hidden_states_are_those_of_each_text() -> None:
     torch.testing.assert_close(layers[-1][1, 2 * tokens :], alone[0])
 
 
-def test_the_config_keeps_windows_and_a_damaged_one_is_refused(tmp_path: Any) -> None:
+def test_the_config_keeps_windows_and_a_damaged_one_raises_an_error(tmp_path: Any) -> None:
     model, _ = windowed(2, pool="max", tokens=7)
     model.save_pretrained(tmp_path)
     found = windows_of(type(model).from_pretrained(tmp_path))

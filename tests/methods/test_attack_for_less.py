@@ -63,7 +63,7 @@ def recorded_rates() -> Iterator[list[Rates]]:
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, 5])
-def test_a_step_without_an_attack_is_a_plain_one_bit_for_bit(number: int) -> None:
+def test_a_skipped_attack_step_equals_plain_fine_tuning_bit_for_bit(number: int) -> None:
     lazy, plain = (
         gradients(UEGR(mask="off", every=3), number=number),
         gradients(Plain(), number=number),
@@ -72,7 +72,7 @@ def test_a_step_without_an_attack_is_a_plain_one_bit_for_bit(number: int) -> Non
 
 
 @pytest.mark.parametrize("number", [0, 3, 6])
-def test_an_attack_that_is_due_weighs_as_many_times_as_much(number: int) -> None:
+def test_a_periodic_attack_is_weighted_by_its_period(number: int) -> None:
     lazy, busy = (gradients(UEGR(mask="off", every=k), number=number) for k in (3, 1))
     plain = gradients(Plain(), number=number)
     for clean, always, found in zip(plain, busy, lazy, strict=True):
@@ -80,7 +80,7 @@ def test_an_attack_that_is_due_weighs_as_many_times_as_much(number: int) -> None
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.75])
-def test_some_rows_are_attacked_as_they_would_be_among_all(fraction: float) -> None:
+def test_attacking_a_fraction_of_rows_gives_them_the_same_losses(fraction: float) -> None:
     # Held to the clean pass too: each to its own row of it.
     settings: dict[str, Any] = {"passes": 1, "divergence_weight": 2.0, "with_clean": True}
     (_, everything) = terms(**settings)
@@ -110,7 +110,7 @@ def test_rates_of_some_rows_follow_their_own_gradients() -> None:
         assert all(any(torch.equal(row, each) for each in everything[key]) for row in rates)
 
 
-def test_one_attacked_pass_is_held_to_the_clean_one_as_a_constant() -> None:
+def test_a_single_attacked_pass_is_compared_with_the_detached_clean_pass() -> None:
     settings = {"passes": 1, "divergence_weight": 2.0}
     clean, attacked = terms(with_clean=True, **settings)
     found = {term.name: term for term in attacked.terms}
@@ -130,7 +130,9 @@ def test_one_attacked_pass_is_held_to_the_clean_one_as_a_constant() -> None:
     ("settings", "forwards"),
     [({"every": 2}, [2, 1, 2, 1]), ({"fraction": 0.5, "every": 3}, [2, 1, 1, 2])],
 )
-def test_a_resting_attack_costs_no_pass(settings: dict[str, float], forwards: list[int]) -> None:
+def test_skipped_attack_steps_run_no_extra_pass(
+    settings: dict[str, float], forwards: list[int]
+) -> None:
     model = tiny_network()
     stepper = Stepper(model, UEGR(mask="off", **settings))
     stepper.network.probe(Batch.of(BATCH))

@@ -38,15 +38,13 @@ def step(config: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_with_its_default_weight_an_attack_moves_embeddings(
-    name: str, deltas: list[Tensor]
-) -> None:
+def test_every_attack_perturbs_embeddings_by_default(name: str, deltas: list[Tensor]) -> None:
     step(configure(name))
     assert any(each.any() for each in deltas)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_weight_of_0_has_no_perturbed_pass_or_names_what_keeps_it(
+def test_a_weight_of_0_disables_the_perturbation_or_raises_an_error(
     name: str, deltas: list[Tensor]
 ) -> None:
     config, message = switched_off(name)
@@ -78,14 +76,14 @@ def test_only_both_weights_at_0_disable_the_attack(name: str, deltas: list[Tenso
     assert any(each.any() for each in deltas)
 
 
-def test_sub_models_without_an_attack_are_an_epsilon_of_0(deltas: list[Tensor]) -> None:
+def test_an_epsilon_of_0_keeps_the_sub_models_without_a_perturbation(deltas: list[Tensor]) -> None:
     step(configure("uegr", {"epsilon": 0.0}))
     assert len(deltas) == 2
     assert not any(each.any() for each in deltas)
 
 
 @pytest.mark.parametrize(("epsilon", "warned"), [(0.0, 1), (0.1, 0)])
-def test_an_attack_of_no_size_is_warned_of_where_nothing_drops(
+def test_an_attack_of_size_0_without_dropout_warns(
     epsilon: float, warned: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     stepper = Stepper(
@@ -95,7 +93,7 @@ def test_an_attack_of_no_size_is_warned_of_where_nothing_drops(
     assert caplog.text.count("Every dropout rate of the model is 0") == warned
 
 
-def test_every_attack_is_found() -> None:
+def test_all_known_attacks_are_tested() -> None:
     assert {"at", "pgd", "freelb", "r_at", "r_at_su", "uegr", "adv_embed", "roast"} <= set(ATTACKS)
 
 
@@ -103,7 +101,7 @@ SPARING = [name for name in MOVING if "special_tokens" in entry(name).config.mod
 
 
 @pytest.mark.parametrize("name", SPARING)
-def test_special_tokens_can_be_spared(name: str, deltas: list[Tensor]) -> None:
+def test_special_tokens_can_be_excluded_from_every_attack(name: str, deltas: list[Tensor]) -> None:
     step(configure(name, {"special_tokens": False}))
     special = BATCH["input_ids"] <= 2
     moved = [each.unflatten(0, (-1, len(special))) for each in deltas if each.any()]

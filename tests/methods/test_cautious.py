@@ -80,7 +80,7 @@ def test_each_step_is_that_of_algorithm_1_under_adamw() -> None:
     assert any(not torch.allclose(found[-1][name], plain[-1][name]) for name in plain[-1])
 
 
-def test_a_step_along_the_gradient_is_kept_whole() -> None:
+def test_a_step_along_the_gradient_is_not_masked() -> None:
     def sgd(parameters: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=RATE)
 
@@ -103,16 +103,16 @@ def test_the_logged_fraction_is_that_of_the_entries_with_a_gradient() -> None:
 
 
 @pytest.mark.parametrize("floor", [0.0, -0.1, 1.5, math.inf])
-def test_a_floor_out_of_bounds_is_refused(floor: float) -> None:
+def test_a_floor_out_of_bounds_raises_an_error(floor: float) -> None:
     with pytest.raises(SettingError, match="floor"):
         Cautious(floor=floor)
 
 
-def test_every_law_of_a_method_holds() -> None:
+def test_cautious_passes_all_method_laws() -> None:
     check_method("cautious", draws_by_row=True)
 
 
-def test_a_step_that_a_loss_scaler_skips_moves_nothing() -> None:
+def test_a_step_skipped_by_the_loss_scaler_changes_no_weight() -> None:
     model = tiny_bert()
     stepper, optimizer = Stepper(model, "cautious"), adamw(model.parameters())
     before = {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -35,7 +35,7 @@ def gradients() -> dict[str, Tensor]:
 # Child-Tuning-F
 
 
-def test_the_mean_over_draws_is_the_gradient_and_every_draw_keeps_or_scales() -> None:
+def test_every_draw_zeroes_or_scales_and_their_mean_is_the_gradient() -> None:
     keep, draws = 0.3, 800
     rule = RandomMask(keep=keep, chunk=8)
     given_gradients = gradients()
@@ -81,7 +81,7 @@ def test_parameters_of_one_shape_have_draws_of_their_own() -> None:
     assert int((found["query"] == found["key"]).sum()) == pytest.approx(100, abs=35)
 
 
-def test_a_part_of_a_gradient_has_the_draws_of_its_place_in_the_whole() -> None:
+def test_a_slice_of_a_gradient_has_the_draws_of_its_offset() -> None:
     rule, whole = RandomMask(keep=0.5), torch.ones(4096)
     part = whole[1024:].clone()
     rule._thin([whole], [7], [0])
@@ -111,7 +111,7 @@ def importance_by_hand(batches: list[dict[str, Tensor]], largest: float) -> dict
 
 @pytest.mark.parametrize("largest", [1.0, 0.05])
 @pytest.mark.parametrize("fraction", [0.3, 0.01, 0.77])
-def test_exactly_the_share_with_the_largest_squared_gradients_trains(
+def test_exactly_the_fraction_with_the_largest_squared_gradients_trains(
     fraction: float, largest: float
 ) -> None:
     batches = two_batches()
@@ -151,7 +151,7 @@ def test_exactly_the_share_with_the_largest_squared_gradients_trains(
     ),
     st.floats(0, 1),
 )
-def test_ties_are_broken_by_place_so_that_the_share_is_exact(
+def test_ties_are_broken_by_position_so_that_the_fraction_is_exact(
     values: list[Tensor], fraction: float
 ) -> None:
     inside = inside_top(values, fraction=fraction)
@@ -165,12 +165,12 @@ def test_ties_are_broken_by_place_so_that_the_share_is_exact(
     assert [mask.shape for mask in inside] == [value.shape for value in values]
 
 
-def test_importance_that_is_not_finite_is_refused() -> None:
+def test_importance_that_is_not_finite_raises_an_error() -> None:
     with pytest.raises(TemperError, match="not finite, so they cannot be ranked"):
         inside_top([torch.tensor([1.0, float("nan")])], fraction=0.5)
 
 
-def test_importance_is_let_go_of_and_later_passes_change_no_mask() -> None:
+def test_importance_is_released_and_later_passes_do_not_change_the_mask() -> None:
     stepper = stepper_of("child_tuning_d")
     entries = {name: t.numel() for name, t in stepper.params.tensors.items() if "layers" in name}
     stepper.prepare(two_batches())
@@ -203,7 +203,7 @@ def test_missing_input_is_reported_before_training() -> None:
         stepper.step(torch.optim.SGD(stepper.params.tensors.values(), lr=0.1))
 
 
-def test_without_blocks_everything_is_ranked() -> None:
+def test_without_blocks_all_parameters_are_ranked() -> None:
     tensors = {"words": torch.nn.Parameter(torch.ones(3, 2))}
     assert ChosenMask().names(Parameters(tensors, blocks=frozenset())) == ["words"]
 

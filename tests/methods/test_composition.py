@@ -61,7 +61,7 @@ def test_the_clean_pass_that_both_need_is_run_once() -> None:
     assert [len(call) for call in drops["before_head"]] == [4, 2]
 
 
-def test_the_attack_climbs_the_task_s_loss_and_not_the_divergence() -> None:
+def test_the_attack_maximizes_the_task_loss_and_not_the_divergence() -> None:
     stepper = Stepper(tiny_network(), compose(RDrop(weight=1e6), AT(epsilon=0.3)), seed=1)
     seen: list[torch.Tensor] = []
     plain = AT.attack_step
@@ -85,7 +85,7 @@ def test_the_order_of_methods_changes_nothing() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_plain_is_the_zero_of_the_sum() -> None:
+def test_composing_with_plain_changes_no_gradient() -> None:
     alone, beside = gradients_of(UEGR()), gradients_of(compose(Plain(), UEGR()))
     assert all(torch.equal(alone[name], beside[name]) for name in alone)
 
@@ -145,12 +145,12 @@ def test_a_composition_of_methods_that_are_off_is_plain() -> None:
     assert method.rule.rules == ()
 
 
-def test_names_are_methods_with_default_settings() -> None:
+def test_method_names_compose_with_default_settings() -> None:
     assert compose("r_drop", AT()) == RDrop() + AT()
     assert RDrop() + "at" == RDrop() + AT()
 
 
-def test_no_method_is_no_composition() -> None:
+def test_a_composition_of_no_methods_raises_an_error() -> None:
     with pytest.raises(CompositionError, match="at least one method"):
         compose()
 
@@ -171,7 +171,7 @@ def test_no_method_is_no_composition() -> None:
         ("at + at", "The method 'at' is named twice in 'at . at'"),
     ],
 )
-def test_what_does_not_compose_says_why(methods: str, message: str) -> None:
+def test_incompatible_methods_raise_an_error_with_the_reason(methods: str, message: str) -> None:
     with pytest.raises(CompositionError, match=message):
         configure(methods)
 
@@ -220,7 +220,7 @@ def test_clean_weights_that_differ_are_named() -> None:
         merge(plans)
 
 
-def test_a_changed_clean_pass_that_is_not_run_is_refused() -> None:
+def test_changing_a_clean_pass_that_does_not_run_raises_an_error() -> None:
     silent = ("mine", Plan(totals=1, task_weight=0.0))
     with pytest.raises(CompositionError, match="'other' changes the clean pass, and 'mine' runs"):
         merge([silent, ("other", Plan(submodels=SubModels(passes=2)))])
@@ -230,7 +230,7 @@ def test_a_changed_clean_pass_that_is_not_run_is_refused() -> None:
     assert merge([silent, ("other", Dropout().plan(Step()))]).submodels is not None
 
 
-def test_a_term_that_two_methods_yield_is_refused_at_the_first_step() -> None:
+def test_a_term_that_two_methods_yield_raises_an_error_at_the_first_step() -> None:
     stepper = Stepper(tiny_network(), Plain())
     step = StepContext(stepper.network, Batch.of(rows(5, 3)), {}, Step(units=2), Streams(0))
     totals = step_totals([AT(), Scaled()], step)
@@ -254,7 +254,7 @@ def clash_of(one: str, other: str) -> str | None:
 EVERY = [name for name in names() if name != "plain"]
 
 
-def test_a_pair_composes_or_its_clash_names_both() -> None:
+def test_a_pair_of_methods_composes_or_the_conflict_names_both() -> None:
     clashes = {pair: clash_of(*pair) for pair in itertools.combinations(EVERY, 2)}
     assert all(
         clash is None or (repr(one) in clash and repr(other) in clash)
@@ -263,7 +263,7 @@ def test_a_pair_composes_or_its_clash_names_both() -> None:
 
 
 @pytest.mark.parametrize("one", EVERY)
-def test_a_method_trains_beside_the_next_one_that_it_composes_with(one: str) -> None:
+def test_every_method_trains_in_a_composition(one: str) -> None:
     place = EVERY.index(one) + 1
     others = [*EVERY[place:], *EVERY[: place - 1]]
     other = next(other for other in others if clash_of(one, other) is None)

@@ -60,7 +60,7 @@ def settings_for(config: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_any_settings_give_a_method_or_one_setting_error(name: str) -> None:
+def test_any_settings_configure_a_method_or_raise_one_setting_error(name: str) -> None:
     @given(settings_for(entry(name).config))
     def check(settings: dict[str, Any]) -> None:
         try:
@@ -90,7 +90,7 @@ def beyond_bounds(fields: Mapping[str, FieldInfo]) -> Iterator[tuple[dict[str, A
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_value_beyond_a_bound_is_refused_with_the_setting_and_the_bound(name: str) -> None:
+def test_a_value_beyond_a_bound_raises_an_error_with_the_setting_and_the_bound(name: str) -> None:
     config = entry(name).config
     for settings, message in beyond_bounds(config.model_fields):
         with pytest.raises(SettingError, match=re.escape(f"`{config.__name__}.{message}")):
@@ -139,7 +139,7 @@ def test_a_value_beyond_a_bound_is_refused_with_the_setting_and_the_bound(name: 
         ("jachess_unlabeled", {"preset": "lazy"}, "lazy"),
     ],
 )
-def test_a_wrong_setting_says_where_what_was_expected_and_what_came(
+def test_the_error_of_a_wrong_setting_names_it_and_the_expected_value(
     name: str, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingError, match=message):
@@ -188,7 +188,7 @@ FROZEN = {"same_dropout": True}
         *((name, {}, []) for name in EVERY),
     ],
 )
-def test_settings_that_do_next_to_nothing_or_go_too_far_are_warned_of(
+def test_settings_with_too_little_or_too_much_effect_warn(
     name: str, settings: dict[str, Any], words: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):

@@ -12,7 +12,7 @@ from temper.errors import SettingError
 from temper.methods.description import settings
 
 
-def test_the_command_shows_one_method() -> None:
+def test_list_methods_describes_one_method() -> None:
     shown = CliRunner().invoke(app, ["list", "methods", "roast"])
     assert shown.exit_code == 0
     for words in (
@@ -27,7 +27,7 @@ def test_the_command_shows_one_method() -> None:
     assert "no settings" in CliRunner().invoke(app, ["list", "methods", "plain"]).stdout
 
 
-def test_an_unknown_method_and_another_kind_are_refused() -> None:
+def test_describing_an_unknown_method_or_another_kind_raises_an_error() -> None:
     with pytest.raises(SettingError, match="Did you mean 'roast'"):
         settings("rosat")
     result = CliRunner().invoke(app, ["list", "models", "minilm"])

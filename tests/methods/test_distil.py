@@ -75,7 +75,7 @@ def test_the_gradient_is_that_of_the_softened_cross_entropy(
 
 
 @pytest.mark.parametrize("kind", ["classes", "regression"])
-def test_an_ensembles_answers_are_learned_beside_the_labels(kind: str) -> None:
+def test_distillation_adds_the_ensembles_predictions_to_the_labels(kind: str) -> None:
     regression = kind == "regression"
     classes = 1 if regression else 3
     batches = two_batches(regression=regression)
@@ -98,7 +98,7 @@ def test_an_ensembles_answers_are_learned_beside_the_labels(kind: str) -> None:
     compare(total, weights, logs["loss"], stepper.params.gradients())
 
 
-def test_the_own_average_teaches_without_dropout() -> None:
+def test_the_teacher_of_averaged_weights_runs_without_dropout() -> None:
     model = tiny_network()
     config = Distil(teacher={"decay": 0.9, "warm_up": 1.0}, weight=0.7, temperature=1.5)
     stepper = Stepper(model, config, seed=11)
@@ -132,7 +132,7 @@ def test_the_own_average_teaches_without_dropout() -> None:
 
 
 @pytest.mark.parametrize("kept", ["student", "teacher"])
-def test_the_network_that_was_asked_for_is_kept(kept: str) -> None:
+def test_the_requested_network_is_kept_at_the_end(kept: str) -> None:
     model = tiny_network()
     stepper = Stepper(model, Distil(teacher={"kept": kept}))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -147,7 +147,7 @@ def test_the_network_that_was_asked_for_is_kept(kept: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["regression", "two classes", "three classes"])
-def test_rows_without_labels_are_taught_too(kind: str) -> None:
+def test_distillation_trains_on_unlabeled_rows(kind: str) -> None:
     classes = {"regression": 1, "two classes": 2, "three classes": 3}[kind]
     # As many rows as classes once, and as many as a regression has outputs.
     for batch in (rows(5, 3), rows(4)):
@@ -221,7 +221,7 @@ def test_a_teacher_predicts_a_row_once_and_again_after_its_weights_change(
     assert asked == [10, 30, 40, 40, 40]
 
 
-def test_other_weights_of_a_teacher_are_another_run(project: Path, tmp_path: Path) -> None:
+def test_other_teacher_weights_change_the_run_key(project: Path, tmp_path: Path) -> None:
     teacher = shutil.copytree(project / "teacher1", tmp_path / "teacher")
     tree = settings_of_run(project, max_steps=5)
     method = {"name": "distil", "teacher": {"folders": [str(teacher)]}}
@@ -254,7 +254,7 @@ def test_a_student_of_two_runs_is_trained_and_resumed(project: Path) -> None:
     ).read_bytes()
 
 
-def test_a_column_of_answers_reaches_the_loss_through_the_trainer(tmp_path: Path) -> None:
+def test_the_trainer_passes_the_teacher_logits_to_the_loss(tmp_path: Path) -> None:
     rows: dict[str, list[Any]] = {
         "input_ids": [[5, 6, 7], [8, 9, 10]] * 4,
         "attention_mask": [[1, 1, 1]] * 8,
@@ -271,7 +271,7 @@ def test_a_column_of_answers_reaches_the_loss_through_the_trainer(tmp_path: Path
     assert any("loss/distillation" in log for log in trainer.state.log_history)
 
 
-def test_a_batch_without_answers_is_refused() -> None:
+def test_a_batch_without_teacher_logits_raises_an_error() -> None:
     with pytest.raises(DataError, match=r"'teacher_logits' \[3, 3\], got none"):
         Stepper(tiny_network(), Distil(teacher=ENSEMBLE)).backward(two_batches()[0])
     wrong = {**two_batches()[0], "teacher_logits": torch.zeros(3, 2)}
@@ -279,7 +279,7 @@ def test_a_batch_without_answers_is_refused() -> None:
         Stepper(tiny_network(), Distil(teacher=ENSEMBLE)).backward(wrong)
 
 
-def test_settings_that_leave_nothing_to_learn_from_are_refused() -> None:
+def test_settings_that_leave_nothing_to_learn_from_raise_an_error() -> None:
     for settings in ({"clean_weight": 0.0}, {"clean_weight": 0.0, "weight": 0.0}):
         with pytest.raises(SettingError, match="clean_weight=0 trains on the teacher's"):
             configure("distil", settings)

@@ -19,7 +19,7 @@ from tests.methods.tiny import MeanOfWords, recorded_drops, rows, tiny_bert, tin
 @pytest.mark.parametrize(
     ("name", "settings"), [("rec_adam", {"gamma": 10.0, "anneal": {"t0": 2}}), ("smart", {})]
 )
-def test_a_skipped_step_leaves_weights_and_averages_alone(
+def test_a_skipped_step_changes_no_weight_and_no_average(
     name: str, settings: dict[str, float]
 ) -> None:
     model = tiny_bert()
@@ -55,7 +55,7 @@ def test_a_skipped_step_leaves_weights_and_averages_alone(
         ("adv_embed", {"same_dropout": True}, range(2), 2),
     ],
 )
-def test_passes_that_are_compared_drop_the_same_units(
+def test_compared_passes_share_dropout_masks(
     name: str, settings: dict[str, Any], alike: range, passes: int
 ) -> None:
     stepper, batch = Stepper(tiny_network(), configure(name, settings), seed=2), rows(5, 3, 6)
@@ -73,7 +73,7 @@ def test_passes_that_are_compared_drop_the_same_units(
 
 
 @pytest.mark.parametrize("name", ["deberta_v2", "mpnet", "t5", "bert"])
-def test_mixout_leaves_every_embedding_alone_and_the_head(name: str) -> None:
+def test_mixout_excludes_embeddings_and_the_head(name: str) -> None:
     network = Network(tiny(name))
     params = network.parameters()
     (rule,) = build("mixout").rule.rules
@@ -83,7 +83,7 @@ def test_mixout_leaves_every_embedding_alone_and_the_head(name: str) -> None:
     assert not mixed & params.head
 
 
-def test_mixout_says_where_no_head_is_known(caplog: pytest.LogCaptureFixture) -> None:
+def test_mixout_warns_if_the_head_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
         stepper = Stepper(MeanOfWords(), "mixout")
     assert "parameters of the classifier cannot be identified" in caplog.text
@@ -91,7 +91,7 @@ def test_mixout_says_where_no_head_is_known(caplog: pytest.LogCaptureFixture) ->
     assert rule.names(stepper.params) == ["head.weight"]
 
 
-def test_noise_below_half_precision_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_noise_lost_in_half_precision_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     stepper = Stepper(tiny_bert(), "vat")
     with caplog.at_level(logging.WARNING, logger="temper"):
         stepper.backward(rows(5, 3))
@@ -103,7 +103,7 @@ def test_noise_below_half_precision_is_reported_once(caplog: pytest.LogCaptureFi
     assert caplog.text.count("init_noise=0.001 is lost") == 1
 
 
-def test_r_drop_has_a_divergence_on_a_decoder_without_dropout_and_says_what_drops(
+def test_r_drop_on_a_decoder_without_dropout_drops_block_outputs_and_warns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stepper = Stepper(tiny("llama", dropout=0.0).train(), configure("r_drop"))
@@ -115,7 +115,7 @@ def test_r_drop_has_a_divergence_on_a_decoder_without_dropout_and_says_what_drop
     assert caplog.text.count("drop 15.00% of the output of each of its 2 blocks") == 1
 
 
-def test_r_drop_on_a_model_without_dropout_and_blocks_says_that_it_is_inert(
+def test_r_drop_on_a_model_without_dropout_and_blocks_warns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stepper = Stepper(MeanOfWords().train(), configure("r_drop"))

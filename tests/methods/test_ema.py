@@ -119,7 +119,7 @@ def test_weights_in_half_precision_are_averaged_in_single() -> None:
     assert state["weights"]["w"].tolist() == pytest.approx([1.001] * 3)
 
 
-def test_the_average_is_of_the_weights_that_other_rules_leave() -> None:
+def test_the_average_is_taken_after_all_other_rules() -> None:
     settings = {"mixout": {"probability": 0.5}}
     kept = []
     for name in ("ema + mixout", "mixout + ema"):
@@ -150,7 +150,7 @@ def test_batch_normalization_is_warned_of(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.text.count("running statistics belong to the last weights") == 1
 
 
-def test_an_average_that_never_moves_is_refused() -> None:
+def test_an_average_that_never_moves_raises_an_error() -> None:
     with pytest.raises(SettingError, match="decay=1 with warm_up=0 would keep the weights"):
         EMA(decay=1.0, warm_up=0.0)
     with pytest.raises(SettingError, match="'final_average' needs the number of optimizer steps"):
@@ -159,7 +159,7 @@ def test_an_average_that_never_moves_is_refused() -> None:
         configure("ema + wise_ft")
 
 
-def test_a_chosen_epoch_and_an_average_are_refused_together(tmp_path: Path) -> None:
+def test_keeping_the_best_epoch_with_an_average_raises_an_error(tmp_path: Path) -> None:
     tree = {"model": "minilm", "data": {"source": "demo"}, "method": {"name": "ema"}}
     with pytest.raises(SettingError, match=r"`train.keep` 'best' chooses the epoch.*'ema'"):
         RunConfig.of({**tree, "train": {"keep": "best"}})
@@ -175,7 +175,7 @@ def test_a_chosen_epoch_and_an_average_are_refused_together(tmp_path: Path) -> N
         RobustTrainer(tiny_bert(), arguments, method="ema", eval_dataset=[])
 
 
-def test_an_average_that_is_not_kept_leaves_the_weights() -> None:
+def test_an_average_that_is_not_kept_does_not_change_the_weights() -> None:
     weight = torch.nn.Parameter(torch.zeros(1))
     params, rule = Parameters({"w": weight}, frozenset()), chain(RunningAverage())
     state = rule.init(params)

@@ -20,7 +20,7 @@ from tests.methods.tiny import rows, tiny_network
 from tests.methods.weights import compare, leaves, ours, two_batches
 
 
-def test_the_loss_is_that_of_the_shaken_embeddings() -> None:
+def test_the_loss_is_that_of_the_noisy_embeddings() -> None:
     batches = two_batches()
     with recorded_deltas() as deltas:
         loss, grads, drops, network = ours("embedding_noise", {"alpha": 2.0}, batches)
@@ -39,7 +39,7 @@ def test_the_loss_is_that_of_the_shaken_embeddings() -> None:
     st.floats(0.1, 20.0),
     st.integers(0, 2**31),
 )
-def test_an_entry_is_at_most_alpha_over_the_root_of_real_tokens_times_width(
+def test_noise_is_bounded_by_alpha_over_the_root_of_length_times_width(
     lengths: list[int], alpha: float, seed: int
 ) -> None:
     batch = Batch.of(rows(*lengths))
@@ -53,7 +53,7 @@ def test_an_entry_is_at_most_alpha_over_the_root_of_real_tokens_times_width(
         assert 0.8 * bound < largest <= bound
 
 
-def test_its_size_against_the_embeddings_is_logged() -> None:
+def test_the_relative_size_of_the_noise_is_logged() -> None:
     stepper, batch = Stepper(tiny_network(), configure("embedding_noise")), rows(6, 3)
     with recorded_deltas() as deltas:
         logs = stepper.backward(batch)

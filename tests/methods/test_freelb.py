@@ -99,7 +99,7 @@ def test_the_clean_loss_can_be_added() -> None:
 
 
 @pytest.mark.parametrize("relative", [False, True])
-def test_the_start_is_uniform_and_as_large_as_its_size_says(relative: bool) -> None:
+def test_the_random_start_is_uniform_with_the_configured_size(relative: bool) -> None:
     lengths = (6, 3)
     batch = rows(*lengths)
     logging.disable(logging.WARNING)
@@ -131,7 +131,7 @@ def test_at_init_0_the_first_pass_is_the_clean_one_and_the_loss_then_rises() -> 
     assert "loss/task" not in logs
 
 
-def test_a_loss_scale_leaves_the_ascent_as_it_is_and_an_overflow_stops_it() -> None:
+def test_a_loss_scale_does_not_change_the_ascent_and_an_overflow_stops_it() -> None:
     batch, found = Batch.of(rows(5, 3)), []
     for scale in (1.0, 2.0**20, math.inf):
         stepper = Stepper(tiny_network(), configure("freelb", {"passes": 3, "step_size": 0.1}))
@@ -148,13 +148,13 @@ def test_a_loss_scale_leaves_the_ascent_as_it_is_and_an_overflow_stops_it() -> N
     assert not any(delta.any() for delta in found[2])
 
 
-def test_the_next_pass_waits_for_the_backward_of_the_last() -> None:
+def test_a_pass_before_the_last_backward_raises_an_error() -> None:
     stepper = Stepper(tiny_network(), "freelb")
     with pytest.raises(ValueError, match="Backward must run on a total before"):
         stepper.run_passes(Batch.of(rows(5, 3)), Step(units=2), backward=lambda total: None)
 
 
-def test_presets_count_all_passes() -> None:
+def test_presets_have_the_published_settings_with_all_passes_counted() -> None:
     # Fairseq's adv_steps counts ascents, the script for ALBERT counts passes.
     fairseq = configure("freelb", {"preset": "roberta_large_sst2"})
     assert (fairseq.passes, fairseq.step_size, fairseq.init, fairseq.max_norm) == (3, 0.1, 1.0, 0.6)

@@ -59,7 +59,7 @@ def test_a_span_has_its_length_begins_at_an_attended_token_and_stays_inside(
         assert better < round_up(candidates, length)[1]
 
 
-def test_every_candidate_is_as_likely_and_nothing_else_begins_a_span() -> None:
+def test_spans_start_uniformly_at_the_top_scored_candidates() -> None:
     scores = torch.tensor([[0.9, 0.1, 0.8, 0.2, 0.7, 0.3, 0.6, 0.4, 0.5, 5.0]])
     free = torch.ones(1, 10, dtype=torch.bool)
     settings: dict[str, Any] = {"ratio": 0.2, "candidates": 0.4}
@@ -72,14 +72,14 @@ def test_every_candidate_is_as_likely_and_nothing_else_begins_a_span() -> None:
     assert (counts[[0, 2, 4, 6]] - 200).abs().max() < 60
 
 
-def test_the_spans_of_rows_have_nothing_to_do_with_each_other() -> None:
+def test_spans_of_different_rows_are_independent() -> None:
     free, scores = torch.ones(400, 2, dtype=torch.bool), torch.tensor([[0.9, 0.1]] * 400)
     cut = spans(scores, free, ratio=0.5, candidates=1.0, draws=generator(3))
     assert (cut.sum(1) == 1).all()
     assert abs(float(cut[:, 0].double().mean()) - 0.5) < 5 * 0.5 / math.sqrt(400)
 
 
-def test_spared_tokens_are_stepped_over_and_a_row_of_them_is_left_whole() -> None:
+def test_excluded_tokens_are_never_cut() -> None:
     free = torch.tensor([[False, True, True, False, True, False], [False] * 6])
     scores = torch.tensor([[9.0, 0.1, 0.8, 9.0, 0.9, 9.0]] * 2)
     cut = spans(scores, free, ratio=0.67, candidates=0.1, draws=generator(0))
@@ -239,7 +239,7 @@ def test_spans_differ_by_layer_step_and_micro_batch_and_repeat_with_the_seed(
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.0])
-def test_what_dropout_alone_explains_is_logged_where_it_is_measured(weight: float) -> None:
+def test_the_fraction_of_the_divergence_due_to_dropout_is_logged(weight: float) -> None:
     with_dropout, without = (
         Stepper(
             tiny_bert(dropout=rate, attention=rate), configure("hidden_cut", {"cut_weight": weight})
@@ -256,7 +256,7 @@ def test_what_dropout_alone_explains_is_logged_where_it_is_measured(weight: floa
     assert "divergence/dropout_fraction" not in without.backward(rows(9, 6))
 
 
-def test_dropout_explains_all_of_the_divergence_where_nothing_can_be_cut() -> None:
+def test_without_cuttable_tokens_all_divergence_is_due_to_dropout() -> None:
     method = configure("hidden_cut", {"special_tokens": False})
     stepper = Stepper(tiny_bert(dropout=0.2), method, special_ids=(1, 2))
     logs = stepper.backward(rows(2, 2))
@@ -264,7 +264,7 @@ def test_dropout_explains_all_of_the_divergence_where_nothing_can_be_cut() -> No
     assert logs["divergence/dropout_fraction"] == pytest.approx(1.0, abs=1e-5)
 
 
-def test_special_tokens_can_be_spared() -> None:
+def test_special_tokens_can_be_excluded_from_the_cut() -> None:
     method = configure("hidden_cut", {"special_tokens": False, "ratio": 1.0})
     stepper = Stepper(tiny_bert(), method, special_ids=(1, 2))
     with recorded_cuts() as cuts:
@@ -273,7 +273,7 @@ def test_special_tokens_can_be_spared() -> None:
     assert all(cut.tolist() == inside for cut in cuts[0])
 
 
-def test_a_network_without_attention_is_refused() -> None:
+def test_a_network_without_attention_raises_an_error() -> None:
     stepper = Stepper(tiny_network(), "hidden_cut")
     with pytest.raises(ModelError, match="needs the attention probabilities of repeated blocks"):
         stepper.backward(rows(5, 3))

@@ -65,7 +65,7 @@ def assert_bit_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> Non
 
 
 @pytest.mark.parametrize("number", [0, 4, 8])
-def test_every_few_steps_the_penalty_weighs_as_many_times_as_much(number: int) -> None:
+def test_a_periodic_penalty_is_weighted_by_its_period(number: int) -> None:
     lazy = gradients({**FIXED, "every": 4}, number=number)
     busy, plain = gradients(FIXED, number=number), gradients({}, name="plain", number=number)
     for name, gradient in lazy.items():
@@ -74,7 +74,7 @@ def test_every_few_steps_the_penalty_weighs_as_many_times_as_much(number: int) -
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-def test_the_steps_between_are_plain_ones_bit_for_bit(number: int) -> None:
+def test_steps_without_the_penalty_equal_plain_ones_bit_for_bit(number: int) -> None:
     model = tiny_bert()
     found = gradients({**FIXED, "every": 4}, number=number, model=model)
     assert_bit_equal(found, gradients({}, name="plain", number=number, model=tiny_bert()))
@@ -97,7 +97,7 @@ def test_unlabeled_batches_of_the_two_phases_have_the_penalty_alone() -> None:
     assert any("layer.1" in name for name in reached)
 
 
-def test_the_penalty_of_unlabeled_rows_does_not_wait_for_its_turn() -> None:
+def test_unlabeled_rows_have_the_penalty_in_every_step() -> None:
     lazy = gradients({**FIXED, "every": 4}, batch=unlabeled(BATCH), number=1)
     assert_bit_equal(lazy, gradients(FIXED, batch=unlabeled(BATCH), number=1))
 
@@ -144,7 +144,7 @@ def norms_of_both(stepper: Stepper, batch: dict[str, Tensor]) -> tuple[Tensor, T
         ("cross_holder", {}),
     ],
 )
-def test_the_penalty_s_gradient_is_the_share_of_the_task_s_that_is_asked_for(
+def test_the_penalty_gradient_has_the_requested_ratio_to_the_task_gradient(
     name: str, settings: dict[str, Any], ratio: float
 ) -> None:
     stepper = stepper_of({**settings, "strength": {"ratio": ratio}}, name=name)
@@ -174,7 +174,7 @@ def test_the_ratio_is_that_of_the_gradients_of_all_processes(
     assert stepper.state["smoothness"]["eta"] == pytest.approx(expected)
 
 
-def test_the_half_of_the_jacobian_baseline_does_not_change_what_the_ratio_means() -> None:
+def test_the_ratio_ignores_the_factor_one_half_of_the_jacobian_baseline() -> None:
     etas = [
         stepper_of({"strength": {"ratio": 0.5}, **more}, name="jacobian")
         for more in ({}, {"jacobian_weight": 2.0})
@@ -191,7 +191,7 @@ def assert_close_all(first: dict[str, Tensor], second: dict[str, Tensor]) -> Non
         torch.testing.assert_close(second[name], gradient, rtol=1e-6, atol=1e-9)
 
 
-def test_the_factor_is_the_median_of_the_first_eight_ratios_and_then_held() -> None:
+def test_the_factor_is_the_median_of_the_first_eight_ratios() -> None:
     stepper = stepper_of({**UNIFORM, "strength": {"ratio": 0.5}})
     ratios = []
     for number in range(MEASURED + 3):
@@ -212,7 +212,7 @@ def test_the_factor_is_the_median_of_the_first_eight_ratios_and_then_held() -> N
     assert max(ratios) > 1.05 * min(ratios)
 
 
-def test_a_lazy_penalty_measures_its_factor_in_steps_that_pay() -> None:
+def test_a_periodic_penalty_measures_its_factor_only_in_its_steps() -> None:
     stepper = stepper_of({**UNIFORM, "every": 4})
     measured = []
     for number in range(13):
@@ -223,7 +223,7 @@ def test_a_lazy_penalty_measures_its_factor_in_steps_that_pay() -> None:
     assert measured == [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
 
 
-def test_the_two_phases_measure_on_labeled_rows_what_they_use_on_the_others() -> None:
+def test_the_factor_for_unlabeled_rows_is_measured_on_labeled_ones() -> None:
     stepper = stepper_of(UNIFORM, name="jachess_unlabeled")
     plain = gradients({}, name="plain")
     stepper.backward(BATCH)
@@ -251,7 +251,7 @@ def test_the_first_micro_batch_sets_the_factor_for_all_of_its_step() -> None:
     assert len(stepper.state["smoothness"]["ratios"]) == 1
 
 
-def test_a_frozen_body_leaves_the_penalty_nothing_to_move_and_stops_nothing() -> None:
+def test_with_a_frozen_body_the_head_trains_without_the_penalty() -> None:
     model = quiet()
     model.bert.requires_grad_(False)
     stepper = stepper_of(UNIFORM, model=model)
@@ -263,7 +263,7 @@ def test_a_frozen_body_leaves_the_penalty_nothing_to_move_and_stops_nothing() ->
 
 
 @pytest.mark.parametrize("name", ["jachess", "jachess_unlabeled"])
-def test_beside_lp_ft_the_factor_is_measured_once_the_body_trains(name: str) -> None:
+def test_with_lp_ft_the_factor_is_measured_after_probing(name: str) -> None:
     settings = {"lp_ft": {"probe": {"fraction": 0.5}}, name: UNIFORM}
     stepper = Stepper(quiet(), configure(f"lp_ft + {name}", settings), total=4)
     optimizer = torch.optim.SGD(stepper.network.model.parameters(), lr=1e-3)
@@ -314,7 +314,7 @@ def test_under_autocast_the_table_has_the_gradient_of_the_task_alone() -> None:
 # Settings
 
 
-def test_a_rule_that_replays_a_step_finds_the_factor_of_its_first_pass() -> None:
+def test_a_recomputed_step_measures_the_factor_once() -> None:
     settings = {"adv_weight": {"rho": 0.5}, "jachess": UNIFORM}
     stepper = Stepper(quiet(), configure("adv_weight + jachess", settings), seed=1)
     held = []
@@ -349,7 +349,7 @@ class Widening(nn.Module):
         return torch.cat([own, self.more(hidden_states).tanh()], -1)
 
 
-def test_blocks_of_unlike_width_are_refused_by_a_single_product() -> None:
+def test_blocks_of_different_widths_need_the_four_point_scheme() -> None:
     model = tiny_network(rate=0.0)
     first, second = model.layers
     model.layers = nn.ModuleList([Widening(first, 0), Widening(second, 2)]).double()
@@ -362,7 +362,7 @@ def test_blocks_of_unlike_width_are_refused_by_a_single_product() -> None:
     assert logs["loss/hessian"] > 0
 
 
-def test_a_run_that_starts_between_measures_at_once() -> None:
+def test_a_run_that_resumes_between_penalty_steps_measures_at_once() -> None:
     stepper = stepper_of(UNIFORM, number=7)
     stepper.backward(BATCH)
     task, penalty = norms_of_both(stepper, BATCH)

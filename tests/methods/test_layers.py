@@ -28,7 +28,7 @@ def depth_of(name: str) -> int:
     return next(depth for start, depth in DEPTHS.items() if name.startswith(start))
 
 
-def test_depths_go_down_from_the_head() -> None:
+def test_depths_are_counted_from_the_head() -> None:
     depths = Network(tiny("bert")).parameters().depths
     for name, depth in depths.items():
         expected = {
@@ -50,7 +50,7 @@ def test_depths_go_down_from_the_head() -> None:
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd"])
 @pytest.mark.parametrize("method", ["layer_decay", "lp_ft + layer_decay"])
-def test_each_layer_moves_as_in_a_group_with_its_own_rate(kind: str, method: str) -> None:
+def test_layer_decay_equals_parameter_groups_with_their_own_rates(kind: str, method: str) -> None:
     def optimizer_of(groups: Any) -> torch.optim.Optimizer:
         if kind == "adamw":
             return torch.optim.AdamW(groups, lr=0.02, weight_decay=0.1)
@@ -90,7 +90,7 @@ def test_each_layer_moves_as_in_a_group_with_its_own_rate(kind: str, method: str
             torch.testing.assert_close(found, value, rtol=1e-12, atol=1e-14, msg=name)
 
 
-def test_an_optimizer_that_fails_has_its_groups_back_and_counts_in_them_are_kept() -> None:
+def test_a_failing_optimizer_keeps_its_parameter_groups() -> None:
     class Counting(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:  # type: ignore[override]
             for group in self.param_groups:
@@ -134,7 +134,7 @@ def test_the_top_block_and_later_modules_are_reinitialized() -> None:
     assert same(once, copies(model))
 
 
-def test_the_draws_follow_from_the_seed_and_a_resumed_run_makes_none() -> None:
+def test_reinitialization_follows_the_seed_and_is_not_repeated_on_resume() -> None:
     def after(seed: int) -> dict[str, torch.Tensor]:
         model = tiny_bert()
         Stepper(model, "reinit", seed=seed).backward(rows(5, 3))
@@ -155,20 +155,20 @@ def test_the_draws_follow_from_the_seed_and_a_resumed_run_makes_none() -> None:
     assert same(held, copies(model))
 
 
-def test_rules_that_hold_on_to_the_start_have_the_drawn_weights() -> None:
+def test_initial_weights_of_other_rules_are_the_reinitialized_ones() -> None:
     stepper = Stepper(tiny_bert(), configure("reinit + wise_ft"))
     stepper.backward(rows(5, 3))
     assert same(stepper.params.start, copies(stepper.network.model))
 
 
-def test_counting_passes_leaves_the_weights() -> None:
+def test_counting_passes_changes_no_weight() -> None:
     model = tiny_bert()
     before = copies(model)
     assert passes_of(model, build("reinit + child_tuning_d"), rows(5, 3)) == pytest.approx(3.0)
     assert same(before, copies(model))
 
 
-def test_more_blocks_than_there_are_is_an_error() -> None:
+def test_reinitializing_more_blocks_than_exist_raises_an_error() -> None:
     with pytest.raises(ModelError, match="3 blocks are to be re-initialized, but this model has 2"):
         Stepper(tiny_network(), Reinit(layers=3))
     with pytest.raises(ModelError, match="this model has none"):
@@ -183,7 +183,7 @@ def test_frozen_layers_of_an_adapter_cannot_be_reinitialized() -> None:
     assert RunConfig.of({**tree, "method": {"name": "layer_decay"}})
 
 
-def test_layers_of_a_network_without_blocks() -> None:
+def test_a_network_without_blocks_has_two_depths() -> None:
     model = nn.Sequential(nn.Embedding(5, 2), nn.Linear(2, 2))
     depths = Network(model).parameters().depths
     assert depths == {"0.weight": 1, "1.weight": 0, "1.bias": 0}

@@ -64,7 +64,7 @@ def test_only_the_head_is_trained_first_and_only_it_is_in_the_optimizer(
         assert all(t.requires_grad for t in stepper.params.tensors.values())
 
 
-def test_while_it_probes_the_gradient_is_that_of_the_head() -> None:
+def test_probing_computes_only_the_gradient_of_the_head() -> None:
     stepper = stepper_of("lp_ft", total=10)
     batches = two_batches()
     _, found, drops = step_of(stepper, batches)
@@ -72,7 +72,7 @@ def test_while_it_probes_the_gradient_is_that_of_the_head() -> None:
     close(found, {name: expected[name] for name in HEAD})
 
 
-def test_backward_ends_at_the_head_in_one_process() -> None:
+def test_in_one_process_backward_stops_at_the_head() -> None:
     stepper = stepper_of("lp_ft", total=10)
     reached: list[str] = []
     for block in stepper.network.model.layers:
@@ -81,7 +81,7 @@ def test_backward_ends_at_the_head_in_one_process() -> None:
     assert set(reached) == {"False"}
 
 
-def test_among_several_processes_every_parameter_takes_part_and_the_head_alone_is_stepped() -> None:
+def test_with_several_processes_only_the_gradient_of_the_head_is_kept() -> None:
     stepper = stepper_of("lp_ft", total=10)
     step = Step(units=3, ranks=2, total=10)
     stepper.begin_step(step)
@@ -127,7 +127,7 @@ def test_the_head_may_have_a_learning_rate_of_its_own() -> None:
         assert optimizer.param_groups[0]["lr"] == 0.01
 
 
-def test_without_a_number_of_steps_or_a_head_it_is_refused() -> None:
+def test_without_a_number_of_steps_or_a_head_it_raises_an_error() -> None:
     with pytest.raises(SettingError, match="needs the number of optimizer steps"):
         stepper_of("lp_ft").backward(*two_batches())
     headless = MeanOfWords()
@@ -136,7 +136,7 @@ def test_without_a_number_of_steps_or_a_head_it_is_refused() -> None:
         Stepper(headless, "lp_ft", total=3)
 
 
-def test_settings_that_do_not_fit_are_refused_or_warned_of(
+def test_unsuitable_settings_raise_an_error_or_warn(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(SettingError, match="'steps' belongs to the kind 'steps'"):
@@ -156,7 +156,7 @@ def test_settings_that_do_not_fit_are_refused_or_warned_of(
         (HeadFirst(BySteps(steps=12)), 12),
     ],
 )
-def test_steps_before_the_length_probe_and_a_run_that_only_probes_says_so_once(
+def test_a_run_that_only_probes_warns_once(
     rule: HeadFirst, length: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     params = stepper_of("plain").params

@@ -121,7 +121,7 @@ def test_the_mean_over_draws_is_the_weight(unit: str) -> None:
 
 
 @pytest.mark.parametrize("other", ["adv_weight", "awp"])
-def test_an_ascent_before_it_is_the_one_after_it(other: str) -> None:
+def test_the_order_of_mixout_and_an_ascent_does_not_matter(other: str) -> None:
     found = []
     for name in (f"mixout + {other}", f"{other} + mixout"):
         stepper = stepper_of(configure(name))
@@ -143,7 +143,7 @@ def test_backward_adds_to_the_gradient_that_is_there() -> None:
     close(twice.params.gradients(), doubled)
 
 
-def test_what_has_no_gradient_in_a_pass_keeps_the_one_that_was_there() -> None:
+def test_a_parameter_unused_in_a_pass_keeps_its_earlier_gradient() -> None:
     stepper = stepper_of("mixout")
     params, state = stepper.params, stepper.state
     mixed = MIXED[0]
@@ -159,7 +159,7 @@ def test_what_has_no_gradient_in_a_pass_keeps_the_one_that_was_there() -> None:
     assert (found[mixed] == 3).all()
 
 
-def test_weights_come_back_though_a_callback_fails_between_micro_batches(tmp_path: Path) -> None:
+def test_a_failing_callback_between_micro_batches_restores_the_weights(tmp_path: Path) -> None:
     class Failing(TrainerCallback):
         def on_substep_end(self, *_: Any, **__: Any) -> None:
             if trainer.state.global_step:
@@ -178,7 +178,7 @@ def test_weights_come_back_though_a_callback_fails_between_micro_batches(tmp_pat
     assert same(after[0], copies(model))
 
 
-def test_what_is_held_in_a_step_is_in_no_checkpoint() -> None:
+def test_temporary_weights_of_a_step_are_not_in_the_checkpoint() -> None:
     stepper = stepper_of("mixout")
     stepper.backward(*two_batches())
     saved = stepper.state_dict()
@@ -194,7 +194,7 @@ def parameters(**shapes: tuple[int, ...]) -> dict[str, Any]:
     ("scope", "head", "warned"),
     [("blocks", set(), 1), ("blocks", {"head"}, 0), ("all", set(), 0), ("all", {"head"}, 0)],
 )
-def test_an_unidentified_head_is_reported_if_it_would_be_excluded(
+def test_an_unidentified_head_warns_if_it_would_be_excluded(
     scope: Any, head: set[str], warned: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     params = Parameters(parameters(head=(3, 2)), blocks=frozenset(), head=frozenset(head))
@@ -202,7 +202,7 @@ def test_an_unidentified_head_is_reported_if_it_would_be_excluded(
     assert caplog.text.count("parameters of the classifier cannot be identified") == warned
 
 
-def test_matrices_of_the_blocks_and_behind_them_are_mixed() -> None:
+def test_matrices_from_the_blocks_to_before_the_head_are_mixed() -> None:
     tensors = parameters(
         words=(9, 2), block=(2, 2), bias=(2,), places=(9, 2), decoder=(2, 2), pooler=(2, 2),
         head=(3, 2), head_bias=(3,),

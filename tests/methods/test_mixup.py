@@ -136,7 +136,7 @@ def test_partners_lie_within_a_micro_batch() -> None:
     assert logs["loss"] == pytest.approx(plain["loss"], rel=1e-12)
 
 
-def test_beside_several_clean_passes_each_is_mixed() -> None:
+def test_with_several_clean_passes_each_is_mixed() -> None:
     config = RDrop() + MixupConfig(level="pooled", clean_weight=1.0)
     stepper = Stepper(tiny_network(rate=0.0), config, seed=SEED)
     single = Stepper(tiny_network(rate=0.0), MixupConfig(level="pooled"), seed=SEED)
@@ -145,7 +145,7 @@ def test_beside_several_clean_passes_each_is_mixed() -> None:
     assert found["loss/mixup"] == pytest.approx(expected["loss/mixup"], rel=1e-12)
 
 
-def test_what_cannot_be_mixed_is_refused() -> None:
+def test_mixup_without_labels_or_weight_raises_an_error() -> None:
     batch = rows(5, 3)
     del batch["labels"]
     with pytest.raises(DataError, match="The batch has no labels"):
@@ -159,7 +159,7 @@ def test_what_cannot_be_mixed_is_refused() -> None:
     assert configure("uegr + mixup", {"mixup": {"clean_weight": 1.0}})
 
 
-def test_all_of_a_row_is_its_own_and_mixtures_are_in_single_precision() -> None:
+def test_a_fraction_of_1_keeps_the_row_and_mixtures_are_in_single_precision() -> None:
     """Its token types, too, where its partner is as long as it is."""
     network = Network(tiny("bert").bfloat16().eval())
     inputs = {**rows(5, 5, 3), "token_type_ids": torch.tensor([[0] * 5, [1] * 5, [0] * 5])}

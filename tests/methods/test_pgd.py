@@ -75,7 +75,7 @@ def test_pgd_is_the_loss_at_the_end_of_its_projected_steps(
 @pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize("norm", ["l2", "linf_scaled"])
 @pytest.mark.parametrize("scope", ["example", "token", "batch"])
-def test_a_random_start_fills_the_budget_as_far_as_uniform_noise_does(
+def test_a_random_start_has_the_size_of_uniform_noise_in_the_budget(
     scope: str, norm: str, relative: bool, site: Site
 ) -> None:
     """Uniform on [-r, r], r the budget, for l2 over the root of the entries that share it."""

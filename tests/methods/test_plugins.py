@@ -47,7 +47,7 @@ def written(folder: Path, text: str, *, file: str = "planted_one.py") -> str:
     return str(folder / file)
 
 
-def test_a_file_is_imported_once_and_its_methods_are_known(tmp_path: Path) -> None:
+def test_a_file_is_imported_once_and_registers_its_methods(tmp_path: Path) -> None:
     path = written(tmp_path, METHOD.format(name="mine"))
     module = load(path)
     assert load(path) is module
@@ -55,7 +55,7 @@ def test_a_file_is_imported_once_and_its_methods_are_known(tmp_path: Path) -> No
     assert type(build("mine + at").composed()[0]) is module.Mine
 
 
-def test_what_was_loaded_is_named_once(tmp_path: Path) -> None:
+def test_a_plugin_loaded_twice_is_listed_once(tmp_path: Path) -> None:
     path = written(tmp_path, METHOD.format(name="mine"))
     load(path)
     load(path)
@@ -90,7 +90,7 @@ def test_the_error_of_failing_plugin_code_has_its_line_and_registers_no_method(
         ("json.py", "", "a module named 'json' is loaded already"),
     ],
 )
-def test_a_file_that_cannot_be_taken_says_why(
+def test_an_invalid_plugin_file_raises_an_error_with_the_reason(
     file: str | None, text: str, message: str, tmp_path: Path
 ) -> None:
     what = "nowhere.py" if file is None else written(tmp_path, text, file=file)
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_taken_says_why(
     assert build("at").name == "at"
 
 
-def test_packages_offer_methods_by_entry_points(
+def test_packages_register_methods_by_entry_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path, METHOD.format(name="mine"), file="planted_three.py")

@@ -72,7 +72,9 @@ def test_the_loss_is_the_clean_one_and_a_divergence_that_pulls_at_both_passes(
 
 
 @pytest.mark.parametrize("law", ["uniform", "normal"])
-def test_the_noise_has_its_law_and_is_nothing_at_padding(law: str, deltas: list[Tensor]) -> None:
+def test_the_noise_has_its_distribution_and_is_zero_at_padding(
+    law: str, deltas: list[Tensor]
+) -> None:
     network = tiny_network(width=512)
     batches = [rows(5, 3, 6), rows(4, 2)]
     Stepper(network, configure("r3f", {"epsilon": 0.2, "law": law})).backward(*batches)
@@ -90,7 +92,7 @@ def test_the_noise_has_its_law_and_is_nothing_at_padding(law: str, deltas: list[
         assert (inside.abs().max() <= 0.2) == (law == "uniform")
 
 
-def test_with_dropout_of_its_own_in_each_pass_the_divergence_is_dropout_s() -> None:
+def test_with_separate_dropout_masks_the_divergence_is_due_to_dropout() -> None:
     logs = Stepper(tiny_network(), "r3f").backward(rows(5, 3))
     assert logs["divergence/dropout_fraction"] == pytest.approx(1.0, abs=1e-3)
     # And it is R-Drop's of the same two passes: what differs is the noise.
@@ -100,7 +102,7 @@ def test_with_dropout_of_its_own_in_each_pass_the_divergence_is_dropout_s() -> N
     assert 0 < logs["loss/consistency"] < 0.1
 
 
-def test_with_r_drop_the_noised_pass_is_held_to_both_clean_ones(deltas: list[Tensor]) -> None:
+def test_with_r_drop_the_noisy_pass_is_compared_with_both_clean_ones(deltas: list[Tensor]) -> None:
     batch = rows(5, 3, 6)
     network = tiny_network()
     settings = {"r_drop": {"weight": 0.4}, "r3f": {"epsilon": 0.3, "weight": 1.2}}
@@ -138,7 +140,7 @@ def test_equal_dropout_masks_of_passes_conflict_with_r_drop() -> None:
     ("settings", "warned"),
     [({}, True), ({"epsilon": 1e-3}, False), ({"epsilon": 9e-4}, True), ({"weight": 0.0}, False)],
 )
-def test_a_network_that_drops_nothing_warns_where_the_noise_is_as_good_as_none(
+def test_negligible_noise_without_dropout_warns(
     settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     stepper = Stepper(tiny_network(rate=0.0), configure("r3f", settings))

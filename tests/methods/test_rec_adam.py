@@ -89,7 +89,7 @@ def test_a_run_across_t0_is_that_of_the_released_algorithm(decay: float) -> None
             )
 
 
-def test_the_pull_stays_out_of_the_moments() -> None:
+def test_the_pull_to_the_start_is_not_in_the_optimizer_moments() -> None:
     model = tiny_network(rate=0.0)
     stepper = Stepper(model, RecAdam(anneal={"t0": 2}))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=BETAS)
@@ -119,13 +119,13 @@ def test_the_pull_stays_out_of_the_moments() -> None:
         (Recall(k=1.0, t0=1000), 2000, 1.0),
     ],
 )
-def test_the_share_of_the_task_grows_as_published(
+def test_the_task_fraction_follows_the_published_schedule(
     rule: Recall, number: int, expected: float
 ) -> None:
     assert rule.task_fraction(number) == pytest.approx(expected, abs=1e-300)
 
 
-def test_steps_are_counted_from_1_and_the_share_is_logged() -> None:
+def test_steps_are_counted_from_1_and_the_task_fraction_is_logged() -> None:
     stepper = Stepper(tiny_network(), RecAdam(anneal={"k": 1.0, "t0": 2}))
     optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-5)
     fractions = []
@@ -149,7 +149,7 @@ def held(fraction: float, **settings: float) -> Recall:
     return type("Fixed", (Held,), {"fraction": fraction})(**settings)
 
 
-def test_with_all_of_the_share_it_is_the_optimizer_s_own_step() -> None:
+def test_a_task_fraction_of_1_equals_the_plain_optimizer() -> None:
     weights = []
     for config in (Plain(), with_rules(held(1.0))):
         model = tiny_bert()
@@ -163,7 +163,7 @@ def test_with_all_of_the_share_it_is_the_optimizer_s_own_step() -> None:
     assert all(torch.equal(first, second) for first, second in zip(*weights, strict=True))
 
 
-def test_between_steps_no_copy_beside_the_start_is_held() -> None:
+def test_no_copy_of_the_weights_is_kept_between_steps() -> None:
     stepper = Stepper(tiny_network(), RecAdam())
     optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-5)
     stepper.backward(rows(5, 3))
@@ -194,7 +194,7 @@ class Halving(UpdateRule):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_other_rules_scale_its_rates_and_leave_weights_out(first: bool) -> None:
+def test_rec_adam_follows_rates_scaled_by_other_rules(first: bool) -> None:
     found = []
     for halved in (True, False):
         model = tiny_network(rate=0.0)
@@ -217,7 +217,7 @@ def test_other_rules_scale_its_rates_and_leave_weights_out(first: bool) -> None:
 
 
 @pytest.mark.parametrize("pull", [0.25, 1.0, 1.5])
-def test_a_pull_is_warned_of_from_all_of_the_way_to_the_start_on(
+def test_a_pull_of_1_or_more_to_the_start_warns(
     pull: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     weight = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
@@ -239,7 +239,7 @@ def test_a_pull_is_warned_of_from_all_of_the_way_to_the_start_on(
 
 
 @pytest.mark.parametrize(("gamma", "rate", "warned"), [(5000, 3e-4, True), (5000, 2e-5, False)])
-def test_a_pull_past_the_start_warns_once(
+def test_too_large_a_gamma_warns_once_of_overshooting(
     gamma: float, rate: float, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     stepper = Stepper(tiny_network(), RecAdam(gamma=gamma))
@@ -252,7 +252,7 @@ def test_a_pull_past_the_start_warns_once(
 
 
 @pytest.mark.parametrize(("total", "warned"), [(249, True), (250, False), (0, False)])
-def test_an_end_before_the_task_s_turn_warns(
+def test_a_run_shorter_than_t0_warns(
     total: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     stepper = Stepper(tiny_network(), RecAdam(), total=total)

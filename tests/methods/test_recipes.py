@@ -41,7 +41,7 @@ def test_the_default_is_the_baseline_and_claims_no_evidence_of_its_own() -> None
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_recipe_costs_what_it_says(name: str) -> None:
+def test_a_recipe_has_its_declared_cost(name: str) -> None:
     method = RunConfig.of(tree(name)).method_config()
     counted = passes_of(tiny_model(), method, collate([Rows(8)[place] for place in range(4)]))
     # Heads and layers above the attacked embeddings weigh more in a model of two small layers.
@@ -56,20 +56,20 @@ def test_plain_fine_tuning_is_a_recipe_and_one_recipe_is_the_default() -> None:
     assert with_recipe({})["method"]["name"] == default_recipe().method
 
 
-def test_what_a_person_sets_overrides_the_recipe() -> None:
+def test_user_settings_override_the_recipe() -> None:
     changed = tree("uegr", method={"epsilon": 0.5}, train={"epochs": 1.0})
     run = RunConfig.of(changed)
     assert (run.method_name, run.method["epsilon"], run.train.epochs) == ("uegr", 0.5, 1.0)
 
 
-def test_a_method_beside_a_recipe_and_an_unknown_recipe_are_refused() -> None:
+def test_a_method_with_a_recipe_and_an_unknown_recipe_raise_an_error() -> None:
     with pytest.raises(SettingError, match="Give --recipe or --method"):
         with_recipe({"recipe": "uegr", "method": {"name": "plain"}})
     with pytest.raises(SettingError, match="Unknown recipe 'uegrr'"):
         with_recipe({"recipe": "uegrr"})
 
 
-def test_a_recipe_trains_as_its_method_does(tmp_path: Path) -> None:
+def test_a_recipe_trains_like_its_method(tmp_path: Path) -> None:
     make_model(tmp_path / "model")
     make_data(tmp_path / "data")
     given = settings_of_run(tmp_path, method="plain", max_steps=1)
@@ -79,7 +79,7 @@ def test_a_recipe_trains_as_its_method_does(tmp_path: Path) -> None:
     assert record(tmp_path / "method")["key"] == record(tmp_path / "recipe")["key"]
 
 
-def test_recipes_are_columns_of_a_comparison() -> None:
+def test_recipes_become_columns_of_a_comparison() -> None:
     columns = columns_of(["plain"], [], recipes=["plain", "uegr_no_mask"])
     config = StudyConfig.of(
         {"model": "some/model", "data": {"source": "demo"}}, columns=columns, seeds=[0]

@@ -220,7 +220,9 @@ def test_r_at_as_released_moves_the_embedding_matrix_and_throws_the_attack_away(
 
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("adaptive", ["gradient", "uniform", "fixed"])
-def test_uegr_sums_clean_attacked_and_divergence(adaptive: str, passes: int) -> None:
+def test_uegr_is_the_sum_of_clean_loss_attacked_losses_and_divergence(
+    adaptive: str, passes: int
+) -> None:
     rates = {
         "gradient": {"low": 0.3, "high": 0.5},
         "uniform": "uniform",
@@ -243,7 +245,7 @@ def test_uegr_sums_clean_attacked_and_divergence(adaptive: str, passes: int) -> 
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_uegr_on_a_regression_holds_the_passes_together_by_their_squared_difference(
+def test_uegr_on_a_regression_penalizes_squared_differences_of_passes(
     reduction: str,
 ) -> None:
     settings = {"epsilon": 0.2, "reduction": reduction, "divergence_weight": 0.3}

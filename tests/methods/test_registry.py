@@ -10,7 +10,7 @@ from temper.study.plan import columns_of
 from temper.training.config import RunConfig
 
 
-def test_vanilla_is_read_as_plain() -> None:
+def test_vanilla_is_an_alias_of_plain() -> None:
     data = {"source": "reviews.csv"}
     runs = [
         RunConfig.of({"model": "minilm", "data": data, "method": {"name": name}})
@@ -23,6 +23,6 @@ def test_vanilla_is_read_as_plain() -> None:
 
 
 @pytest.mark.parametrize("name", ["mine.py", "mine.py:Mine", "at + my/mine.py:Mine"])
-def test_a_file_in_place_of_a_method_needs_import(name: str) -> None:
+def test_a_file_as_a_method_raises_an_error_that_names_import(name: str) -> None:
     with pytest.raises(SettingError, match=r"--import (my/)?mine\.py"):
         methods.configure(name)

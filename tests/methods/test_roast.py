@@ -139,7 +139,7 @@ def test_the_noise_is_new_at_every_step_and_the_passes_are_two(deltas: list[Tens
 
 
 @pytest.mark.parametrize(("name", "settings"), [("adv_embed", {}), ("adv_embed", {"noise": 0.0})])
-def test_what_dropout_alone_explains_is_all_without_an_attack_and_nothing_without_dropout(
+def test_all_divergence_is_due_to_dropout_without_an_attack_and_none_without_dropout(
     name: str, settings: dict[str, Any]
 ) -> None:
     logs = Stepper(tiny_network(), configure(name, {"epsilon": 0.0, **settings})).backward(

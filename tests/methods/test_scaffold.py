@@ -48,7 +48,7 @@ def written(tmp_path: Path) -> Iterator[Path]:
     del sys.modules[NAME]
 
 
-def test_a_new_method_passes_its_own_test_and_notices_another_equation(tmp_path: Path) -> None:
+def test_a_new_method_passes_its_test_and_a_changed_equation_fails_it(tmp_path: Path) -> None:
     tests = [new_method(name, tmp_path)[1].name for name in (NAME, f"{NAME}_changed")]
     changed = tmp_path / f"{NAME}_changed.py"
     text = changed.read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def test_a_new_method_passes_its_own_test_and_notices_another_equation(tmp_path:
 
 
 def test_a_new_method_takes_any_settings_or_refuses_them_with_one_error(written: Path) -> None:
-    contracts.test_any_settings_give_a_method_or_one_setting_error(NAME)
+    contracts.test_any_settings_configure_a_method_or_raise_one_setting_error(NAME)
 
 
 def test_a_new_method_composes(written: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_new_method_composes(written: Path) -> None:
     assert entry(NAME).conflicts == {"losses": [], "rule": []}
 
 
-def test_what_is_written_is_as_tidy_as_the_rest(tmp_path: Path) -> None:
+def test_a_new_method_is_formatted(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     make_clone(tmp_path)
     method, test, _ = map(str, new_method("tidy", tmp_path))
@@ -87,7 +87,7 @@ def test_what_is_written_is_as_tidy_as_the_rest(tmp_path: Path) -> None:
         assert found.returncode == 0, found.stdout + found.stderr
 
 
-def test_in_a_clone_the_files_go_to_their_places(tmp_path: Path) -> None:
+def test_in_a_clone_new_files_are_written_to_their_folders(tmp_path: Path) -> None:
     make_clone(tmp_path)
     paths = new_method("random", tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in paths] == [
@@ -98,7 +98,7 @@ def test_in_a_clone_the_files_go_to_their_places(tmp_path: Path) -> None:
     assert "from temper.methods.random import Random\n" in paths[1].read_text(encoding="utf-8")
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_new_method_overwrites_no_file(tmp_path: Path) -> None:
     (tmp_path / "mine.md").write_text("mine", encoding="utf-8")
     with pytest.raises(SettingError, match=r"mine\.md already exists and was not changed"):
         new_method("mine", tmp_path)
@@ -123,13 +123,13 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         ("torch", "is already used by"),
     ],
 )
-def test_a_name_that_will_not_do_is_refused(name: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_method_name_raises_an_error(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=message):
         new_method(name, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_for_a_new_method_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="nowhere does not exist. Create it first"):
         new_method("mine", tmp_path / "nowhere")
     assert name_fault("mine", alone=True) is None

@@ -228,7 +228,7 @@ def test_the_mask_is_applied_after_clipping() -> None:
 
 
 @pytest.mark.parametrize("name", ["uegr", "r_at_su"])
-def test_a_whole_step_moves_each_weight_by_g_over_p_or_not_at_all(name: str) -> None:
+def test_a_step_changes_each_weight_by_g_over_p_or_not_at_all(name: str) -> None:
     model = tiny_network(width=8)
     stepper = Stepper(model, configure(name, {"mask": {"alpha": 0.6, "beta": 5.0}}), seed=4)
     stepper.backward(rows(5, 3, 6))

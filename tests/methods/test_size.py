@@ -45,7 +45,7 @@ def steps(config: Any, *, count: int = 2) -> Stepper:
 
 
 @pytest.mark.parametrize("name", MOVING)
-def test_a_method_that_moves_embeddings_too_far_says_so_once(
+def test_a_perturbation_larger_than_the_embeddings_warns_once(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
@@ -65,7 +65,7 @@ def test_default_sizes_are_within_the_embeddings_of_a_network_with_norms_of_orde
     assert warnings_of(caplog) == []
 
 
-def test_both_norms_and_their_equal_size_are_reported(
+def test_the_warning_names_both_norms_and_a_suitable_size(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
@@ -79,7 +79,9 @@ def test_both_norms_and_their_equal_size_are_reported(
     assert f"Lower epsilon=50: at {own:.2g} the norms are equal, or set relative=True" in text
 
 
-def test_the_trainer_says_it_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_trainer_warns_of_too_large_a_perturbation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     # Words so small that RoAST's absolute step is many times their norm.
     model = tiny_model(initializer_range=0.001)
     method = configure("adv_embed", {"site": "word", "epsilon": 0.1})

@@ -94,7 +94,7 @@ def test_the_average_follows_its_recursion(total: int, decays: list[float]) -> N
     assert any(not torch.equal(held[name], p) for name, p in model.named_parameters())
 
 
-def test_without_the_term_no_average_is_kept() -> None:
+def test_without_the_proximal_term_no_average_is_kept() -> None:
     assert build(SMART(proximal_weight=0.0)).rule.rules == ()
     assert [rule.name for rule in build(SMART()).rule.rules] == ["average"]
 

@@ -253,7 +253,7 @@ def test_recomputed_blocks_give_the_same_gradient(scheme: str, attention: float)
         {"at": {}, "mixup": {"level": "pooled", "clean_weight": 1.0}},
     ],
 )
-def test_an_attack_climbs_the_task_s_loss_alone_whatever_else_the_clean_pass_carries(
+def test_an_attack_ignores_other_terms_of_the_clean_pass(
     settings: dict[str, Any],
 ) -> None:
     found = []

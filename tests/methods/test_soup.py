@@ -23,7 +23,7 @@ STEPS = 7
 
 
 @given(st.integers(1, 9), st.integers(9, 500))
-def test_trainings_share_the_steps_out_evenly(trainings: int, total: int) -> None:
+def test_steps_are_divided_evenly_between_trainings(trainings: int, total: int) -> None:
     starts = [0, *Soup(trainings).first_steps(total), total]
     lengths = [after - before for before, after in pairwise(starts)]
     assert len(lengths) == trainings
@@ -89,7 +89,7 @@ def test_each_training_has_the_whole_course_of_the_learning_rate(tmp_path: Path)
     assert rates == pytest.approx([0.0, 0.5, 0.25] * 3)
 
 
-def test_a_scheduler_of_ones_own_is_refused(tmp_path: Path) -> None:
+def test_a_user_defined_scheduler_raises_an_error(tmp_path: Path) -> None:
     model = tiny_bert()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
@@ -98,7 +98,7 @@ def test_a_scheduler_of_ones_own_is_refused(tmp_path: Path) -> None:
         trainer.train()
 
 
-def test_a_scheduler_that_cannot_restart_is_refused(tmp_path: Path) -> None:
+def test_a_scheduler_that_cannot_restart_raises_an_error(tmp_path: Path) -> None:
     plateau = {"eval_strategy": "steps", "lr_scheduler_type": "reduce_lr_on_plateau"}
     trainer = _trainer(tmp_path, arguments=plateau, eval_dataset=TEXTS)
     with pytest.raises(SettingError, match=r"'soup' .* ReduceLROnPlateau cannot"):
@@ -106,7 +106,7 @@ def test_a_scheduler_that_cannot_restart_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("total", "times"), [(2, 1), (3, 0), (4, 0)])
-def test_a_run_of_too_few_steps_says_so_once(
+def test_a_run_of_too_few_steps_warns_once(
     total: int, times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     stepper = Stepper(tiny_network(rate=0.0), SoupConfig(members=3), total=total)
@@ -119,6 +119,6 @@ def test_a_run_of_too_few_steps_says_so_once(
 
 
 @pytest.mark.parametrize("other", ["ema", "lp_ft", "wise_ft"])
-def test_it_does_not_go_with_what_ends_or_parts_a_run_too(other: str) -> None:
+def test_soup_conflicts_with_other_averages_and_phases(other: str) -> None:
     with pytest.raises(CompositionError, match="both use"):
         configure(f"soup + {other}")

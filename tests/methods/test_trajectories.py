@@ -25,6 +25,6 @@ def test_the_first_steps_give_the_recorded_losses(name: str) -> None:
     assert losses_of(name, steps=FIRST) == pytest.approx(KNOWN[name][:FIRST], abs=BOUND)
 
 
-def test_the_bound_leaves_room_for_more_than_rounding() -> None:
+def test_the_tolerance_of_trajectories_exceeds_rounding_errors() -> None:
     name = "cross_holder"  # the steepest penalty
     assert losses_of(name, nudge=NUDGE) == pytest.approx(KNOWN[name], abs=BOUND)

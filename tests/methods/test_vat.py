@@ -152,7 +152,7 @@ def test_rows_without_labels_train_on_the_divergence_alone(regression: bool) -> 
 
 
 @pytest.mark.parametrize("base", [None, RDrop(), Dropout(rate=0.4)])
-def test_without_a_budget_nothing_is_left_of_the_divergence(base: Any) -> None:
+def test_an_epsilon_of_0_makes_the_divergence_zero(base: Any) -> None:
     config = VAT(epsilon=0.0)
     logs = Stepper(tiny_network(), config if base is None else base + config).backward(rows(5, 3))
     assert logs["loss/smoothness"] == 0.0
@@ -200,7 +200,7 @@ def found_by(config: VAT, model: nn.Module, batch: dict[str, Tensor]) -> tuple[T
     return noises[0], deltas[-1]
 
 
-def test_one_step_follows_the_gradient_and_the_published_loop_stays_at_its_noise() -> None:
+def test_one_step_follows_the_gradient_unlike_the_published_loop() -> None:
     model, inputs = wide_bert(), rows(6, 6, 6, 6, classes=2)
     noise, delta = found_by(VAT(), model, inputs)
     network, batch = Network(model), Batch.of(inputs)
@@ -225,7 +225,7 @@ def test_the_logs_distinguish_a_step_from_noise() -> None:
     assert 0 < sure["attack/relative_size"] <= 0.3 + 1e-6
 
 
-def test_alignment_is_a_cosine_over_examples_and_0_where_nothing_moved() -> None:
+def test_alignment_is_the_mean_cosine_and_0_for_unmoved_examples() -> None:
     delta = torch.tensor([[[3.0, 4.0]], [[1.0, 0.0]], [[0.0, 0.0]]])
     step = torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]], [[1.0, 1.0]]])
     assert alignment(delta, step).item() == pytest.approx(1 / 3)
@@ -300,7 +300,7 @@ def test_half_precision_loses_nothing_of_the_direction() -> None:
 
 
 @pytest.mark.parametrize("site", ["word", "output"])
-def test_the_noise_is_as_wide_as_the_embeddings_where_they_are_moved(site: Any) -> None:
+def test_the_noise_has_the_width_of_the_embeddings_at_its_site(site: Any) -> None:
     # Of an ALBERT the words are narrower than the blocks.
     logs = Stepper(tiny("albert").train(), VAT(site=site)).backward(inputs_of("albert"))
     assert logs["attack/relative_size"] > 0

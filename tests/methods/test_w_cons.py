@@ -80,7 +80,7 @@ def regularized(
         (1.0, [[3.0, 3.0]], [[0.0, 0.0]], {"loss_scale": 8.0}, [[32.0, 32.0]], 8.0),
     ],
 )
-def test_worked_examples(
+def test_the_penalty_gradient_equals_hand_computed_values(
     weight: float, tensor: Any, before: Any, settings: dict[str, Any], after: Any, pull: float
 ) -> None:
     gradient = None if before is None else torch.tensor(before)
@@ -91,7 +91,7 @@ def test_worked_examples(
 
 
 @pytest.mark.parametrize("layout", ["tensor", "gradient"])
-def test_transposed_storage_is_pulled_equally(layout: str) -> None:
+def test_transposed_tensors_have_the_same_penalty_gradient(layout: str) -> None:
     draws = torch.Generator().manual_seed(0)
     tensor, start, gradient = (torch.randn(4, 3, generator=draws) for _ in range(3))
     expected = gradient + 2 * (tensor - start)

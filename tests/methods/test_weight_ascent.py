@@ -138,7 +138,7 @@ def some_gradients() -> dict[str, Tensor]:
     "rule", [SharpnessAware(), SharpnessAware(adaptive=True), RelativeAscent()]
 )
 @pytest.mark.parametrize("value", [0.0, float("inf"), float("nan")])
-def test_a_gradient_without_a_direction_moves_nothing(rule: Any, value: float) -> None:
+def test_a_zero_or_non_finite_gradient_perturbs_no_weight(rule: Any, value: float) -> None:
     gradients = {name: torch.full_like(g, value) for name, g in some_gradients().items()}
     assert same(*second_weights(rule, gradients))
     if value:
@@ -165,7 +165,7 @@ def test_rows_without_a_gradient_are_neither_copied_nor_moved(
 
 @pytest.mark.usefixtures("tall")
 @pytest.mark.parametrize("name", ["adv_weight", "awp"])
-def test_weights_come_back_though_the_second_pass_fails(name: str) -> None:
+def test_a_failing_second_pass_restores_the_weights(name: str) -> None:
     stepper = stepper_of(name)
     before = copies(stepper.network.model)
     # Two micro-batches: the fourth forward is the second one of the second pass.
@@ -197,7 +197,7 @@ def test_the_logged_norm_is_that_of_the_gradient_without_the_loss_s_scale() -> N
 @pytest.mark.parametrize(
     "method", [AdvWeight(rho=1.0), AWP(gamma=0.2), "mixout"], ids=["sam", "awp", "mixout"]
 )
-def test_under_an_autocast_that_is_held_open_the_passes_see_the_moved_weights(method: Any) -> None:
+def test_under_an_open_autocast_passes_use_the_perturbed_weights(method: Any) -> None:
     """Autocast keeps half-precision copies of weights, which a move in place does not renew."""
     found = []
     for half in (False, True):

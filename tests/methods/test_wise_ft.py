@@ -26,7 +26,7 @@ def trained(stepper: Stepper, steps: int = 2) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 0.9])
-def test_at_the_end_the_weights_lie_between_start_and_end_and_the_head_stays(
+def test_final_weights_are_interpolated_with_the_start_except_the_head(
     alpha: float,
 ) -> None:
     stepper, plain = stepper_of(WiseFT(alpha=alpha)), stepper_of("plain")

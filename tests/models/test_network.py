@@ -68,7 +68,7 @@ def test_a_seed_reproduces_dropout_without_changing_the_global_state() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_delta_is_gone_once_the_network_rests() -> None:
+def test_resetting_a_network_removes_the_delta() -> None:
     model, batch = tiny_bert().eval(), batch_of(5, 3)
     plain = model(**batch.inputs).logits
     network = Network(model)
@@ -215,7 +215,7 @@ def test_the_head_is_outside_the_pre_trained_model(name: str) -> None:
     assert not params.head & params.blocks
 
 
-def test_the_head_of_other_models_is_the_trainable_copy_or_after_the_last_block() -> None:
+def test_the_head_is_the_copy_of_an_adapter_or_follows_the_last_block() -> None:
     params = Network(tiny(LORA)).parameters()
     assert params.head == {"base_model.model.score.modules_to_save.default.weight"}
     network = tiny_network()

@@ -20,7 +20,7 @@ from tests.report.conftest import Plan, score, write_evaluation, write_run
 SCRIPT = "<script>alert(1)</script>"
 
 
-def test_the_hubs_reader_finds_every_score_with_its_set(run: Path) -> None:
+def test_the_hub_library_reads_every_score_with_its_set(run: Path) -> None:
     text = card(CardSources(run, data={"imdb": "stanfordnlp/imdb@test"}))
     found = ModelCard(text)
     assert found.data.library_name == "transformers"
@@ -38,7 +38,7 @@ def test_the_hubs_reader_finds_every_score_with_its_set(run: Path) -> None:
     )
 
 
-def test_the_card_says_how_it_was_trained_what_it_scores_and_what_it_cannot(run: Path) -> None:
+def test_the_card_describes_training_scores_limits_and_usage(run: Path) -> None:
     text = card(CardSources(run))
     for said in (
         "fine-tuned with uegr",
@@ -55,7 +55,7 @@ def test_the_card_says_how_it_was_trained_what_it_scores_and_what_it_cannot(run:
         assert said in text
 
 
-def test_a_run_without_an_evaluation_says_so(run: Path) -> None:
+def test_a_card_without_an_evaluation_states_it(run: Path) -> None:
     for file in (run / "evaluation").iterdir():
         file.unlink()
     (run / "evaluation").rmdir()
@@ -84,7 +84,7 @@ def test_an_adapter_is_loaded_by_peft(run: Path) -> None:
     assert ModelCard(text).data.library_name == "peft"
 
 
-def test_the_packages_of_short_names_are_those_that_models_are_loaded_from() -> None:
+def test_packages_of_short_model_names_agree_with_the_model_table() -> None:
     packages = {
         name: model["source"].removeprefix("package ").replace("-", "_")
         for name, model in MODELS.items()
@@ -93,14 +93,14 @@ def test_the_packages_of_short_names_are_those_that_models_are_loaded_from() -> 
     assert packages == PACKAGED
 
 
-def test_a_short_name_is_no_id_on_the_hub(tmp_path: Path) -> None:
+def test_a_short_model_name_is_not_a_base_model_in_the_metadata(tmp_path: Path) -> None:
     write_run(tmp_path / "run", Plan(model="minilm"), "uegr", 0)
     text = card(CardSources(tmp_path / "run"))
     assert ModelCard(text).data.base_model is None
     assert "- base model: minilm" in text
 
 
-def test_hostile_names_stay_text_and_the_metadata_stays_readable(tmp_path: Path) -> None:
+def test_hostile_names_are_escaped_and_the_metadata_is_readable(tmp_path: Path) -> None:
     plan = Plan(labels=[SCRIPT, "a: b\n- c"], shifts=[f"x{SCRIPT}", "---"], notices=[SCRIPT])
     write_run(tmp_path / "run", plan, "uegr", 0)
     text = card(CardSources(tmp_path / "run"))
@@ -109,7 +109,7 @@ def test_hostile_names_stay_text_and_the_metadata_stays_readable(tmp_path: Path)
     assert {f"x{SCRIPT}", "---"} <= names
 
 
-def test_a_folder_that_another_process_writes_gets_its_card_later(run: Path) -> None:
+def test_writing_a_card_into_a_locked_folder_raises_an_error(run: Path) -> None:
     with locked(run), pytest.raises(LockedError, match=r"README.md is being written by process"):
         write_card(CardSources(run))
     with locked(run):
@@ -149,7 +149,9 @@ def test_a_model_without_a_folder_needs_a_file_for_its_card(tmp_path: Path) -> N
         {},
     ],
 )
-def test_no_two_sets_are_one_on_the_hub(run: Path, sources: dict[str, str]) -> None:
+def test_every_set_has_its_own_entry_in_the_hub_metadata(
+    run: Path, sources: dict[str, str]
+) -> None:
     found = ModelCard(card(CardSources(run, data=sources))).data.eval_results
     assert found is not None
     index = eval_results_to_model_index("run", found)
@@ -168,7 +170,7 @@ def test_no_two_sets_are_one_on_the_hub(run: Path, sources: dict[str, str]) -> N
     assert len(read_again) == len(found)
 
 
-def test_means_over_sets_are_not_one_set_in_two_perspectives(tmp_path: Path) -> None:
+def test_means_of_two_perspectives_have_different_dataset_names(tmp_path: Path) -> None:
     def adversarial(column: str, seed: int) -> list[dict[str, object]]:
         return [score("adversarial", name, "accuracy", 0.5) for name in ("one", "two")]
 
@@ -199,7 +201,7 @@ def test_a_source_says_type_configuration_and_split(
     assert origin(told, "name") == wanted
 
 
-def test_what_was_skipped_or_missing_is_a_limit(tmp_path: Path) -> None:
+def test_skipped_perspectives_are_listed_as_limits(tmp_path: Path) -> None:
     folder = tmp_path / "evaluation"
     write_evaluation(folder, Plan(), "uegr", 0)
     scores = folder / "scores.json"

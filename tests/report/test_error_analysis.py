@@ -100,7 +100,7 @@ def test_a_class_with_a_low_recall_is_reported(tmp_path: Path) -> None:
     assert not any("`1`" in each.text for each in even.findings)
 
 
-def test_an_accuracy_of_guessing_is_reported(tmp_path: Path) -> None:
+def test_an_accuracy_of_the_majority_class_is_reported(tmp_path: Path) -> None:
     always = analyzed(written(tmp_path / "always", [[0.9, 0.1]] * 100, [0] * 80 + [1] * 20))
     assert any("always predicting `0` (80.0%)" in each.text for each in always.findings)
     rows = [[0.9, 0.1]] * 50 + [[0.1, 0.9]] * 50
@@ -108,7 +108,7 @@ def test_an_accuracy_of_guessing_is_reported(tmp_path: Path) -> None:
     assert not any("always predicting" in each.text for each in learned.findings)
 
 
-def test_studies_and_regressions_have_none(study: Path, run: Path) -> None:
+def test_studies_and_regressions_have_no_error_analysis(study: Path, run: Path) -> None:
     assert error_analysis(read(study)) is None
     path = run / "evaluation" / "scores.json"
     content = json.loads(path.read_text())
@@ -117,7 +117,7 @@ def test_studies_and_regressions_have_none(study: Path, run: Path) -> None:
     assert error_analysis(read(run)) is None
 
 
-def test_rows_that_were_not_kept_have_none(run: Path) -> None:
+def test_an_evaluation_without_rows_has_no_error_analysis(run: Path) -> None:
     (run / "evaluation" / "rows.parquet").unlink()
     assert error_analysis(read(run)) is None
 
@@ -134,7 +134,7 @@ def test_the_page_has_the_analysis_escaped(tmp_path: Path) -> None:
     assert "<b>" not in section[0]
 
 
-def test_the_command_prints_it_and_gives_it_as_json(tmp_path: Path) -> None:
+def test_evaluate_prints_the_error_analysis_also_as_json(tmp_path: Path) -> None:
     code = tmp_path / "always_bad.py"
     code.write_text(
         "def wrong(texts):\n    return [[0.9, 0.1] for _ in texts]\n\n"

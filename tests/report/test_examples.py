@@ -33,7 +33,7 @@ TEXTS = st.one_of(st.text(max_size=40), WORDS.map(" ".join))
 
 
 @given(TEXTS, TEXTS)
-def test_the_segments_give_back_both_texts(original: str, changed: str) -> None:
+def test_segments_of_a_diff_join_to_both_texts(original: str, changed: str) -> None:
     segments = word_diff(original, changed)
     assert "".join(text for kind, text in segments if kind != "added") == original
     assert "".join(text for kind, text in segments if kind != "removed") == changed
@@ -46,7 +46,7 @@ def test_a_text_does_not_differ_from_itself(text: str) -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_no_two_neighbors_are_of_one_kind(original: str, changed: str) -> None:
+def test_neighboring_segments_are_of_different_kinds(original: str, changed: str) -> None:
     kinds = [kind for kind, _ in word_diff(original, changed)]
     assert all(one != other for one, other in pairwise(kinds))
 
@@ -69,12 +69,12 @@ def test_words_changed_side_by_side_read_as_one_change() -> None:
     ]
 
 
-def test_a_word_that_only_went_or_came_is_marked_alone() -> None:
+def test_a_removed_or_added_word_is_marked_alone() -> None:
     assert word_diff("not good", "good") == [("removed", "not "), ("same", "good")]
     assert word_diff("good", "good !") == [("same", "good"), ("added", " !")]
 
 
-def test_long_stretches_lose_their_middle_and_short_ones_nothing() -> None:
+def test_long_segments_are_shortened_in_the_middle() -> None:
     assert shorten([("same", "a" * 10), ("removed", "abcd")], longest=4) == [
         ("same", f"aa{CUT}aa"),
         ("removed", "abcd"),
@@ -102,7 +102,9 @@ def made(evaluation: Path) -> Path:
 
 
 @pytest.mark.parametrize("most", [1, 8, 1000])
-def test_attacks_take_turns_and_give_those_that_broke_first(made: Path, most: int) -> None:
+def test_examples_alternate_between_attacks_with_successful_ones_first(
+    made: Path, most: int
+) -> None:
     shown = gallery(read(made), most=most)
     assert shown is not None
     # Of forty rows one has no clean text, and of the swaps one no changed one.
@@ -140,7 +142,7 @@ def test_the_requested_radius_is_named(evaluation: Path) -> None:
     assert shown.attacks == [("Embedding attack", "PGD ℓ₂ radius 0.125 of the norm (5 steps)")]
 
 
-def test_texts_without_a_line_are_no_examples(made: Path) -> None:
+def test_an_empty_table_of_texts_gives_no_examples(made: Path) -> None:
     path = made / "texts.parquet"
     pq.write_table(pq.read_table(path).slice(0, 0), path)
     assert gallery(read(made)) is None
@@ -203,7 +205,7 @@ def test_an_example_holds_answers_confidences_words_and_queries(evaluation: Path
     assert (other.changed, other.queries, other.group) == (None, None, "Embedding attack")
 
 
-def test_without_texts_or_with_no_room_there_is_no_table(evaluation: Path) -> None:
+def test_without_texts_or_with_a_limit_of_0_there_is_no_table(evaluation: Path) -> None:
     assert gallery(read(evaluation)) is None
     add_attacks(evaluation)
     assert gallery(read(evaluation), most=0) is None
@@ -228,7 +230,7 @@ def test_pairs_show_both_texts(evaluation: Path) -> None:
     assert one.text_pair == (("same", "a "), ("removed", "pair"), ("added", "pear"))
 
 
-def test_the_page_says_how_many_of_how_many_and_stays_small(study: Path) -> None:
+def test_the_page_states_how_many_examples_it_shows_and_is_small(study: Path) -> None:
     attack_study(study, say=lambda index: f"{index} " + "word " * 20_000, say_attacked=str)
     page = build(study, examples=5).read_text(encoding="utf-8")
     assert "5 of 160 examples" in page
@@ -278,7 +280,7 @@ def choose(browser: Browser, field: str, value: str) -> None:
 
 
 @pytest.mark.browser
-def test_the_examples_filter_by_column_attack_label_and_outcome(
+def test_examples_can_be_filtered_by_column_attack_label_and_outcome(
     page: Path, browser: Browser
 ) -> None:
     browser.open(page, width=1300)
@@ -310,7 +312,7 @@ def test_the_search_finds_words_of_either_text(page: Path, browser: Browser) -> 
 
 
 @pytest.mark.browser
-def test_the_examples_sort_and_come_back(page: Path, browser: Browser) -> None:
+def test_examples_can_be_sorted_and_restored(page: Path, browser: Browser) -> None:
     browser.open(page, width=1300)
     read_queries = f"[...{LINES}].map(line => line.cells[8].textContent)"
     click = "document.querySelector('.examples [data-key=queries] button').click()"
@@ -324,7 +326,7 @@ def test_the_examples_sort_and_come_back(page: Path, browser: Browser) -> None:
 
 
 @pytest.mark.browser
-def test_the_pages_turn_and_end(page: Path, browser: Browser) -> None:
+def test_the_examples_have_pages(page: Path, browser: Browser) -> None:
     browser.open(page, width=1300)
     buttons = "document.querySelectorAll('.pages button')"
     assert browser.evaluate(f"[...{buttons}].map(one => one.disabled)") == [True, False, False]
@@ -336,7 +338,7 @@ def test_the_pages_turn_and_end(page: Path, browser: Browser) -> None:
 
 
 @pytest.mark.browser
-def test_what_the_filters_leave_is_copied_as_json_lines(page: Path, browser: Browser) -> None:
+def test_filtered_examples_are_copied_as_json_lines(page: Path, browser: Browser) -> None:
     browser.open(page, width=1300)
     choose(browser, "search", "example 17 of dev")
     browser.evaluate(
@@ -355,7 +357,9 @@ def test_what_the_filters_leave_is_copied_as_json_lines(page: Path, browser: Bro
 
 
 @pytest.mark.browser
-def test_every_control_is_reached_by_the_keyboard_and_named(page: Path, browser: Browser) -> None:
+def test_every_control_has_a_label_and_is_reachable_by_keyboard(
+    page: Path, browser: Browser
+) -> None:
     browser.open(page, width=1300)
     browser.evaluate("document.getElementById('examples-column').focus()")
     reached = []
@@ -375,7 +379,7 @@ def test_every_control_is_reached_by_the_keyboard_and_named(page: Path, browser:
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("width", "dark"), [(400, True), (1300, False)])
-def test_hostile_examples_stay_text(
+def test_hostile_examples_are_escaped(
     hostile: Path, browser: Browser, width: int, dark: bool
 ) -> None:
     browser.open(hostile, width=width, dark=dark)

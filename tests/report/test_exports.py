@@ -32,7 +32,7 @@ def markdown(folder: Path) -> str:
     return document(source, compare(source))
 
 
-def test_a_page_has_its_markdown_and_scores_beside_it(evaluation: Path) -> None:
+def test_markdown_and_scores_are_written_next_to_the_page(evaluation: Path) -> None:
     before = {path.name for path in evaluation.iterdir()}
     build(evaluation)
     added = {path.name for path in evaluation.iterdir()} - before
@@ -87,7 +87,7 @@ def test_escaped_text_holds_no_markup_of_its_own(text: str) -> None:
     assert not re.search(r"(?<!\\)(?:\\\\)*[|`*_\[\]]", found)
 
 
-def test_a_page_is_not_named_as_markdown(study: Path) -> None:
+def test_a_page_named_as_markdown_raises_an_error(study: Path) -> None:
     with pytest.raises(CheckpointError, match=r"named as Markdown"):
         build(study, study / "report.md")
 
@@ -105,14 +105,14 @@ def test_figures_replace_those_of_an_earlier_report_and_nothing_else(study: Path
         assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_a_place_that_cannot_be_written_keeps_the_figures_of_before(study: Path) -> None:
+def test_an_unwritable_figures_folder_raises_an_error(study: Path) -> None:
     (study / "figures").write_text("a file where the folder should be")
     source = read(study)
     with pytest.raises(CheckpointError, match=r"figures"):
         export_figures(source, compare(source))
 
 
-def test_nothing_is_imported_that_is_not_needed(study: Path) -> None:
+def test_a_report_imports_neither_transformers_nor_peft(study: Path) -> None:
     code = (
         "import sys; from temper.report import build, comparison; "
         f"build({str(study)!r}); comparison({str(study)!r}); "

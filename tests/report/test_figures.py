@@ -50,7 +50,7 @@ def places(figure: Figure, name: str) -> tuple[list[float | str], list[float]]:
     return [point.x for point in points], [point.y for point in points]
 
 
-def test_a_study_whose_scores_alone_were_kept_has_a_page_that_says_so(study: Path) -> None:
+def test_the_page_of_a_study_without_rows_reports_it(study: Path) -> None:
     whole = compare(read(study))
     assert WITHOUT_ROWS not in whole.notices
     assert "Reliability, dev" in drawn(study)
@@ -224,7 +224,7 @@ def test_rows_without_anomalies_draw_no_curve(make_study: MakeStudy) -> None:
     assert [title for title in drawn(study) if title.startswith("Anomalies")] == ["Anomalies: trec"]
 
 
-def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(make_study: MakeStudy) -> None:
+def test_the_bar_of_a_perspective_is_the_fraction_of_the_gap_closed(make_study: MakeStudy) -> None:
     study = make_study(Plan(columns=["plain", "uegr", "other"]))
     figure = drawn(study)["Gap to a perfect score that is closed"]
     found = bars(figure, "uegr")
@@ -238,7 +238,7 @@ def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(make_study: M
     assert mark.ends == pytest.approx((mark.value - reach, mark.value + reach), rel=1e-5)
 
 
-def test_where_the_reference_is_perfect_there_is_no_bar(make_study: MakeStudy) -> None:
+def test_a_perfect_reference_has_no_bar(make_study: MakeStudy) -> None:
     def perfect(column: str, seed: int) -> list[dict[str, Any]]:
         value = 1.0 if column == "plain" else 0.9
         return [score("text_attack", "dev", "accuracy", value, condition="characters")]
@@ -249,9 +249,7 @@ def test_where_the_reference_is_perfect_there_is_no_bar(make_study: MakeStudy) -
     assert not [label for label in found if label.startswith("Text attack")]
 
 
-def test_two_columns_stand_on_the_first_screen_and_in_no_such_figure(
-    run: Path, study: Path
-) -> None:
+def test_two_columns_have_no_figure_of_closed_gaps(run: Path, study: Path) -> None:
     for folder in (run, study):
         assert "Gap to a perfect score that is closed" not in drawn(folder)
 
@@ -287,7 +285,7 @@ def test_each_detector_has_a_bar_where_there_are_several(make_study: MakeStudy) 
     )
 
 
-def test_one_detector_needs_no_bars(study: Path) -> None:
+def test_a_single_detector_has_no_bars(study: Path) -> None:
     assert "AUROC, trec" not in drawn(study)
 
 

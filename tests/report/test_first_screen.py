@@ -20,7 +20,7 @@ def block_of(folder: Path, plan: Plan) -> str:
     return first_screen(read(study), comparison(study))
 
 
-def test_the_block_is_what_the_page_begins_with(tmp_path: Path) -> None:
+def test_the_notebook_block_has_the_header_of_the_page(tmp_path: Path) -> None:
     block = block_of(tmp_path / "study", Plan())
     page = build(tmp_path / "study").read_text(encoding="utf-8")
     header = re.search(r"<header>.*</header>", block, re.S)
@@ -28,7 +28,7 @@ def test_the_block_is_what_the_page_begins_with(tmp_path: Path) -> None:
     assert header[0] in page
 
 
-def test_the_block_runs_and_loads_nothing_and_text_from_data_stays_text(tmp_path: Path) -> None:
+def test_the_notebook_block_loads_nothing_and_escapes_text_from_data(tmp_path: Path) -> None:
     shown = Elements(block_of(tmp_path / "study", hostile()))
     tags = {tag for tag, _ in shown.elements}
     assert not tags & {"script", "img", "iframe", "link", "object", "html", "body"}
@@ -70,9 +70,7 @@ def test_the_styles_of_the_block_reach_nothing_outside_it(tmp_path: Path) -> Non
         ("loss", 9.0, True),
     ],
 )
-def test_a_run_that_has_hardly_learned_gets_advice(
-    metric: str, score: float, learned: bool
-) -> None:
+def test_a_run_at_chance_level_gets_advice(metric: str, score: float, learned: bool) -> None:
     record = RunRecord.model_validate(
         {
             "status": "finished",

@@ -37,7 +37,9 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "study.json"),
     ],
 )
-def test_a_broken_file_is_named(study: Path, content: bytes, said: str) -> None:
+def test_a_broken_file_raises_an_error_with_its_name(
+    study: Path, content: bytes, said: str
+) -> None:
     (study / "study.json").write_bytes(content)
     with pytest.raises(CheckpointError, match=said):
         comparison(study)
@@ -71,7 +73,7 @@ def test_a_value_that_is_not_a_number_is_an_error(study: Path) -> None:
         comparison(study)
 
 
-def test_an_unfinished_single_run_asks_to_be_resumed(run: Path) -> None:
+def test_an_unfinished_run_raises_an_error_with_advice_to_resume(run: Path) -> None:
     change(run / "run.json", lambda document: document.update(status="running"))
     with pytest.raises(CheckpointError, match=r"not finished .* Resume it"):
         comparison(run)
@@ -96,13 +98,13 @@ def test_rows_without_a_needed_column_are_an_error(study: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["{", "3"])
-def test_a_broken_line_of_metrics_is_named(study: Path, line: str) -> None:
+def test_a_broken_line_of_metrics_raises_an_error_with_its_number(study: Path, line: str) -> None:
     path = study / "runs/uegr-s0-abc/metrics.jsonl"
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(CheckpointError, match=r"Line 11 of .*metrics.jsonl is not a JSON object"):
         build(study)
 
 
-def test_the_report_is_not_written_over_a_folder(study: Path) -> None:
+def test_writing_the_report_over_a_folder_raises_an_error(study: Path) -> None:
     with pytest.raises(CheckpointError, match="is a folder"):
         build(study, study / "runs")

@@ -55,7 +55,7 @@ def first(*rows: Row) -> Headline:
     reference=st.floats(0.05, 0.95),
     fraction=st.floats(-1.0, 1.0),
 )
-def test_equal_shares_of_the_error_are_equal_lengths_whichever_way_a_score_points(
+def test_equal_fractions_of_the_error_have_equal_lengths_in_both_directions(
     reference: float, fraction: float
 ) -> None:
     accuracy = row("task", reference, new=(reference + fraction * (1 - reference), "equivalent"))
@@ -70,7 +70,7 @@ def test_an_interval_is_ordered_if_lower_is_better() -> None:
     assert (gain.fraction, gain.low, gain.high) == pytest.approx((40.0, 30.0, 50.0))
 
 
-def test_a_perfect_or_tied_reference_keeps_its_place_on_the_scale() -> None:
+def test_a_perfect_or_tied_reference_keeps_its_position_on_the_scale() -> None:
     calibration = row("calibration", 0.10, new=(0.06, "better"))
     for reference, ours in ((1.0, 0.98), (1.0, 1.0), (0.9, 0.9)):
         gains = first(row("task", reference, new=(ours, "equivalent")), calibration).gains
@@ -81,7 +81,7 @@ def test_a_perfect_or_tied_reference_keeps_its_place_on_the_scale() -> None:
     assert perfect.fraction == pytest.approx(-6.0)
 
 
-def test_what_is_better_on_something_and_worse_on_nothing_is_recommended() -> None:
+def test_a_method_better_on_one_and_worse_on_no_perspective_is_recommended() -> None:
     found = first(
         row("task", 0.90, new=(0.901, "equivalent")), row("calibration", 0.10, new=(0.06, "better"))
     )
@@ -102,7 +102,7 @@ def test_notices_come_before_the_recommendation_and_leave_its_title() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["worse", "not significant"])
-def test_what_may_be_less_accurate_is_not_recommended(verdict: Verdict) -> None:
+def test_a_method_of_possibly_lower_accuracy_is_not_recommended(verdict: Verdict) -> None:
     found = first(
         row("task", 0.90, new=(0.87, verdict)), row("calibration", 0.10, new=(0.02, "better"))
     )
@@ -197,7 +197,7 @@ def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() 
     assert recommended <= 20
 
 
-def test_the_recommended_column_has_the_picture_and_the_others_have_lighter_marks() -> None:
+def test_the_recommended_column_is_drawn_and_others_have_lighter_marks() -> None:
     found = first(
         row("task", 0.90, new=(0.90, "equivalent"), other=(0.90, "equivalent")),
         row("calibration", 0.10, new=(0.10, "equivalent"), other=(0.05, "better")),
@@ -244,7 +244,7 @@ def test_the_scale_holds_every_mark_and_cuts_what_is_longer() -> None:
     assert [gain.cut(25), gain.cut(50), longer.cut(100)] == ["over", "", "under"]
 
 
-def test_what_both_can_be_given_is_a_lighter_mark_of_the_same_row(make_study: MakeStudy) -> None:
+def test_a_difference_after_post_hoc_methods_has_a_lighter_mark(make_study: MakeStudy) -> None:
     def scaled(column: str, seed: int) -> list[dict[str, Any]]:
         value = (0.05 if column == "plain" else 0.04) + 0.001 * seed
         return [score("calibration", "dev", "ece_10", value, condition="temperature")]
@@ -259,7 +259,7 @@ def test_what_both_can_be_given_is_a_lighter_mark_of_the_same_row(make_study: Ma
     assert found.beside(task) == []
 
 
-def test_a_lighter_mark_beyond_the_scale_is_an_arrowhead_that_says_its_value(
+def test_a_lighter_mark_beyond_the_scale_is_an_arrowhead_with_its_value(
     make_study: MakeStudy,
 ) -> None:
     def scaled(column: str, seed: int) -> list[dict[str, Any]]:
@@ -272,7 +272,7 @@ def test_a_lighter_mark_beyond_the_scale_is_an_arrowhead_that_says_its_value(
     assert "Arrowheads: beyond the scale" in page
 
 
-def test_training_is_priced_by_passes_memory_and_size(make_study: MakeStudy) -> None:
+def test_training_cost_includes_passes_memory_and_size(make_study: MakeStudy) -> None:
     folder = make_study(Plan())
     for file in folder.glob("runs/*/run.json"):
         record: dict[str, Any] = json.loads(file.read_text())
@@ -288,7 +288,7 @@ def test_training_is_priced_by_passes_memory_and_size(make_study: MakeStudy) -> 
 
 
 @given(st.floats(0.0, 1.0), st.integers(2, 20))
-def test_the_score_of_one_model_is_placed_between_guessing_and_perfect(
+def test_the_score_of_one_model_is_drawn_between_chance_and_perfect(
     value: float, classes: int
 ) -> None:
     alone = row("task", value)
@@ -298,7 +298,7 @@ def test_the_score_of_one_model_is_placed_between_guessing_and_perfect(
     assert (level.standing == "worse than guessing") == (value < 1 / classes)
 
 
-def test_of_one_seed_the_intervals_are_said_to_be_over_its_rows() -> None:
+def test_intervals_of_one_seed_are_stated_to_be_over_rows() -> None:
     told = row("task", 0.80, new=(0.85, "better"))
     difference = told.cells["new"].difference
     assert difference is not None
@@ -310,7 +310,7 @@ def test_of_one_seed_the_intervals_are_said_to_be_over_its_rows() -> None:
     assert "over the rows of one seed" not in first(told).sure
 
 
-def test_nothing_is_recommended_where_nothing_was_learned() -> None:
+def test_models_at_chance_level_get_no_recommendation() -> None:
     # Calibration is better by far, as a model's is that answers everything alike.
     columns, rows = (
         ("plain", "new"),
@@ -347,7 +347,7 @@ def test_the_headline_of_one_model_names_its_weakest_perspective(run: Path) -> N
     assert len(found.lines) == len(found.levels)
 
 
-def test_what_is_usual_is_what_the_kept_study_says() -> None:
+def test_usual_differences_equal_those_of_the_stored_study() -> None:
     assert json.loads(FILE.read_text(encoding="utf-8")) == usual()
 
 

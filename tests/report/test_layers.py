@@ -81,7 +81,7 @@ def test_the_log_axis_has_every_layer_and_then_the_logits(study: Path) -> None:
     )
 
 
-def test_a_run_tells_the_standard_error_of_one_seed(tmp_path: Path, plan: Plan) -> None:
+def test_a_single_run_has_the_standard_error_over_examples(tmp_path: Path, plan: Plan) -> None:
     write_run(tmp_path / "run", plan, "plain", 0)
     entry = dict(groups(compare(read(tmp_path / "run"))))["Smoothness"][0][1][0]
     assert entry.main == "3e+03"
@@ -193,13 +193,13 @@ def entry_of(folder: Path, label: str) -> TableCell:
     return cells[2]
 
 
-def test_the_direction_is_given_with_the_score_or_follows_from_its_name(alike: Path) -> None:
+def test_alignment_has_no_direction_and_no_perfect_value(alike: Path) -> None:
     assert SCORES["cka"].higher_is_better is None
     assert SCORES["cka"].perfect is None
     assert at_layer(alike).higher_is_better is None
 
 
-def test_the_answer_counts_neither_such_scores_nor_costs(
+def test_the_answer_ignores_costs_and_scores_without_a_direction(
     make_study: MakeStudy, tmp_path: Path
 ) -> None:
     alone = comparison(make_study(Plan())).answer
@@ -215,21 +215,21 @@ def test_the_answer_counts_neither_such_scores_nor_costs(
     assert found.answer == alone
 
 
-def test_its_heading_has_no_arrow_and_the_others_keep_theirs(alike: Path) -> None:
+def test_only_scores_with_a_direction_have_an_arrow(alike: Path) -> None:
     found = comparison(alike)
     assert at_layer(alike).heading().endswith("layer 2, dev")
     assert row_of(found, "task", "accuracy").heading().endswith("\u2191")
     assert row_of(found, "calibration", "ece_10", set="dev").heading().endswith("\u2193")
 
 
-def test_its_differences_are_sorted_as_they_are(alike: Path) -> None:
+def test_differences_without_a_direction_are_sorted_by_value(alike: Path) -> None:
     entry = entry_of(alike, "layer 2")
     assert (entry.mark, entry.verdict) == ("\u2212", "lower")
     assert entry.order == pytest.approx(-0.30)
     assert entry.detail.startswith("lower: difference")
 
 
-def test_what_is_counted_are_batches_and_passes(tmp_path: Path) -> None:
+def test_details_name_the_counted_unit_of_each_perspective(tmp_path: Path) -> None:
     def extra(column: str, seed: int) -> list[dict[str, Any]]:
         return similar(column, seed) + dear(column, seed)
 
@@ -240,7 +240,7 @@ def test_what_is_counted_are_batches_and_passes(tmp_path: Path) -> None:
     assert "500 examples; 95% interval over examples" in said["In distribution"]
 
 
-def test_what_is_not_significant_after_holms_correction_is_marked(tmp_path: Path) -> None:
+def test_differences_not_significant_after_holms_correction_are_marked(tmp_path: Path) -> None:
     def extra(column: str, seed: int) -> list[dict[str, Any]]:
         # With 2 degrees of freedom t = 4.33 has p = .0494, which three columns make .148.
         shift = {"plain": 0.0, "uegr": 0.0175, "third": 0.001, "fourth": -0.001}[column]
@@ -253,7 +253,7 @@ def test_what_is_not_significant_after_holms_correction_is_marked(tmp_path: Path
     assert entry.verdict.startswith("higher, not significant")
 
 
-def test_no_column_is_the_best_by_it(make_study: MakeStudy) -> None:
+def test_a_score_without_a_direction_has_no_best_column(make_study: MakeStudy) -> None:
     def extra(column: str, seed: int) -> list[dict[str, Any]]:
         return similar("plain" if column == "plain" else "uegr", seed)
 
@@ -265,7 +265,7 @@ def test_no_column_is_the_best_by_it(make_study: MakeStudy) -> None:
     assert table.best[1]
 
 
-def test_markdown_marks_no_such_score_and_says_why(alike: Path) -> None:
+def test_markdown_does_not_mark_scores_without_a_direction(alike: Path) -> None:
     found = comparison(alike)
     text = markdown(found)
     line = next(line for line in text.splitlines() if "CKA" in line)
@@ -275,7 +275,7 @@ def test_markdown_marks_no_such_score_and_says_why(alike: Path) -> None:
     assert NEITHER not in markdown(found, ["task"])
 
 
-def test_the_table_file_says_that_there_is_no_direction(alike: Path) -> None:
+def test_the_table_file_states_a_missing_direction(alike: Path) -> None:
     write(comparison(alike), alike)
     rows = json.loads((alike / "table.json").read_text(encoding="utf-8"))["rows"]
     found = {row["higher_is_better"] for row in rows if row["name"] == "cka"}

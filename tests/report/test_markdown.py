@@ -113,7 +113,7 @@ def test_the_best_of_several_is_marked_from_three_seeds_on(
     assert overview(comparison(make_study(plan))).best[1] == marked
 
 
-def test_a_run_that_was_not_evaluated_has_nothing_to_print(tmp_path: Path, study: Path) -> None:
+def test_markdown_of_a_run_without_evaluation_raises_an_error(tmp_path: Path, study: Path) -> None:
     run = study / "runs" / "uegr-s0-abc"
     shutil.rmtree(run / "evaluation")
     result = CliRunner().invoke(app, ["report", str(run), "--markdown"])
@@ -199,12 +199,12 @@ def test_with_one_seed_nothing_is_marked(make_study: MakeStudy) -> None:
     assert "▲" not in text
 
 
-def test_a_perspective_without_scores_is_refused(study: Path) -> None:
+def test_a_perspective_without_scores_raises_an_error(study: Path) -> None:
     with pytest.raises(SettingError, match="perspective with scores here.*smoothness"):
         markdown(comparison(study), ["smoothness"])
 
 
-def test_scores_alone_suffice_and_no_page_is_written(study: Path) -> None:
+def test_markdown_needs_only_scores_and_writes_no_page(study: Path) -> None:
     for rows in study.rglob("rows.parquet"):
         rows.unlink()
     for more in ([], ["--perspectives", "all"]):
@@ -214,7 +214,7 @@ def test_scores_alone_suffice_and_no_page_is_written(study: Path) -> None:
     assert not (study / "report.html").exists()
 
 
-def test_the_command_prints_what_is_named_or_all(study: Path) -> None:
+def test_the_command_prints_named_or_all_perspectives(study: Path) -> None:
     run = CliRunner()
     some = run.invoke(app, ["report", str(study), "--markdown", "--perspectives", "calibration"])
     assert some.exit_code == 0

@@ -115,7 +115,7 @@ def test_the_policy_names_the_hash_of_every_script_that_runs(elements: Elements)
         assert f"'sha256-{digest}'" in policy
 
 
-def test_text_from_data_stays_text(hostile_elements: Elements) -> None:
+def test_text_from_data_is_escaped_on_the_page(hostile_elements: Elements) -> None:
     page = hostile_elements
     tags = [tag for tag, _ in page.elements]
     assert tags.count("script") == 1
@@ -211,7 +211,7 @@ def test_the_figures_follow_the_theme(plain_page: Path, browser: Browser) -> Non
 
 
 @pytest.mark.browser
-def test_the_table_sorts_and_comes_back(plain_page: Path, browser: Browser) -> None:
+def test_the_table_can_be_sorted_and_restored(plain_page: Path, browser: Browser) -> None:
     browser.open(plain_page, width=1400)
     orders = "[...document.querySelectorAll('#scores .line')].map(r => +r.cells[1].dataset.order)"
     click = "document.querySelectorAll('#scores thead button')[0].click()"
@@ -235,7 +235,7 @@ def test_focus_shows_a_numbers_detail(plain_page: Path, browser: Browser) -> Non
 
 
 @pytest.mark.browser
-def test_the_browser_sees_planted_faults(tmp_path: Path, browser: Browser) -> None:
+def test_the_browser_check_detects_planted_faults(tmp_path: Path, browser: Browser) -> None:
     page = tmp_path / "faulty.html"
     page.write_text(
         "<!doctype html><div style='width:900px'>wide</div><img src='nowhere.png'>"
@@ -339,7 +339,7 @@ def choose(browser: Browser, field: str, value: str) -> None:
 
 
 @pytest.mark.browser
-def test_the_scores_filter_by_kind_perspective_verdict_and_words(
+def test_scores_can_be_filtered_by_kind_perspective_verdict_and_text(
     plain_page: Path, browser: Browser
 ) -> None:
     browser.open(plain_page, width=1400)

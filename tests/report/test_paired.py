@@ -115,7 +115,7 @@ def test_a_verdict_follows_from_the_seeds_and_the_direction(
         (UP, {"n": 500, "fewest": 9}, f"too few rows (9 of at least {LEAST_ROWS})"),
     ],
 )
-def test_what_lacks_seeds_or_rows_has_no_verdict_and_says_so(
+def test_a_difference_of_too_few_seeds_or_rows_has_no_verdict(
     seeds: dict[int, tuple[float, float]], more: dict[str, Any], said: str
 ) -> None:
     difference = differ(seeds, **more)
@@ -139,7 +139,7 @@ PAIRS = st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=3, max_
 
 
 @given(PAIRS, st.booleans())
-def test_turning_columns_and_direction_around_keeps_the_verdict(
+def test_reversing_columns_and_direction_keeps_the_verdict(
     pairs: list[tuple[float, float]], higher: bool
 ) -> None:
     plain = differ(dict(enumerate(pairs)), higher=higher)
@@ -181,7 +181,7 @@ NARROW, WIDE, WIDER = (
         (WIDER, 0.002, True, "not significant"),
     ],
 )
-def test_an_interval_that_ends_within_the_margin_says_so(
+def test_the_verdict_depends_on_interval_and_margin(
     seeds: dict[int, tuple[float, float]], shift: float, higher: bool | None, verdict: str
 ) -> None:
     moved = {seed: (one, two + shift) for seed, (one, two) in seeds.items()}
@@ -194,12 +194,14 @@ def test_an_interval_that_ends_within_the_margin_says_so(
 
 
 @pytest.mark.parametrize("seeds", [{1: UP[1]}, {0: UP[0], 1: UP[1]}])
-def test_other_seeds_are_not_judged_by_it(seeds: dict[int, tuple[float, float]]) -> None:
+def test_intervals_over_rows_of_one_seed_do_not_decide_other_seeds(
+    seeds: dict[int, tuple[float, float]],
+) -> None:
     paired = over_rows(0, 0.01, 0.05, 0.004, 500)
     assert differ(seeds, paired=paired).verdict == "undecidable"
 
 
-def test_what_a_study_kept_is_found_by_column_and_score(tmp_path: Path) -> None:
+def test_stored_pairings_are_read_by_column_and_score(tmp_path: Path) -> None:
     assert read_paired(tmp_path) == {}
     score = {"perspective": "task", "set": "dev", "condition": "clean", "name": "accuracy"}
     content = {
@@ -234,7 +236,7 @@ def ranks_of(values: dict[ScoreKey, list[float | None]]) -> list[float | None]:
     return [record.value for record in at.values()]
 
 
-def test_each_perspective_has_one_vote_and_ties_share_a_rank() -> None:
+def test_each_perspective_counts_once_and_ties_share_a_rank() -> None:
     shift = [ScoreKey("shift", name, "clean", "accuracy") for name in ("x", "y", "z")]
     found = ranks_of(
         {
@@ -252,7 +254,7 @@ def test_a_score_that_one_column_lacks_is_left_out_for_all() -> None:
     assert ranks_of({KEY: [0.9, 0.8, 0.7], odd: [0.1, None, 0.9]}) == [1.0, 2.0, 3.0]
 
 
-def test_what_does_not_lead_a_perspective_has_no_vote() -> None:
+def test_only_the_primary_score_of_a_perspective_is_ranked() -> None:
     others = {
         ScoreKey("task", "dev", "clean", "macro_f1"): [0.1, 0.2, 0.3],
         ScoreKey("calibration", "dev", "temperature", "ece_10"): [0.9, 0.2, 0.1],
@@ -273,7 +275,7 @@ def unfinished(folder: Path, *, done: Mapping[str, Sequence[str]]) -> Comparison
     return comparison(study)
 
 
-def test_a_study_with_nothing_to_compare_yet_says_so_first_and_averages_nothing(
+def test_a_study_with_one_finished_run_reports_that_nothing_can_be_compared(
     tmp_path: Path,
 ) -> None:
     found = unfinished(tmp_path / "one", done={"plain": ["0"]})
@@ -288,7 +290,7 @@ def test_a_study_with_nothing_to_compare_yet_says_so_first_and_averages_nothing(
     assert not [row for row in apart.rows if row.key.perspective == "summary"]
 
 
-def test_a_study_that_is_partly_finished_says_so_before_what_came_out(tmp_path: Path) -> None:
+def test_a_partly_finished_study_reports_the_number_of_finished_runs(tmp_path: Path) -> None:
     seeds = ["0", "1", "2"]
     found = unfinished(tmp_path / "some", done={"plain": seeds, "uegr": seeds[:1]})
     assert "Only 4 of 6 runs are finished and measured." in found.answer

@@ -73,7 +73,9 @@ def test_equal_ratios_are_equal_lengths_on_a_log_axis() -> None:
 
 
 @pytest.mark.parametrize(("values", "places"), [([0.0, 1, 10], 2), ([0.0, 0.0], 0), ([], 0)])
-def test_what_has_no_place_on_a_log_axis_is_left_out(values: list[float], places: int) -> None:
+def test_values_without_a_logarithm_are_not_drawn_on_a_log_axis(
+    values: list[float], places: int
+) -> None:
     points: list[tuple[float | str, float]] = [(str(at), y) for at, y in enumerate(values)]
     chart = Lines(Axis("x"), Axis("y", log=True), (curve(points),))
     assert len(positions(drawn(chart))) == places
@@ -93,7 +95,7 @@ def test_ticks_are_round_few_and_inside(low: float, reach: float, most: int) -> 
 
 
 @given(NAMES, NAMES, NAMES)
-def test_text_from_data_stays_text(column: str, label: str, title: str) -> None:
+def test_text_from_data_is_escaped_in_figures(column: str, label: str, title: str) -> None:
     mark = Mark(1.0, "1.0", label, column)
     looks = {column: Look(2)}
     for chart in (
@@ -144,7 +146,7 @@ def test_a_file_has_its_colors_and_names_and_loads_nothing() -> None:
 
 @pytest.mark.parametrize("symbol", SYMBOLS)
 @pytest.mark.parametrize("dash", DASHES)
-def test_every_look_has_a_sign(symbol: str, dash: str) -> None:
+def test_every_look_has_a_line_and_a_symbol(symbol: str, dash: str) -> None:
     line = ElementTree.fromstring(sample(Look(1, symbol, dash), bar=False))
     assert len(list(line)) == 2
     assert (line[0].get("stroke-dasharray") or "") == dash

@@ -65,7 +65,7 @@ def keep_variances(folder: Path, luck: float, *own: float, seeds: int = 3) -> No
     (folder / "paired.json").write_text(json.dumps(content))
 
 
-def test_rows_that_were_kept_enter_the_interval(study: Path) -> None:
+def test_stored_row_variances_enter_the_interval(study: Path) -> None:
     keep_variances(study, 0.0002, 0.0001, 0.0001)
     difference = task_row(study).cells["uegr"].difference
     assert difference is not None
@@ -74,7 +74,7 @@ def test_rows_that_were_kept_enter_the_interval(study: Path) -> None:
     assert difference.row_variance == pytest.approx(0.0002 - 0.0002 / 3)
 
 
-def test_rows_of_other_seeds_say_nothing(study: Path) -> None:
+def test_row_variances_of_other_seeds_are_ignored(study: Path) -> None:
     keep_variances(study, 0.0002, 0.0001, 0.0001, seeds=2)
     difference = task_row(study).cells["uegr"].difference
     assert difference is not None
@@ -103,7 +103,7 @@ def test_a_mean_over_sets_has_the_rows_of_all(study: Path) -> None:
     assert difference.row_variance == pytest.approx(0.0002)
 
 
-def test_the_margin_is_the_readers(study: Path) -> None:
+def test_the_margin_can_be_set_for_a_report(study: Path) -> None:
     assert task_row(study).cells["uegr"].difference.margin == 0.005  # type: ignore[union-attr]
     # The interval is [-2.32, +8.32].
     wide = comparison(study, margin=3.0)
@@ -122,7 +122,7 @@ def test_two_seeds_without_rows_give_differences_only(make_study: MakeStudy) -> 
     assert headline(found).recommended is None
 
 
-def test_a_score_that_lacks_a_seed_leaves_the_outcome_to_the_others(make_study: MakeStudy) -> None:
+def test_a_score_missing_in_one_seed_is_compared_over_the_others(make_study: MakeStudy) -> None:
     def lost(entry: dict, column: str, seed: int) -> bool:
         return (entry["set"], column, seed) == ("dev", "plain", 1)
 
@@ -221,7 +221,7 @@ def test_the_average_relative_improvement_is_the_tables(study: Path) -> None:
     assert row.cells["plain"].mean == pytest.approx(0.0, abs=1e-9)
 
 
-def test_what_needs_no_training_is_given_to_both_sides_of_a_second_improvement(
+def test_a_second_improvement_applies_post_hoc_methods_to_both_columns(
     make_study: MakeStudy,
 ) -> None:
     after = {"plain": (0.04, 0.95), "uegr": (0.03, 0.96)}
@@ -255,7 +255,7 @@ def test_what_needs_no_training_is_given_to_both_sides_of_a_second_improvement(
     )
 
 
-def test_a_run_that_is_undefined_on_every_set_costs_the_others_no_mean(
+def test_a_run_without_a_defined_score_does_not_affect_other_means(
     make_study: MakeStudy,
 ) -> None:
     def fitted(column: str, seed: int) -> list[dict]:
@@ -329,7 +329,7 @@ def test_runs_of_different_tasks_are_not_compared(study: Path) -> None:
         comparison(study)
 
 
-def test_an_attacks_label_says_how_hard_it_was(study: Path) -> None:
+def test_the_label_of_an_attack_states_its_radius_and_steps(study: Path) -> None:
     row = row_of(comparison(study), "embedding_attack", "accuracy", condition="pgd", radius=0.25)
     assert row.label == "Accuracy, PGD \u2113\u2082 radius 0.25 (10 steps), dev"
 

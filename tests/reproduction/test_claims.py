@@ -232,7 +232,7 @@ def test_claims_on_the_same_scores_are_corrected_together(tmp_path: Path) -> Non
     assert together[0].verdict == NOISE
 
 
-def test_a_score_without_a_direction_is_judged_by_the_claim(tmp_path: Path) -> None:
+def test_a_score_without_a_direction_is_judged_by_that_of_the_claim(tmp_path: Path) -> None:
     """UEGR's representations are said to stay nearer: higher, in the mean of the layers."""
     study = tmp_path / "reproduction" / "results" / "uegr-figure-2" / "roberta-large-sst2"
     scores = {"plain": (0.50, 0.51, 0.52), "uegr": (0.40, 0.41, 0.43)}

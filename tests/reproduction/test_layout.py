@@ -51,7 +51,7 @@ def test_markdown_contains_every_line_the_runs_and_the_differences(tmp_path: Pat
     assert "- Seeds: 3 (paper: 5)." in text
 
 
-def test_an_own_table_has_no_columns_of_a_paper(tmp_path: Path) -> None:
+def test_a_table_of_this_project_has_no_columns_of_a_paper(tmp_path: Path) -> None:
     write_study(tmp_path / "text_cnn-imdb", {"plain": STEADY, "uegr": STEADY})
     table = reproduction_table(read_specification("uegr-margin"), tmp_path)
     (heading, *_) = [line for line in markdown(table).splitlines() if "| method |" in line]

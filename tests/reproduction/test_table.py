@@ -60,7 +60,7 @@ def test_our_score_is_next_to_the_papers_with_difference_and_interval(folder: Pa
     assert shown["gain: ours − paper"] == "+1.00 [−3.24, +5.24]"
 
 
-def test_an_unreadable_number_is_reported_as_absent(folder: Path) -> None:
+def test_a_number_that_the_paper_lacks_is_reported_as_absent(folder: Path) -> None:
     table = reproduction_table(with_numbers(("imdb", "uegr", "82.0")), folder)
     shown = {(row["case"], row["method"]): row for row in sections(table)["All differences"]}
     assert shown["text_cnn-tnews", "uegr"]["paper"] == ABSENT

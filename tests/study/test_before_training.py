@@ -163,7 +163,7 @@ def test_too_little_memory_for_predictions_raises_an_error_before_the_first_pass
         check_size(data, tmp_path / "out")
 
 
-def test_classes_without_names_may_be_attacked_by_number_and_meet_no_named_sets() -> None:
+def test_unnamed_classes_accept_targets_by_number_and_no_named_sets() -> None:
     train = Examples("train", ["a", "b"], labels=[0, 1], kind="classification")
     named_set = Examples(
         "far", ["c"], labels=[1], label_names=("bad", "good"), kind="classification"

@@ -165,7 +165,7 @@ def test_too_few_rows_raise_an_error(model: str) -> None:
         search(model, examples(49))
 
 
-def test_folds_need_different_texts_because_equal_ones_share_a_fold() -> None:
+def test_folds_of_too_few_different_texts_raise_an_error() -> None:
     texts, labels = [f"text {number % 3}" for number in range(ROWS)], [0, 1] * (ROWS // 2)
     with pytest.raises(DataError, match="different texts"):
         check_folds(Examples("copies", texts, labels=labels, kind="classification"))

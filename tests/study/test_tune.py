@@ -88,7 +88,7 @@ class StopAtRun(Progress):
     texts=st.lists(st.integers(0, 40), min_size=60, max_size=60),
     seed=st.integers(0, 5),
 )
-def test_folds_have_every_row_once_each_class_in_its_share_and_equal_texts_together(
+def test_folds_are_stratified_and_keep_equal_texts_together(
     labels: list[int], texts: list[int], seed: int
 ) -> None:
     words = [str(text) for text in texts[: len(labels)]]

@@ -41,7 +41,7 @@ def test_a_column_reads_only_the_rows_that_its_method_trains_on() -> None:
     assert plan({"source": "demo"}, "plain", "at").data == DataSettings(source="demo")
 
 
-def test_the_keys_of_other_columns_do_not_change() -> None:
+def test_unlabeled_text_does_not_change_the_keys_of_other_columns() -> None:
     hashes = {"model": "m", "train_hash": "t", "dev_hash": "d"}
     with_it, without = plan(POOL, "plain", NAME), plan({"source": "demo"}, "plain")
     assert with_it.runs["plain", 0].key(**hashes) == without.runs["plain", 0].key(**hashes)

@@ -90,7 +90,7 @@ def test_runs_side_by_side_reach_the_same_weights(
     assert (beside / "report.html").exists()
 
 
-def test_a_stopped_study_is_gone_on_with_by_either_way(
+def test_a_stopped_study_resumes_with_or_without_workers(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

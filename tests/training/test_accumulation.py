@@ -88,7 +88,7 @@ def test_a_smaller_batch_trains_on_the_same_rows_to_the_same_weights(
 
 
 @pytest.mark.parametrize(("size", "accumulation"), [(8, 2), (4, 4)])
-def test_no_step_mixes_rows_with_and_without_labels_however_it_is_split(
+def test_no_step_mixes_labeled_and_unlabeled_rows_under_accumulation(
     tmp_path: Path, size: int, accumulation: int
 ) -> None:
     def run(size: int, accumulation: int) -> Any:
@@ -101,7 +101,7 @@ def test_no_step_mixes_rows_with_and_without_labels_however_it_is_split(
     assert farthest(weights(whole.model), weights(parts.model)) < ROUNDING
 
 
-def test_no_step_mixes_tasks_however_it_is_split(tmp_path: Path) -> None:
+def test_no_step_mixes_tasks_under_accumulation(tmp_path: Path) -> None:
     tasks = {"two": ("no", "yes"), "again": ("no", "yes")}
 
     def run(size: int, accumulation: int) -> Any:
@@ -120,7 +120,7 @@ def test_no_step_mixes_tasks_however_it_is_split(tmp_path: Path) -> None:
     assert farthest(weights(whole.model), weights(parts.model)) < ROUNDING
 
 
-def test_a_pre_pass_over_filled_up_steps_sees_every_row(tmp_path: Path) -> None:
+def test_a_pre_pass_over_padded_steps_sees_every_row(tmp_path: Path) -> None:
     tasks = {"two": ("no", "yes"), "again": ("no", "yes")}
     trainer = make_trainer(
         tmp_path,
@@ -133,7 +133,7 @@ def test_a_pre_pass_over_filled_up_steps_sees_every_row(tmp_path: Path) -> None:
     assert trainer.state.global_step == 2
 
 
-def test_dropping_the_last_step_drops_the_same_rows_however_it_is_split(tmp_path: Path) -> None:
+def test_dropping_the_last_step_drops_the_same_rows_under_accumulation(tmp_path: Path) -> None:
     found = [
         rows_of_steps(
             trained(tmp_path, size=size, accumulation=parts, rows=38, dataloader_drop_last=True)
@@ -144,7 +144,7 @@ def test_dropping_the_last_step_drops_the_same_rows_however_it_is_split(tmp_path
     assert found[1] == found[2] == found[0]
 
 
-def test_dropping_the_only_step_is_refused(tmp_path: Path) -> None:
+def test_dropping_the_only_step_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="10 rows do not fill one of 16.*lower the batch size"):
         trained(tmp_path, size=4, accumulation=4, rows=10, dataloader_drop_last=True)
 
@@ -182,7 +182,7 @@ def test_processes_share_the_rows_of_the_steps_that_one_process_takes(
 
 
 @given(count=st.integers(0, 20), size=st.integers(1, 6))
-def test_every_step_has_as_many_micro_batches_and_ends_with_a_full_one(
+def test_every_step_has_equally_many_micro_batches_and_a_nonempty_last_one(
     count: int, size: int
 ) -> None:
     steps = pack_steps([[place] for place in range(count)], size=size)
@@ -190,7 +190,7 @@ def test_every_step_has_as_many_micro_batches_and_ends_with_a_full_one(
     assert [row for step in steps for batch in step for row in batch] == list(range(count))
 
 
-def test_the_orders_know_how_many_batches_they_have() -> None:
+def test_the_length_of_an_order_is_its_number_of_batches() -> None:
     phases = JoinedBatches([[[0], [1], [2]], [[1], [0]]], sizes=[3, 2], accumulation=2)
     assert list(phases) == [[0], [1], [], [2], [4], [3]]
     assert len(phases) == 6

@@ -36,12 +36,12 @@ def test_a_cpu_trains_in_both_of_its_precisions(
 
 
 @pytest.mark.usefixtures("only_a_cpu")
-def test_fp16_on_a_cpu_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_fp16_on_a_cpu_raises_an_error_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="'bf16' or 'fp32'"):
         training_arguments(TrainSettings(precision="fp16"), tmp_path, seed=0)
 
 
-def test_a_gpu_is_left_to_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_auto_uses_an_available_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     # Transformers would look for the GPU.
     monkeypatch.setattr(run, "TrainingArguments", dict)
@@ -56,7 +56,7 @@ def test_every_tracker_of_transformers_is_known() -> None:
     assert set(INTEGRATION_TO_CALLBACK) <= set(TRACKERS)
 
 
-def test_a_tracker_that_is_not_installed_is_a_fault_of_the_settings_with_its_command(
+def test_a_missing_tracker_package_raises_an_error_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
@@ -64,7 +64,7 @@ def test_a_tracker_that_is_not_installed_is_a_fault_of_the_settings_with_its_com
         section(TrainSettings, "train", {"report_to": ["tensorboard"]})
 
 
-def test_a_tracker_that_is_installed_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_tracker_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec("json")
     present = lambda name: found if name == "tensorboardX" else None  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", present)

@@ -44,7 +44,7 @@ def whole(project: Path) -> Path:
     return train(config(project, augment=["typos", "spaces"]), project / "whole")
 
 
-def test_the_record_says_how_rows_were_perturbed(whole: Path) -> None:
+def test_the_record_contains_the_augmentations(whole: Path) -> None:
     told = record(whole)["settings"]["data"]
     assert (told["augment"], told["augment_fraction"]) == (["typos", "spaces"], 0.5)
     assert record(whole)["times"]["steps"] == 8
@@ -82,7 +82,7 @@ def test_perturbing_changes_the_weights_and_perturbing_nothing_does_not(
         assert weights(same) == weights(plain)
 
 
-def test_the_key_follows_names_order_and_share_and_is_the_old_one_without(project: Path) -> None:
+def test_the_key_depends_on_augmentations_their_order_and_fraction(project: Path) -> None:
     plain = config(project)
     splits = load_splits(plain.data)
     old = plain.key(model="m", train_hash="t", dev_hash="d")

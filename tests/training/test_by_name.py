@@ -68,7 +68,7 @@ def test_a_method_by_its_name_and_default_arguments(
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_a_name_without_texts_or_with_a_collator_is_refused(
+def test_a_name_without_texts_or_with_a_collator_raises_an_error(
     model: str, tmp_path: Path, missing: bool
 ) -> None:
     settings = {} if missing else {"train_dataset": rows(16), "data_collator": list}

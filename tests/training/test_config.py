@@ -39,7 +39,7 @@ def test_the_smallest_run_gets_every_default() -> None:
     assert config.method_name == "plain"
 
 
-def test_a_run_read_back_from_its_own_record_is_the_same_run() -> None:
+def test_a_run_configuration_round_trips_through_its_record() -> None:
     config = RunConfig.of(tree(method={"name": "uegr", "epsilon": 0.25}, seed=7))
     again = RunConfig.of({"model": config.model, "seed": config.seed, **config.settings()})
     assert again == config
@@ -47,7 +47,7 @@ def test_a_run_read_back_from_its_own_record_is_the_same_run() -> None:
     assert again.method_config() == config.method_config()
 
 
-def test_a_run_that_names_no_method_takes_the_default() -> None:
+def test_a_run_without_a_method_uses_the_default() -> None:
     config = RunConfig.of({"model": "minilm", "data": {"source": "demo"}, "method": {}})
     assert config == RunConfig.of(tree(method={"name": DEFAULT}))
 
@@ -77,7 +77,7 @@ def test_a_wrong_setting_is_named(changes: dict[str, Any], message: str) -> None
         RunConfig.of(tree(**changes))
 
 
-def test_a_missing_model_names_its_option() -> None:
+def test_a_missing_model_raises_an_error_with_its_option() -> None:
     without = {name: value for name, value in tree().items() if name != "model"}
     with pytest.raises(SettingError, match="`model` is missing and has no default: give --model"):
         RunConfig.of(without)
@@ -146,7 +146,9 @@ def test_all_faults_are_reported_at_once() -> None:
         {"data": {"source": "demo", "max_length": 64}},
     ],
 )
-def test_the_key_changes_with_what_decides_the_outcome(change: dict[str, Any]) -> None:
+def test_the_key_changes_with_every_setting_that_affects_the_outcome(
+    change: dict[str, Any],
+) -> None:
     plain, other = RunConfig.of(tree()), RunConfig.of(tree(**change))
     keys = [
         config.key(model=config.model, train_hash="t", dev_hash="d") for config in (plain, other)
@@ -165,7 +167,7 @@ def test_the_key_changes_with_the_rows() -> None:
     assert len(keys) == 4
 
 
-def test_a_run_without_unlabeled_text_keeps_the_key_that_it_had_before_there_was_any() -> None:
+def test_a_run_without_unlabeled_text_keeps_its_key_of_earlier_releases() -> None:
     # Recorded before `data.unlabeled` came, when the rate of every model was 2e-5.
     run = tree(
         method={"name": "r_drop", "weight": 2.0},
@@ -186,7 +188,7 @@ def test_the_key_changes_with_the_unlabeled_rows_alone_and_not_with_their_place(
     assert runs[0].key(**HASHES) not in keys
 
 
-def test_unlabeled_text_and_a_method_that_trains_on_it_belong_together() -> None:
+def test_unlabeled_text_and_a_method_for_it_require_each_other() -> None:
     given_, pool = {"source": "demo"}, {"source": "demo", "unlabeled": "pool.csv"}
     with pytest.raises(SettingError, match=r"'plain' has no phase for it.*`data\.unlabeled`"):
         RunConfig.of(tree(data=pool))
@@ -204,7 +206,7 @@ def test_unlabeled_text_and_a_method_that_trains_on_it_belong_together() -> None
         RunConfig.of(tree(data={"source": "demo", "unlabeled_rows": 5}))
 
 
-def test_text_that_a_method_does_not_read_is_left_out_and_nothing_else() -> None:
+def test_only_unlabeled_text_that_a_method_does_not_read_is_removed() -> None:
     data = {"source": "demo", "rows": 5, "unlabeled": "pool.csv", "unlabeled_rows": 3}
     spared = tree(data={"source": "demo", "rows": 5})
     assert without_unread(tree(data=data)) == spared
@@ -228,7 +230,7 @@ def test_text_that_a_method_does_not_read_is_left_out_and_nothing_else() -> None
         {"data": {"source": "elsewhere.csv"}},
     ],
 )
-def test_the_key_stays_where_only_paths_or_the_device_change(change: dict[str, Any]) -> None:
+def test_the_key_does_not_depend_on_paths_or_the_device(change: dict[str, Any]) -> None:
     assert RunConfig.of(tree()).key(**HASHES) == RunConfig.of(tree(**change)).key(**HASHES)
 
 
@@ -261,7 +263,7 @@ def test_any_nested_settings_pass_or_raise_a_setting_error(content: dict[str, An
         ),
     )
 )
-def test_train_settings_that_pass_survive_their_record(table: dict[str, Any]) -> None:
+def test_valid_train_settings_round_trip_through_their_record(table: dict[str, Any]) -> None:
     try:
         config = RunConfig.of(tree(train=table))
     except SettingError:
@@ -270,7 +272,7 @@ def test_train_settings_that_pass_survive_their_record(table: dict[str, Any]) ->
     assert again == config
 
 
-def test_short_names_bring_the_rate_at_which_their_model_learns() -> None:
+def test_short_model_names_set_the_default_learning_rate() -> None:
     def rate(model: str, **train: Any) -> Any:
         data = {"source": "demo"}
         return RunConfig.of({"model": model, "data": data, "train": train}).train.learning_rate

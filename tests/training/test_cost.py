@@ -52,7 +52,7 @@ def test_the_count_is_what_the_method_declares(
         ("uegr + w_cons", {"uegr": {"mask": "off"}}, 9),
     ],
 )
-def test_settings_and_compositions_are_counted_and_not_looked_up(
+def test_passes_of_settings_and_compositions_are_counted(
     model: BertForSequenceClassification, name: str, settings: dict[str, object], passes: float
 ) -> None:
     found = passes_of(model, build(configure(name, settings)), BATCH)
@@ -60,7 +60,7 @@ def test_settings_and_compositions_are_counted_and_not_looked_up(
 
 
 @pytest.mark.parametrize("name", ["uegr", "adv_weight", "mixout", "jachess", "lp_ft"])
-def test_counting_leaves_model_and_generator_as_they_were(name: str) -> None:
+def test_counting_passes_changes_no_weight_and_no_random_state(name: str) -> None:
     model = tiny_model().eval()
     before, drawn = weights(model), torch.random.get_rng_state()
     passes_of(model, build(name), BATCH)
@@ -94,7 +94,7 @@ def test_products_of_quantized_weights_are_not_counted() -> None:
     assert passes_of(model, build("uegr"), BATCH) is None
 
 
-def test_a_method_that_cannot_be_run_is_left_to_training_to_refuse() -> None:
+def test_a_method_that_cannot_run_has_no_pass_count() -> None:
     unlabeled = {name: value for name, value in BATCH.items() if name != "labels"}
     assert passes_of(tiny_model(), build("uegr"), unlabeled) is None
 
@@ -121,7 +121,7 @@ def test_a_run_reports_its_cost_before_the_first_step(project: Path) -> None:
     assert any(text.startswith("uegr costs about") for text in heard.notices)
 
 
-def test_the_count_leaves_the_level_of_the_logs_as_it_was(
+def test_counting_passes_restores_the_log_level(
     model: BertForSequenceClassification,
 ) -> None:
     logging.disable(logging.ERROR)

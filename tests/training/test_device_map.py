@@ -14,9 +14,7 @@ from tests.training.tiny_training import make_trainer, tiny_model, unequal, weig
 
 
 @pytest.mark.parametrize("method", ["plain", "at", "uegr", "jachess", "awp", "mixout"])
-def test_a_map_of_one_device_trains_through_its_hooks_to_the_same_weights(
-    method: str, tmp_path: Path
-) -> None:
+def test_a_device_map_of_one_device_trains_to_the_same_weights(method: str, tmp_path: Path) -> None:
     placed = dispatch_model(tiny_model(), {"": "cpu"}, force_hooks=True)
     ends = []
     for model in (tiny_model(), placed):
@@ -34,7 +32,7 @@ def spread(folder: Path) -> Any:
     return dispatch_model(tiny_model(), {**places, **blocks}, main_device="cpu", offload_dir=folder)
 
 
-def test_a_map_of_several_devices_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_device_map_of_several_devices_raises_an_error_with_advice(tmp_path: Path) -> None:
     said = r"several devices \(cpu, disk: `device_map`\).*fsdp=True"
     for given in ({"model": spread(tmp_path)}, {"more": {"model_init": lambda: spread(tmp_path)}}):
         with pytest.raises(SettingError, match=said):

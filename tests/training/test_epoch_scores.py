@@ -55,7 +55,7 @@ def best(project: Path) -> Path:
     return train(config(project, keep="best", keep_fraction=0.2), project / "best")
 
 
-def test_scores_of_the_dev_rows_move_no_weight(project: Path) -> None:
+def test_scoring_dev_rows_after_epochs_changes_no_weight(project: Path) -> None:
     method = "roast"
     runs = [
         train(config(project, method=method, evaluate=each), project / f"{method}-{each}")
@@ -69,7 +69,7 @@ def test_scores_of_the_dev_rows_move_no_weight(project: Path) -> None:
     assert [log for log in logs(scored) if "loss" in log] == logs(plain)
 
 
-def test_the_last_score_is_what_an_evaluation_of_the_folder_says(whole: Path) -> None:
+def test_the_last_epoch_score_equals_an_evaluation_of_the_run(whole: Path) -> None:
     told = record(whole)["epochs"]
     assert (told["metric"], told["kept"]["by"]) == ("accuracy", "last")
     assert [entry["epoch"] for entry in told["scores"]] == [1.0, 2.0, 3.0]
@@ -89,7 +89,7 @@ def test_a_stopped_run_resumes_to_the_same_scores(project: Path, whole: Path, st
     assert record(out)["epochs"] == record(whole)["epochs"]
 
 
-def test_an_epoch_whose_score_the_stop_cut_off_is_scored_by_the_resumed_run(
+def test_an_epoch_stopped_before_its_score_is_scored_on_resume(
     project: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object, **__: object) -> None:
@@ -116,7 +116,9 @@ def test_a_stopped_run_keeps_the_same_best_epoch(project: Path, best: Path, step
     assert record(out)["epochs"] == record(best)["epochs"]
 
 
-def test_the_record_says_which_rows_chose_which_epoch(project: Path, best: Path) -> None:
+def test_the_record_contains_the_best_epoch_and_its_selection_rows(
+    project: Path, best: Path
+) -> None:
     told, data = record(best)["epochs"], record(best)["data"]
     values = [entry["selection"] for entry in told["scores"]]
     chosen = values.index(max(values))
@@ -128,7 +130,7 @@ def test_the_record_says_which_rows_chose_which_epoch(project: Path, best: Path)
     assert any("8 of 40 training rows choose the epoch" in text for text in record(best)["notices"])
 
 
-def test_the_weights_of_the_best_epoch_are_what_is_published(
+def test_keep_best_saves_the_weights_of_the_best_epoch(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = iter([0.5, 0.9, 0.9])
@@ -144,7 +146,7 @@ def test_the_weights_of_the_best_epoch_are_what_is_published(
     assert weights(last) != weights(out)
 
 
-def test_what_a_method_does_at_the_end_is_done_to_the_best_epoch_and_scored(project: Path) -> None:
+def test_final_steps_of_a_method_apply_to_the_best_epoch(project: Path) -> None:
     out = train(config(project, method="wise_ft", keep="best"), project / "wise")
     told = record(out)["epochs"]
     dev = load_splits(config(project).data).dev
@@ -182,7 +184,7 @@ def test_a_regression_is_scored_by_its_own_score(project: Path) -> None:
     assert {"dev", "selection"} <= told["scores"][0].keys()
 
 
-def test_a_carve_is_stratified_and_does_not_depend_on_the_order() -> None:
+def test_selection_rows_are_stratified_and_independent_of_the_order() -> None:
     text = [f"row {number}" for number in range(40)]
     labels = [0 if number % 4 else 1 for number in range(40)]
     rows = Examples("toy", text, labels=labels, kind="classification")
@@ -194,7 +196,7 @@ def test_a_carve_is_stratified_and_does_not_depend_on_the_order() -> None:
     assert sorted(carve(rows, 0.2, seed=4)[1].text) != sorted(chosen.text)
 
 
-def test_equal_texts_are_not_parted_and_a_class_of_one_row_stays() -> None:
+def test_equal_texts_and_single_rows_of_a_class_are_not_split() -> None:
     text = ["same"] * 6 + [f"row {number}" for number in range(13)] + ["alone"]
     labels = [0] * 6 + [1] * 13 + [2]
     rows = Examples("toy", text, labels=labels, kind="classification")
@@ -204,12 +206,12 @@ def test_equal_texts_are_not_parted_and_a_class_of_one_row_stays() -> None:
         assert set(rest.labels or []) == {0, 1, 2}
 
 
-def test_too_few_rows_to_choose_by_are_refused() -> None:
+def test_too_few_rows_to_choose_by_raise_an_error() -> None:
     rows = Examples("toy", ["a", "b"], labels=[0, 1], kind="classification")
     with pytest.raises(SettingError, match="too few for that"):
         carve(rows, 0.1, seed=0)
 
 
-def test_a_share_that_nothing_reads_is_refused(project: Path) -> None:
+def test_keep_fraction_without_keep_best_raises_an_error(project: Path) -> None:
     with pytest.raises(SettingError, match=r"keep_fraction.*is read with.*'best'"):
         config(project, keep_fraction=0.3)

@@ -86,7 +86,9 @@ def test_a_loss_function_trains_as_in_transformers_own_trainer(tmp_path: Path, g
 
 @pytest.mark.parametrize("given", [summed, averaged])
 @pytest.mark.parametrize("rows", [16, 22])
-def test_accumulation_changes_no_loss_function(tmp_path: Path, given: Any, rows: int) -> None:
+def test_a_loss_function_is_independent_of_accumulation(
+    tmp_path: Path, given: Any, rows: int
+) -> None:
     settings: dict[str, Any] = {"rows": rows, "train_sampling_strategy": "sequential"}
     more = {"compute_loss_func": given}
     whole = ours(tmp_path, more=more, per_device_train_batch_size=16, **settings)
@@ -95,7 +97,7 @@ def test_accumulation_changes_no_loss_function(tmp_path: Path, given: Any, rows:
 
 
 @pytest.mark.parametrize("method", [AT(), UEGR(), RDrop(), configure("pgd"), configure("freelb")])
-def test_every_task_loss_is_the_one_that_is_given(method: Any) -> None:
+def test_a_given_loss_function_replaces_every_task_loss(method: Any) -> None:
     batch = collate([Rows(4)[place] for place in range(4)])
 
     def doubled(logits: Tensor, labels: Tensor) -> Tensor:
@@ -125,7 +127,7 @@ def test_the_attacked_losses_are_smoothed_as_a_composition_smooths_them(tmp_path
     assert not unequal(weights(found[0].model), weights(found[1].model))
 
 
-def test_two_ways_to_smooth_are_refused_before_training(tmp_path: Path) -> None:
+def test_two_ways_to_smooth_raise_an_error_before_training(tmp_path: Path) -> None:
     with pytest.raises(CompositionError, match="'label_smoothing' and 'label_smoothing_factor'"):
         make_trainer(tmp_path, more={"method": "label_smoothing"}, label_smoothing_factor=0.1)
     with pytest.raises(SettingError, match="smoothing` must be < 1"):
@@ -140,7 +142,7 @@ def test_two_ways_to_smooth_are_refused_before_training(tmp_path: Path) -> None:
         ({}, {"label_smoothing_factor": 0.1}, "label smoothing"),
     ],
 )
-def test_a_loss_function_with_settings_that_it_ignores_is_refused(
+def test_a_loss_function_with_settings_that_it_ignores_raises_an_error(
     tmp_path: Path, more: Any, changes: Any, ignored: str
 ) -> None:
     with pytest.raises(SettingError, match=f"would ignore {ignored}. Leave it out"):
@@ -180,7 +182,7 @@ def small() -> BertConfig:
         (lambda: BertForMaskedLM(small()), "BertForMaskedLM"),
     ],
 )
-def test_a_model_of_another_kind_is_refused_where_it_is_given(
+def test_a_model_of_another_kind_raises_an_error_at_once(
     tmp_path: Path, make: Any, said: str
 ) -> None:
     with pytest.raises(ModelError, match=said):
@@ -201,7 +203,7 @@ class ByToken(nn.Module):
 
 
 @pytest.mark.parametrize("method", ["plain", "uegr"])
-def test_logits_of_another_shape_are_refused_in_the_first_step(method: str) -> None:
+def test_logits_of_another_shape_raise_an_error_in_the_first_step(method: str) -> None:
     batch = collate([Rows(4)[place] for place in range(4)])
     with pytest.raises(ModelError, match=r"\[4, classes\], but ByToken returned \(4, \d, 2\)"):
         Stepper(ByToken(), method).backward(batch)
@@ -209,7 +211,9 @@ def test_logits_of_another_shape_are_refused_in_the_first_step(method: str) -> N
 
 @pytest.mark.parametrize("labels", [torch.ones(4, 2), torch.ones(4, 5, dtype=torch.int64)])
 @pytest.mark.parametrize("method", ["plain", "uegr", "freelb"])
-def test_labels_of_another_shape_are_refused_in_the_first_step(labels: Tensor, method: str) -> None:
+def test_labels_of_another_shape_raise_an_error_in_the_first_step(
+    labels: Tensor, method: str
+) -> None:
     batch = {**collate([Rows(4)[place] for place in range(4)]), "labels": labels}
     before = weights(model := tiny_model())
     with pytest.raises(DataError, match=r"one label per row, \[4\]"):

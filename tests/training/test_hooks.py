@@ -113,7 +113,7 @@ def test_a_step_calls_the_hooks_in_order_and_the_gradient_is_that_of_the_moved_w
     assert rule.steps[1].rates["head.weight"] == (0.1, 0.01)
 
 
-def test_what_transform_leaves_out_is_neither_moved_nor_decayed() -> None:
+def test_parameters_removed_by_transform_are_not_updated_or_decayed() -> None:
     model = tiny_network()
     stepper = Stepper(model, method_of(Witness()))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
@@ -145,7 +145,7 @@ def test_the_weights_before_the_first_step_are_kept_once_and_in_checkpoints(
 
 
 @pytest.mark.parametrize("loop", ["stepper", "trainer"])
-def test_a_failing_pass_puts_the_weights_back(
+def test_a_failing_pass_restores_the_weights(
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, rule = tiny_bert(), Witness()
@@ -183,7 +183,7 @@ def test_the_trainer_calls_the_hooks_once_a_step_whatever_the_micro_batches(
     assert [step.total for step in rule.steps] == [2, 2, 2, 2]
 
 
-def test_a_rule_that_needs_the_number_of_steps_is_refused_without_it() -> None:
+def test_a_rule_that_needs_the_number_of_steps_raises_an_error_without_it() -> None:
     class Phased(UpdateRule):
         name = "phased"
 
@@ -201,7 +201,7 @@ def test_a_rule_that_needs_the_number_of_steps_is_refused_without_it() -> None:
 # How hard each term pulls
 
 
-def test_a_term_s_pull_is_the_norm_of_its_gradient_by_the_logits() -> None:
+def test_the_gradient_norm_of_a_term_is_with_respect_to_the_logits() -> None:
     logits = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
     # The gradient of z.w is w: rows (1, 2) and (1, 2), times weight 2 and 1/N = 1/4.
     rows_of_term = logits @ torch.tensor([1.0, 2.0])
@@ -212,7 +212,7 @@ def test_a_term_s_pull_is_the_norm_of_its_gradient_by_the_logits() -> None:
     assert float(halves["task"]) == pytest.approx(float(found["task"]))
 
 
-def test_the_pull_of_a_step_does_not_depend_on_its_micro_batches() -> None:
+def test_the_gradient_norm_of_a_step_is_independent_of_micro_batches() -> None:
     whole, parts = Stepper(tiny_network(rate=0.0)), Stepper(tiny_network(rate=0.0))
     one = whole.backward(rows(5, 3, 6, 4))
     batch = rows(5, 3, 6, 4)

@@ -83,7 +83,7 @@ def check_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("names", [("pos", "neg"), ("neg", "pos"), ("Pos", "NEG")])
-def test_a_trained_head_stays_right_whatever_its_order(
+def test_a_trained_head_is_matched_by_name_in_any_order(
     base: Path, tmp_path: Path, names: tuple[str, str]
 ) -> None:
     model = checkpoint(base, tmp_path / "model", *names)
@@ -108,7 +108,7 @@ def test_classes_without_rows_are_kept_and_reported(base: Path, tmp_path: Path) 
     assert any(notice.endswith("and are kept: b.") for notice in notices)
 
 
-def test_placeholders_and_other_names_need_a_word_on_them(base: Path, tmp_path: Path) -> None:
+def test_a_head_with_other_names_needs_a_label_map_or_names(base: Path, tmp_path: Path) -> None:
     data = rows_of(tmp_path / "rows.csv", "neg", "pos")
     unnamed = checkpoint(base, tmp_path / "unnamed", "LABEL_0", "LABEL_1")
     other = checkpoint(base, tmp_path / "other", "POSITIVE", "NEGATIVE")
@@ -126,16 +126,16 @@ def test_placeholders_and_other_names_need_a_word_on_them(base: Path, tmp_path: 
     assert not any(np.allclose(found[name], before[name], atol=1e-3) for name in ("neg", "pos"))
 
 
-def test_bare_integers_take_the_names_of_a_head_by_index_and_say_so(
-    base: Path, tmp_path: Path
-) -> None:
+def test_integer_labels_get_the_names_of_the_head_by_index(base: Path, tmp_path: Path) -> None:
     model = checkpoint(base, tmp_path / "model", "pos", "neg")
     run, notices = trained(model, rows_of(tmp_path / "rows.csv", 0, 1), tmp_path / "run")
     check_same(by_name(run), by_name(model))
     assert any("by index: 0 is 'pos', 1 is 'neg'" in notice for notice in notices)
 
 
-def test_another_number_of_classes_draws_a_new_head_and_says_so(base: Path, tmp_path: Path) -> None:
+def test_another_number_of_classes_initializes_a_reported_new_head(
+    base: Path, tmp_path: Path
+) -> None:
     model = checkpoint(base, tmp_path / "model", "entailment", "neutral", "contradiction")
     data = rows_of(tmp_path / "rows.csv", "entailment", "not_entailment")
     run, notices = trained(model, data, tmp_path / "run")
@@ -143,7 +143,7 @@ def test_another_number_of_classes_draws_a_new_head_and_says_so(base: Path, tmp_
     assert any("a new head is drawn" in notice for notice in notices)
 
 
-def test_classes_without_names_are_called_by_their_numbers(base: Path, tmp_path: Path) -> None:
+def test_classes_without_names_are_named_by_their_numbers(base: Path, tmp_path: Path) -> None:
     data = rows_of(tmp_path / "rows.csv", 0, 1, 2)
     run, _ = trained(base, data, tmp_path / "run")
     assert set(by_name(run)) == {"0", "1", "2"}
@@ -152,7 +152,9 @@ def test_classes_without_names_are_called_by_their_numbers(base: Path, tmp_path:
     assert list(by_name(run)) == ["bad", "so so", "good"]
 
 
-def test_a_map_needs_a_head_and_classes(base: Path, tmp_path: Path) -> None:
+def test_a_label_map_without_a_trained_head_or_classes_raises_an_error(
+    base: Path, tmp_path: Path
+) -> None:
     data = rows_of(tmp_path / "rows.csv", "neg", "pos")
     with pytest.raises(SettingError, match="label_map"):
         trained(base, data, tmp_path / "run", label_map={"a": "b"}, new_head=True)

@@ -126,7 +126,7 @@ def test_a_run_on_an_adapter_of_the_hub_is_saved_as_one(
         )
 
 
-def test_an_adapter_in_the_folder_of_a_whole_model_is_not_put_on_silently(
+def test_an_adapter_next_to_model_weights_raises_an_error(
     project: Path, whole: Path, tmp_path: Path
 ) -> None:
     both = Path(shutil.copytree(project / "model", tmp_path / "both"))
@@ -138,7 +138,7 @@ def test_an_adapter_in_the_folder_of_a_whole_model_is_not_put_on_silently(
         load_classifier(str(both), labels=["negative", "positive"])
 
 
-def test_an_adapter_that_names_no_base_says_so(whole: Path, tmp_path: Path) -> None:
+def test_an_adapter_without_a_base_model_raises_an_error(whole: Path, tmp_path: Path) -> None:
     lost = Path(shutil.copytree(whole, tmp_path / "lost"))
     settings = json.loads((lost / "adapter_config.json").read_text(encoding="utf-8"))
     settings["base_model_name_or_path"] = None
@@ -171,7 +171,7 @@ def test_trained_parameters_and_a_low_learning_rate_are_reported(project: Path) 
 
 
 @pytest.mark.parametrize("name", READS_THE_START)
-def test_methods_that_read_the_weights_before_training_are_refused(
+def test_methods_that_read_the_weights_before_training_raise_an_error(
     project: Path, name: str
 ) -> None:
     with pytest.raises(SettingError, match=f"'{name}'.*adapter's random start"):
@@ -184,12 +184,12 @@ def test_wrong_settings_are_named(project: Path) -> None:
         RunConfig.of(tree(project, lora={"rank": 0, "rnk": 4}))
 
 
-def test_layers_that_are_not_there_are_refused_with_those_that_are(project: Path) -> None:
+def test_missing_target_modules_raise_an_error_with_the_existing_ones(project: Path) -> None:
     with pytest.raises(ModelError, match=r"target_modules.*dense, key, query, value"):
         run(project, "nowhere", lora={"target_modules": ["qkv"]})
 
 
-def test_networks_from_scratch_take_no_adapter(project: Path) -> None:
+def test_an_adapter_for_a_network_from_scratch_raises_an_error(project: Path) -> None:
     settings = {**tree(project), "model": "text_cnn", "train": {"lora": {}}}
     with pytest.raises(SettingError, match=r"'text_cnn' is trained from scratch. Leave it out"):
         RunConfig.of(settings)
@@ -200,7 +200,7 @@ DORA = {"peft_type": "LORA", "r": 2, "use_dora": True, "target_modules": ["query
 
 
 @pytest.mark.parametrize("settings", [IA3, DORA], ids=["ia3", "dora"])
-def test_an_adapter_of_any_type_is_trained_kept_and_read_again(
+def test_adapters_of_any_type_are_trained_saved_and_loaded(
     project: Path, settings: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
     out = run(project, request.node.callspec.id, lora=None, peft=settings)
@@ -229,14 +229,14 @@ def test_an_adapter_of_any_type_is_trained_kept_and_read_again(
         ({"peft_type": "NOTHING"}, "type of adapter"),
     ],
 )
-def test_adapters_that_cannot_be_made_are_refused(
+def test_adapters_that_cannot_be_made_raise_an_error(
     project: Path, settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ModelError, match=said):
         run(project, "refused", lora=None, peft=settings)
 
 
-def test_two_adapters_or_one_without_a_type_are_refused(project: Path) -> None:
+def test_two_adapters_or_one_without_a_type_raise_an_error(project: Path) -> None:
     with pytest.raises(SettingError, match="both name an adapter"):
         RunConfig.of(tree(project, peft=IA3))
     with pytest.raises(SettingError, match="peft_type"):

@@ -28,7 +28,7 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, *, most: int) -> None:
     monkeypatch.setattr(Stepper, "run_passes", run_passes)
 
 
-def test_a_step_that_memory_is_not_enough_for_names_what_to_reduce(
+def test_out_of_memory_raises_an_error_that_names_what_to_reduce(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_memory(monkeypatch, most=2)
@@ -47,7 +47,7 @@ def test_the_error_for_a_single_row_does_not_suggest_a_smaller_batch(
     assert "--batch-size" not in str(raised.value)
 
 
-def test_what_is_no_lack_of_memory_is_raised(
+def test_other_errors_than_out_of_memory_pass_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> Tensor:

@@ -43,7 +43,7 @@ def joined(labeled: int, unlabeled: int, *, size: int, ranks: int, rank: int) ->
     ranks=st.integers(1, 4),
     epoch=st.integers(0, 3),
 )
-def test_no_batch_of_any_process_mixes_and_all_processes_change_phase_together(
+def test_all_processes_have_unmixed_batches_of_the_same_phase(
     labeled: int, unlabeled: int, size: int, ranks: int, epoch: int
 ) -> None:
     shown = []

@@ -20,7 +20,7 @@ def test_a_single_process_is_the_main_process() -> None:
         raise SettingError("mine")
 
 
-def test_processes_that_no_launcher_has_introduced_are_refused(
+def test_several_processes_without_a_launcher_raise_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -35,7 +35,7 @@ def test_processes_that_no_launcher_has_introduced_are_refused(
 
 
 @pytest.mark.parametrize(("place", "gpus"), [(0, 1), (1, 2), (3, 0)])
-def test_a_process_with_a_gpu_of_its_own_or_on_a_machine_without_is_taken(
+def test_a_process_with_its_own_gpu_or_without_any_is_accepted(
     monkeypatch: pytest.MonkeyPatch, place: int, gpus: int
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", str(place))
@@ -44,7 +44,7 @@ def test_a_process_with_a_gpu_of_its_own_or_on_a_machine_without_is_taken(
     check_run(RunConfig.of(TREE), Processes(place, 4))
 
 
-def test_more_processes_than_gpus_are_refused_but_on_the_cpu(
+def test_more_processes_than_gpus_raise_an_error_except_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")

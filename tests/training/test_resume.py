@@ -180,7 +180,7 @@ def test_other_adapters_of_peft_train_with_the_head_and_resume(
     assert differing(*folders) == []
 
 
-def test_saving_checkpoints_changes_no_weight(tmp_path: Path) -> None:
+def test_saving_checkpoints_does_not_change_training(tmp_path: Path) -> None:
     plain = train(tmp_path, METHODS["uegr"])
     fresh = tiny_model()
     before = weights(fresh)
@@ -344,7 +344,7 @@ def test_a_checkpoint_that_is_not_there_gives_one_error(tmp_path: Path) -> None:
         trainer.train(resume_from_checkpoint=True)
 
 
-def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_optimizer_raises_an_error(tmp_path: Path) -> None:
     trainer = make_trainer(
         tmp_path, model=tiny_model(num_hidden_layers=1), rows=14, more={"method": "uegr"}
     )

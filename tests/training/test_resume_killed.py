@@ -38,7 +38,7 @@ def killed(folder: Path, moment: str, step: int, kind: str) -> list[str]:
         ("between", 5, ["checkpoint-2", "checkpoint-4"], "windows"),
     ],
 )
-def test_a_killed_run_ends_as_if_nothing_had_happened(
+def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, moment: str, step: int, left: list[str], kind: str
 ) -> None:
     assert killed(tmp_path / "killed", moment, step, kind) == left

@@ -49,7 +49,7 @@ def test_rows_that_cannot_be_trained_on_are_named(
         trainer.train()
 
 
-def test_a_batch_is_checked_where_lengths_are_not_known() -> None:
+def test_a_batch_of_unknown_lengths_is_checked_in_backward() -> None:
     stepper = Stepper(tiny_model())
     for width, message in ((17, "17 tokens, and the model has positions for 16"), (0, "no tokens")):
         ids = torch.full((2, width), 5)
@@ -60,7 +60,7 @@ def test_a_batch_is_checked_where_lengths_are_not_known() -> None:
         stepper.discard()
 
 
-def test_a_refused_row_moves_no_weight(tmp_path: Path) -> None:
+def test_an_invalid_row_raises_an_error_before_any_step(tmp_path: Path) -> None:
     model = tiny_model()
     before = weights(model)
     trainer = make_trainer(tmp_path, model=model, rows=[*ROWS * 4, *rows_of(0, tokens=17)])
@@ -69,7 +69,7 @@ def test_a_refused_row_moves_no_weight(tmp_path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in weights(model).items())
 
 
-def test_positions_are_counted_as_each_model_counts_them() -> None:
+def test_the_position_limit_follows_the_architecture() -> None:
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
     assert position_limit(tiny_model(max_position_embeddings=16)) == 16
     # Counted from behind the padding token, and from an offset of 2.

@@ -65,9 +65,7 @@ def test_a_stopped_run_resumes_to_the_same_weights_and_logs(project: Path, whole
     assert not (out / "checkpoints").exists()
 
 
-def test_another_interval_of_checkpoints_or_another_place_is_the_same_run(
-    project: Path, whole: Path
-) -> None:
+def test_another_checkpoint_interval_or_device_is_the_same_run(project: Path, whole: Path) -> None:
     before = (whole / "run.json").stat().st_mtime_ns
     assert train(config(project, save_steps=3, device="auto"), whole) == whole
     assert (whole / "run.json").stat().st_mtime_ns == before
@@ -89,7 +87,7 @@ def test_truncated_rows_and_unknown_tokens_are_reported_before_training_and_reco
     assert 0.05 < found["unknown_tokens"] < 0.5
 
 
-def test_a_stop_before_the_first_step_leaves_nothing(project: Path) -> None:
+def test_a_stop_before_the_first_step_leaves_no_files(project: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train(config(project), project / "a" / "b", progress=StopAt(0))
     assert not (project / "a").exists()
@@ -114,7 +112,9 @@ def test_a_run_killed_during_the_setup_of_its_trainer_resumes(
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def test_what_a_kill_at_the_first_record_left_is_no_other_work(project: Path, whole: Path) -> None:
+def test_leftovers_of_a_run_killed_at_its_first_record_are_ignored(
+    project: Path, whole: Path
+) -> None:
     out = project / "first-record"
     out.mkdir()
     for name in (".run.json.4711", ".lock"):
@@ -124,9 +124,7 @@ def test_what_a_kill_at_the_first_record_left_is_no_other_work(project: Path, wh
 
 
 @pytest.mark.parametrize("left", ["checkpoints/checkpoint-5", ".lock"])
-def test_what_a_kill_left_in_a_finished_run_is_swept_up(
-    project: Path, whole: Path, left: str
-) -> None:
+def test_leftovers_in_a_finished_run_are_removed(project: Path, whole: Path, left: str) -> None:
     out = Path(shutil.copytree(whole, project / "swept"))
     if left == ".lock":
         (out / left).touch()
@@ -137,9 +135,7 @@ def test_what_a_kill_left_in_a_finished_run_is_swept_up(
     shutil.rmtree(out)
 
 
-def test_a_finished_run_is_kept_while_another_process_tidies_it_up(
-    project: Path, whole: Path
-) -> None:
+def test_a_finished_run_locked_by_another_process_is_reused(project: Path, whole: Path) -> None:
     out = Path(shutil.copytree(whole, project / "tidied"))
     with locked(out):
         held = names(out)
@@ -147,7 +143,7 @@ def test_a_finished_run_is_kept_while_another_process_tidies_it_up(
         assert names(out) == held
 
 
-def test_the_second_process_on_a_folder_is_refused_and_changes_nothing(
+def test_the_second_process_on_a_folder_raises_an_error_and_changes_nothing(
     project: Path, whole: Path
 ) -> None:
     out = project / "twice"
@@ -176,7 +172,7 @@ def test_the_second_process_on_a_folder_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_answered_with_a_checkpoint_of_the_step_in_hand(
+def test_a_signal_saves_a_checkpoint_of_the_current_step(
     project: Path, whole: Path, number: signal.Signals
 ) -> None:
     class Signalled(Progress):
@@ -204,7 +200,7 @@ def test_a_signal_is_answered_with_a_checkpoint_of_the_step_in_hand(
 
 
 @pytest.mark.parametrize("apart", [0.0, 3600.0])
-def test_a_second_signal_waits_for_no_checkpoint_unless_it_is_the_first_passed_on(
+def test_a_second_signal_ends_the_run_without_a_checkpoint(
     project: Path, monkeypatch: pytest.MonkeyPatch, apart: float
 ) -> None:
     class Impatient(Progress):
@@ -263,7 +259,7 @@ def test_a_stopped_run_can_be_restarted(project: Path, whole: Path) -> None:
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def test_changed_rows_are_another_run(project: Path) -> None:
+def test_training_again_on_changed_rows_raises_an_error(project: Path) -> None:
     data = project / "changing"
     make_data(data)
     base = config(project).settings()
@@ -294,7 +290,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     assert (out / "checkpoints" / "checkpoint-2").is_dir()
 
 
-def test_nothing_is_left_where_the_trainer_cannot_be_built(
+def test_an_error_while_building_the_trainer_leaves_no_files(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -313,7 +309,7 @@ def examples(labels: list[int]) -> Examples:
     )  # fmt: skip
 
 
-def test_balanced_weights_are_rows_over_classes_times_rows_of_the_class() -> None:
+def test_balanced_class_weights_equal_the_formula() -> None:
     assert class_weights("balanced", examples([0, 0, 0, 1])) == [4 / 6, 4 / 2]
     assert class_weights((1.0, 3.0), examples([0, 1])) == [1.0, 3.0]
     assert class_weights(None, examples([0, 1])) is None
@@ -327,7 +323,7 @@ def test_class_weights_must_fit_the_labels() -> None:
         class_weights("balanced", scores)
 
 
-def test_the_identity_of_a_model_depends_on_its_files_and_not_on_its_report(tmp_path: Path) -> None:
+def test_the_identity_of_a_model_depends_on_its_weights_and_not_its_report(tmp_path: Path) -> None:
     make_model(tmp_path / "model")
     before = model_identity(str(tmp_path / "model"))
     (tmp_path / "model" / "report.html").write_text("x", encoding="utf-8")

@@ -66,7 +66,7 @@ def test_other_unlabeled_rows_are_another_run(project: Path, whole: Path) -> Non
         train(config(project, unlabeled_rows=10), whole)
 
 
-def test_a_method_without_use_for_them_trains_as_if_they_were_not_there(project: Path) -> None:
+def test_a_method_without_unlabeled_rows_ignores_them(project: Path) -> None:
     splits = load_splits(config(project).data)
     plain = config(project, "plain")
     alone = load_splits(plain.data)
@@ -82,7 +82,7 @@ def test_a_method_without_use_for_them_trains_as_if_they_were_not_there(project:
     assert one["notices"] == []
 
 
-def test_splits_without_the_rows_that_the_settings_name_are_refused(project: Path) -> None:
+def test_splits_without_the_unlabeled_rows_of_the_settings_raise_an_error(project: Path) -> None:
     splits = replace(load_splits(config(project).data), unlabeled=None)
     with pytest.raises(SettingError, match="'alternating' trains on text without labels"):
         train(config(project), project / "lacking" / "run", splits=splits)

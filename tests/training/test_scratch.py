@@ -75,7 +75,7 @@ def test_the_training_loop_uses_the_defaults_of_the_network() -> None:
         ("r_drop", {"dropout": 0.0}, 0.0),
     ],
 )
-def test_plain_alone_is_without_dropout_unless_a_rate_is_given(
+def test_from_scratch_only_plain_has_no_dropout_by_default(
     method: str, given: dict[str, Any], rate: float
 ) -> None:
     found = config(method=method, architecture=given).settings()["architecture"]
@@ -130,7 +130,7 @@ def test_settings_of_another_network_and_wrong_ones_are_all_named() -> None:
 
 
 @pytest.mark.parametrize("method", PRETRAINED)
-def test_methods_that_hold_on_to_pretrained_weights_are_refused(method: str) -> None:
+def test_methods_that_need_pretrained_weights_raise_an_error_from_scratch(method: str) -> None:
     with pytest.raises(SettingError, match=rf"'{method}' .* 'text_cnn' is trained from scratch"):
         config(method=method)
     with pytest.raises(SettingError, match=rf"'{method}' .* 'bilstm' is trained from scratch"):
@@ -138,7 +138,7 @@ def test_methods_that_hold_on_to_pretrained_weights_are_refused(method: str) -> 
 
 
 @pytest.mark.parametrize("method", sorted(set(names()) - {*PRETRAINED, "jachess_unlabeled"}))
-def test_all_other_methods_are_taken(method: str) -> None:
+def test_all_other_methods_train_from_scratch(method: str) -> None:
     assert config(method=method).method_name == method
 
 
@@ -146,7 +146,9 @@ def test_all_other_methods_are_taken(method: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["text_cnn", "bilstm", "text_han"])
-def test_a_run_leaves_a_whole_checkpoint(model: str, data: Path, tmp_path: Path) -> None:
+def test_a_run_from_scratch_writes_a_complete_checkpoint(
+    model: str, data: Path, tmp_path: Path
+) -> None:
     out = train(config(data, "uegr", model, architecture=SMALL), tmp_path / "run")
     record = json.loads((out / "run.json").read_text())
     assert record["status"] == "finished"
@@ -196,7 +198,7 @@ def test_the_key_depends_on_the_architecture_and_the_content_of_the_vectors(
         key(vectors=str(tmp_path / "none.txt"))
 
 
-def test_a_run_says_how_many_words_have_vectors(data: Path, tmp_path: Path) -> None:
+def test_a_run_reports_how_many_words_have_vectors(data: Path, tmp_path: Path) -> None:
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("good 1 2 3 4 5 6\n")
     settings = config(data, architecture={**SMALL, "vectors": str(vectors)})
@@ -205,7 +207,7 @@ def test_a_run_says_how_many_words_have_vectors(data: Path, tmp_path: Path) -> N
     assert notice.startswith("1 of ")
 
 
-def test_a_run_says_what_the_network_is_made_of(data: Path, tmp_path: Path) -> None:
+def test_a_run_reports_the_size_and_settings_of_its_network(data: Path, tmp_path: Path) -> None:
     heard = Heard()
     train(config(data, "dropout", architecture=SMALL), tmp_path / "run", progress=heard)
     known = "text_cnn is trained from scratch: 13 words .* dropout 0.5, learning rate 0.002"
@@ -236,7 +238,9 @@ def test_one_comparison_chooses_the_rates_of_every_column(data: Path, tmp_path: 
     assert written["architecture"] == SMALL
 
 
-def test_representation_has_nothing_to_compare_with_and_says_so(data: Path, tmp_path: Path) -> None:
+def test_representation_of_a_network_from_scratch_has_no_reference(
+    data: Path, tmp_path: Path
+) -> None:
     out = train(config(data, architecture=SMALL), tmp_path / "run")
     predictor = load_predictor(Checkpoint.of(out), device="cpu")
     dev = load_splits(config(data).data).dev

@@ -95,7 +95,7 @@ def bits(tensor: torch.Tensor) -> list[int]:
 
 
 @given(states)
-def test_any_nested_state_comes_back_as_it_was(state: Any) -> None:
+def test_any_nested_state_round_trips(state: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_state(state, folder, name="state")
         assert identical(read_state(folder, name="state"), state)
@@ -118,7 +118,7 @@ def test_any_nested_state_comes_back_as_it_was(state: Any) -> None:
     ],
     ids=repr,
 )
-def test_shapes_that_could_be_mistaken_come_back(tmp_path: Path, state: Any) -> None:
+def test_ambiguous_state_structures_round_trip(tmp_path: Path, state: Any) -> None:
     write_state(state, tmp_path, name="state")
     assert identical(read_state(tmp_path, name="state"), state)
 
@@ -128,7 +128,7 @@ def test_minus_zero_keeps_its_sign(tmp_path: Path) -> None:
     assert struct.pack("d", read_state(tmp_path, name="state")) == struct.pack("d", -0.0)
 
 
-def test_views_and_shared_tensors_come_back_apart(tmp_path: Path) -> None:
+def test_views_and_shared_tensors_round_trip_separately(tmp_path: Path) -> None:
     whole = torch.arange(6.0).reshape(2, 3)
     write_state([whole, whole, whole.T, whole[:, 1]], tmp_path, name="state")
     first, second, turned, column = read_state(tmp_path, name="state")
@@ -154,19 +154,21 @@ def test_views_and_shared_tensors_come_back_apart(tmp_path: Path) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_anything_else_is_refused_with_its_place(tmp_path: Path, value: Any, name: str) -> None:
+def test_unsupported_state_values_raise_an_error_with_their_position(
+    tmp_path: Path, value: Any, name: str
+) -> None:
     with pytest.raises(CheckpointError, match=rf"state\.groups\[1\]\.lr holds an? .*{name}"):
         write_state({"groups": [0, {"lr": value}]}, tmp_path, name="state")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tensors_that_safetensors_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_tensors_that_safetensors_cannot_hold_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="state holds a tensor .*complex128"):
         write_state([torch.ones(2, dtype=torch.complex128)], tmp_path, name="state")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_keys_that_json_would_change_are_refused(tmp_path: Path) -> None:
+def test_keys_that_json_would_change_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"state has a key \(1, 2\)"):
         write_state({(1, 2): 0}, tmp_path, name="state")
 

@@ -121,7 +121,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("method", names())
-def test_every_method_steps_a_module_that_gives_logits_and_has_what_it_needs(method: str) -> None:
+def test_every_method_trains_a_plain_module_or_raises_an_error(method: str) -> None:
     model = Averaged().train()
     before = weights(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -141,7 +141,7 @@ def test_every_method_steps_a_module_that_gives_logits_and_has_what_it_needs(met
     assert unequal(before, weights(model))
 
 
-def test_plain_steps_are_what_pytorch_does_by_itself() -> None:
+def test_plain_steps_equal_plain_pytorch_training() -> None:
     ours, theirs = quiet_model(), quiet_model()
     stepper = Stepper(ours)
     one, two = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, theirs))
@@ -168,7 +168,7 @@ def test_backward_adds_to_the_gradient_that_is_there() -> None:
 
 
 @pytest.mark.parametrize("method", ["plain", "uegr", "adv_weight"])
-def test_a_second_backward_before_the_step_is_refused_and_says_what_to_do(method: str) -> None:
+def test_a_second_backward_before_the_step_raises_an_error_with_advice(method: str) -> None:
     stepper = Stepper(tiny_model().train(), method)
     stepper.backward(batch(0, 1))
     held = gradients(stepper.network.model)
@@ -180,7 +180,7 @@ def test_a_second_backward_before_the_step_is_refused_and_says_what_to_do(method
 
 
 @pytest.mark.parametrize("method", ["plain", "uegr", "adv_weight"])
-def test_a_discarded_step_leaves_nothing_behind(method: str) -> None:
+def test_a_discarded_step_has_no_effect(method: str) -> None:
     found = []
     for discarded in (False, True):
         model = tiny_model().train()
@@ -224,7 +224,7 @@ def test_draws_follow_the_seed_and_leave_the_global_generator_alone() -> None:
     assert unequal(stepped(1), stepped(2))
 
 
-def test_a_replay_repeats_the_draws_of_every_micro_batch_and_is_logged_once() -> None:
+def test_recomputing_a_gradient_repeats_all_draws_and_is_logged_once() -> None:
     rule, parts = Twice(), (batch(0, 1, 2), batch(3, 4))
     logs = Stepper(tiny_model().train(), with_rule(rule)).backward(*parts)
     assert not unequal(*rule.seen)
@@ -247,7 +247,7 @@ def test_a_rule_scales_the_learning_rate_of_its_step_alone() -> None:
     assert rule.settled == [0]
 
 
-def test_the_learning_rate_comes_back_though_the_optimizer_fails() -> None:
+def test_a_failing_optimizer_restores_the_learning_rate() -> None:
     class Failing(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:
             raise RuntimeError("planted")
@@ -289,7 +289,7 @@ def test_class_weights_are_factors_on_each_rows_loss() -> None:
     assert logs["loss"] == pytest.approx(float(by_hand), rel=1e-6)
 
 
-def test_between_steps_the_model_evaluates_as_if_unwrapped() -> None:
+def test_between_steps_the_model_evaluates_without_hooks() -> None:
     model = tiny_model()
     inputs = batch(0, 1, 2)
     model.eval()
@@ -317,7 +317,7 @@ def test_a_loss_that_is_not_finite_is_named_and_leaves_the_gradient_unused() -> 
     assert stepper.number == 0
 
 
-def test_masks_that_last_an_epoch_say_what_they_miss() -> None:
+def test_epoch_masks_raise_an_error_before_they_are_prepared() -> None:
     model = tiny_model()
     stepper = Stepper(model, UEGR(mask={"refresh": "epoch"}))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -328,7 +328,7 @@ def test_masks_that_last_an_epoch_say_what_they_miss() -> None:
     assert not unequal(before, weights(model))
 
 
-def test_faults_of_the_caller_are_named() -> None:
+def test_wrong_calls_of_the_stepper_raise_an_error() -> None:
     model = tiny_model()
     with pytest.raises(SettingError, match="Unknown method 'plian'. Did you mean 'plain'"):
         Stepper(model, "plian")
@@ -342,7 +342,7 @@ def test_faults_of_the_caller_are_named() -> None:
         Stepper(tiny_model()).backward({"pixels": torch.ones(1, 2), "labels": torch.tensor([0])})
 
 
-def test_a_rule_that_must_see_whole_weights_is_refused_where_they_are_sharded() -> None:
+def test_a_rule_without_sharding_support_raises_an_error_with_fsdp() -> None:
     for name in names():
         check_sharded(build(name))
     alone = with_rules(Slower(0.5))

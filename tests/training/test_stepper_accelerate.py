@@ -136,7 +136,7 @@ def together(model: torch.nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def test_a_prepared_optimizer_without_its_accelerator_is_refused() -> None:
+def test_a_prepared_optimizer_without_its_accelerator_raises_an_error() -> None:
     accelerator = Accelerator(cpu=True)
     model = tiny_network()
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))

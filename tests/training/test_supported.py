@@ -60,7 +60,7 @@ def test_methods_that_are_documented_for_overriding_are_public() -> None:
     assert named - {"_validate_args"} <= set(HOOKS)
 
 
-def test_what_is_refused_or_idle_says_why() -> None:
+def test_unsupported_arguments_have_a_reason() -> None:
     for kind in supported.KINDS.values():
         assert all(each.note.endswith(".") for each in kind.values() if each.verdict != "works")
 
@@ -86,7 +86,7 @@ REFUSED: dict[str, Any] = {
 }
 
 
-def test_there_is_a_value_for_everything_that_is_refused() -> None:
+def test_every_refused_argument_is_tested_with_a_value() -> None:
     refusing = {
         name for name, each in ARGUMENTS.items() if each.refuses not in ("works", "no effect")
     }
@@ -109,7 +109,7 @@ def test_a_refused_argument_is_named_before_training(tmp_path: Path, name: str) 
     assert farthest(before, weights(trainer.model)) == 0.0
 
 
-def test_what_does_not_go_with_sharded_weights_is_named_before_training(tmp_path: Path) -> None:
+def test_arguments_incompatible_with_sharding_are_reported_before_training(tmp_path: Path) -> None:
     args = arguments(tmp_path)
     for name, value in {
         "fsdp": True,
@@ -132,7 +132,7 @@ def test_what_does_not_go_with_sharded_weights_is_named_before_training(tmp_path
 @pytest.mark.parametrize(
     "name", sorted(name for name, each in HOOKS.items() if each.verdict == "refused")
 )
-def test_an_overridden_hook_that_is_not_called_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_overridden_hook_that_is_not_called_raises_an_error(tmp_path: Path, name: str) -> None:
     if name not in METHODS:
         pytest.skip("this release of Transformers has no such hook")
 
@@ -149,7 +149,7 @@ def test_an_overridden_hook_that_is_not_called_is_refused(tmp_path: Path, name: 
         trainer.train()
 
 
-def test_counting_rows_in_a_way_of_ones_own_is_noticed(tmp_path: Path) -> None:
+def test_overriding_the_row_count_raises_an_error(tmp_path: Path) -> None:
     class Own(RobustTrainer):
         def get_batch_samples(self, iterator: Any, num_batches: int, device: Any) -> Any:
             return [next(iterator) for _ in range(num_batches)], None
@@ -163,7 +163,7 @@ def test_counting_rows_in_a_way_of_ones_own_is_noticed(tmp_path: Path) -> None:
 # What works
 
 
-def test_everything_that_works_has_a_test() -> None:
+def test_every_supported_argument_has_a_test() -> None:
     works = {n for kind in (ARGUMENTS, PARAMETERS) for n, s in kind.items() if s.verdict == "works"}
     assert works - set(EFFECTS) == set(PARAMETER_EFFECTS)
     for effect in EFFECTS.values():

@@ -35,7 +35,7 @@ class Heard(Progress):
         self.notices.append(text)
 
 
-def test_a_tracker_that_fails_is_a_notice_and_others_still_get_the_scores(
+def test_a_failing_tracker_is_reported_and_others_get_the_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Any] = []
@@ -54,7 +54,7 @@ def test_a_tracker_that_fails_is_a_notice_and_others_still_get_the_scores(
     ]
 
 
-def test_a_study_keeps_the_scores_that_no_tracker_can_be_opened_for(
+def test_a_study_keeps_its_scores_if_no_tracker_can_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

@@ -87,7 +87,7 @@ def test_plain_training_equals_transformers_own_trainer(tmp_path: Path) -> None:
     )
 
 
-def test_the_gradient_is_clipped_to_the_norm_that_was_asked_for(tmp_path: Path) -> None:
+def test_the_gradient_is_clipped_to_the_requested_norm(tmp_path: Path) -> None:
     diary = Diary()
     trainer = make_trainer(tmp_path, more={"callbacks": [diary]}, max_grad_norm=0.01)
     trainer.train()
@@ -95,7 +95,7 @@ def test_the_gradient_is_clipped_to_the_norm_that_was_asked_for(tmp_path: Path) 
     assert min(entry["grad_norm"] for entry in training_logs(trainer)) > 0.01
 
 
-def test_the_logged_norm_is_the_unmasked_one(tmp_path: Path) -> None:
+def test_the_logged_gradient_norm_is_that_before_masking(tmp_path: Path) -> None:
     diary = Diary()
     method = UEGR(mask={"alpha": 0.9, "beta": 10.0})
     trainer = make_trainer(
@@ -175,7 +175,7 @@ def test_callbacks_come_in_the_order_that_transformers_documents(tmp_path: Path)
 
 
 @pytest.mark.parametrize("method", ["uegr", "r_drop + w_cons", "jachess_unlabeled"])
-def test_the_parts_add_up_to_the_loss_over_several_steps_and_micro_batches(
+def test_logged_terms_sum_to_the_loss_over_steps_and_micro_batches(
     tmp_path: Path, method: str
 ) -> None:
     trainer = make_trainer(
@@ -223,7 +223,7 @@ def test_a_logged_term_is_the_mean_over_the_rows_since_the_last_log(tmp_path: Pa
         assert one[name] == pytest.approx(sum(entry[name] for entry in three) / 3, rel=1e-5)
 
 
-def test_report_to_hands_every_log_to_the_tracker(
+def test_report_to_sends_every_log_to_the_tracker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[dict[str, float]] = []
@@ -306,7 +306,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     assert sorted(folder.name for folder in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-3"]
 
 
-def test_a_clock_that_is_set_back_removes_no_new_checkpoint(tmp_path: Path) -> None:
+def test_a_clock_set_back_keeps_the_newest_checkpoint(tmp_path: Path) -> None:
     class SetBack(TrainerCallback):
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             for folder in tmp_path.iterdir():
@@ -331,7 +331,7 @@ def test_max_steps_ends_training_within_an_epoch(tmp_path: Path) -> None:
     assert training_logs(trainer)[-1]["epoch"] == pytest.approx(0.7)
 
 
-def test_model_init_gives_the_model(tmp_path: Path) -> None:
+def test_model_init_creates_the_trained_model(tmp_path: Path) -> None:
     made: list[nn.Module] = []
 
     def model_init() -> nn.Module:
@@ -346,7 +346,7 @@ def test_model_init_gives_the_model(tmp_path: Path) -> None:
     assert not unequal(weights(trainer.model), weights(given.model))
 
 
-def test_training_again_starts_a_schedule_of_its_own(tmp_path: Path) -> None:
+def test_training_again_starts_a_new_schedule(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, more={"method": UEGR(mask={"refresh": "epoch"})})
     trainer.train()
     first = weights(trainer.model)
@@ -356,7 +356,7 @@ def test_training_again_starts_a_schedule_of_its_own(tmp_path: Path) -> None:
     assert unequal(first, weights(trainer.model))
 
 
-def test_the_class_weights_weigh_the_training_loss(tmp_path: Path) -> None:
+def test_class_weights_scale_the_training_loss(tmp_path: Path) -> None:
     plain = make_trainer(tmp_path, model=quiet_model(), rows=4)
     doubled = make_trainer(tmp_path, model=quiet_model(), rows=4, more={"class_weights": [2, 2]})
     plain.train()

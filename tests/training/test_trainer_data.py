@@ -151,7 +151,7 @@ def test_a_stream_restarts_at_its_end(tmp_path: Path) -> None:
     assert trainer.state.global_step == 5
 
 
-def test_masks_that_last_an_epoch_need_rows_that_can_be_counted(tmp_path: Path) -> None:
+def test_epoch_masks_need_a_dataset_with_a_length(tmp_path: Path) -> None:
     trainer = make_trainer(
         tmp_path, rows=Stream(8), more={"method": UEGR(mask={"refresh": "epoch"})}, max_steps=5
     )
@@ -206,7 +206,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_true_row(
     assert not unequal(weights(fresh.model), weights(trainer.model))
 
 
-def test_a_gradient_that_is_not_finite_stops_though_the_loss_is(tmp_path: Path) -> None:
+def test_a_gradient_that_is_not_finite_stops_even_with_a_finite_loss(tmp_path: Path) -> None:
     model = tiny_model()
 
     def poison(module: nn.Module, given: Any, output: Any) -> Any:

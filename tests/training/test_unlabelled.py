@@ -85,7 +85,7 @@ def batches_alone(folder: Path | str, rows: Any, **changes: Any) -> list[list[in
     strategy=st.sampled_from(["random", "sequential"]),
     drop_last=st.booleans(),
 )
-def test_an_epoch_is_the_usual_labeled_batches_and_then_the_usual_ones_of_the_others(
+def test_an_epoch_has_the_labeled_batches_and_then_the_unlabeled_ones(
     labeled: int, unlabeled: int, size: int, bucket: bool, strategy: str, drop_last: bool
 ) -> None:
     drop_last = drop_last and min(labeled, unlabeled) >= size
@@ -167,7 +167,7 @@ def test_a_stop_within_or_between_phases_resumes_to_the_same_weights(
     assert unequal(weights(whole.model), weights(begun.model))
 
 
-def test_labels_of_the_unlabeled_rows_are_never_looked_at(tmp_path: Path) -> None:
+def test_labels_of_unlabeled_rows_are_never_read(tmp_path: Path) -> None:
     bare = trainer_of(tmp_path)
     bare.train()
     labeled = trainer_of(tmp_path, unlabeled=Mislabeled(7))
@@ -176,7 +176,7 @@ def test_labels_of_the_unlabeled_rows_are_never_looked_at(tmp_path: Path) -> Non
     assert not unequal(weights(bare.model), weights(labeled.model))
 
 
-def test_the_first_phase_moves_weights_as_plain_training_does(tmp_path: Path) -> None:
+def test_the_first_phase_equals_plain_training(tmp_path: Path) -> None:
     settings_: dict[str, Any] = {"lr_scheduler_type": "constant", "max_steps": 3}
     two_phases = trainer_of(tmp_path, **settings_)
     two_phases.train()
@@ -203,7 +203,7 @@ def test_tables_and_map_style_datasets_mix_and_their_other_columns_are_dropped(
     assert not unequal(weights(plain.model), weights(mixed.model))
 
 
-def test_workers_change_no_weight(tmp_path: Path) -> None:
+def test_data_loader_workers_do_not_change_weights(tmp_path: Path) -> None:
     alone = trainer_of(tmp_path, num_train_epochs=2)
     helped = trainer_of(
         tmp_path,
@@ -216,7 +216,7 @@ def test_workers_change_no_weight(tmp_path: Path) -> None:
     assert not unequal(weights(alone.model), weights(helped.model))
 
 
-def test_a_pre_pass_sees_labeled_rows_alone_and_leaves_the_order_as_it_is(
+def test_a_pre_pass_reads_only_labeled_rows_and_keeps_the_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Masked(Alternating):
@@ -245,7 +245,7 @@ def test_a_pre_pass_sees_labeled_rows_alone_and_leaves_the_order_as_it_is(
     assert trainer.seen == usual.seen
 
 
-def test_a_method_without_its_unlabeled_rows_is_refused_before_any_step(
+def test_a_method_without_its_unlabeled_rows_raises_an_error_before_any_step(
     tmp_path: Path,
 ) -> None:
     trainer = trainer_of(tmp_path, unlabeled=None)
@@ -267,7 +267,7 @@ def test_a_method_without_its_unlabeled_rows_is_refused_before_any_step(
     ],
     ids=["labeled-stream", "unlabeled-stream", "empty", "dispatched"],
 )
-def test_rows_that_cannot_make_two_phases_are_refused(
+def test_rows_that_cannot_make_two_phases_raise_an_error(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     trainer = trainer_of(tmp_path, max_steps=2, **changes)

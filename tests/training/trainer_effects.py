@@ -328,7 +328,7 @@ EFFECTS: dict[str, Effect] = {
     "log_level": inherits("_validate_args"),
     "log_level_replica": handed("log_level_replica", "error"),
     "disable_tqdm": progress_bar,
-    "report_to": TRAINER + "test_report_to_hands_every_log_to_the_tracker",
+    "report_to": TRAINER + "test_report_to_sends_every_log_to_the_tracker",
     "run_name": handed("run_name", "mine"),
     "logging_dir": handed("logging_dir", "logs"),
     "project": handed("project", "mine"),
@@ -363,7 +363,7 @@ EFFECTS: dict[str, Effect] = {
         inherits("push_to_hub", "init_hf_repo"),
     ),
     "dataloader_drop_last": "tests/training/test_accumulation.py::"
-    "test_dropping_the_last_step_drops_the_same_rows_however_it_is_split",
+    "test_dropping_the_last_step_drops_the_same_rows_under_accumulation",
     "dataloader_num_workers": loads("num_workers", 2, dataloader_num_workers=2),
     "dataloader_pin_memory": handed("dataloader_pin_memory", False),
     "dataloader_persistent_workers": loads(
@@ -383,9 +383,9 @@ EFFECTS: dict[str, Effect] = {
     "ddp_broadcast_buffers": in_ddp("broadcast_buffers", False),
     "ddp_backend": handed("ddp_backend", "gloo"),
     "ddp_timeout": handed("ddp_timeout", 7),
-    "fsdp": SAVED + "test_processes_that_share_weights_reach_those_of_one",
+    "fsdp": SAVED + "test_sharded_processes_train_to_the_weights_of_one_process",
     "fsdp_config": SUPPORTED
-    + "test_what_does_not_go_with_sharded_weights_is_named_before_training",
+    + "test_arguments_incompatible_with_sharding_are_reported_before_training",
     # Parameters
     "model": TRAINER + "test_plain_training_equals_transformers_own_trainer",
     "args": TRAINER + "test_plain_training_equals_transformers_own_trainer",
@@ -393,7 +393,7 @@ EFFECTS: dict[str, Effect] = {
     "train_dataset": DATA + "test_every_epoch_sees_every_row_once",
     "eval_dataset": TRAINER + "test_evaluation_during_and_after_training_sees_the_plain_model",
     "processing_class": "tests/training/test_hooks.py",
-    "model_init": TRAINER + "test_model_init_gives_the_model",
+    "model_init": TRAINER + "test_model_init_creates_the_trained_model",
     "compute_loss_func": "tests/training/test_given_loss.py::"
     "test_a_loss_function_trains_as_in_transformers_own_trainer",
     "compute_metrics": TRAINER + "test_evaluation_during_and_after_training_sees_the_plain_model",

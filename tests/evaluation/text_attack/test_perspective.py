@@ -100,7 +100,7 @@ def test_the_scores_are_those_of_the_rows_by_hand() -> None:
     assert directions == {"drop": False, "queries": True}
 
 
-def test_rows_hold_the_answer_to_the_text_that_is_kept() -> None:
+def test_rows_contain_the_prediction_for_the_stored_text() -> None:
     found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
     block = block_of(found)
     kept = found.texts.to_pandas()
@@ -114,7 +114,7 @@ def test_rows_hold_the_answer_to_the_text_that_is_kept() -> None:
     assert set(kept["row"]) <= set(dev_of().rows)
 
 
-def test_a_targeted_attack_leaves_out_the_target_and_puts_back_what_fails() -> None:
+def test_a_targeted_attack_skips_the_target_class_and_reverts_failures() -> None:
     settings = settings_of(goal="targeted", target="fine", max_changed=1.0)
     found = evaluate(predictor_of(), EvaluationData(dev_of()), settings)
     block = block_of(found)
@@ -139,14 +139,14 @@ def test_the_second_text_of_a_pair_is_attacked_on_request() -> None:
     assert all(own["text_pair"].iloc[at] != TEXTS[index] for at, index in enumerate(own["index"]))
 
 
-def test_at_most_so_many_rows_are_attacked() -> None:
+def test_the_number_of_attacked_rows_is_limited() -> None:
     found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(rows=3))
     assert len(block_of(found)) == 3
     more = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(rows=5))
     assert set(block_of(found).row) < set(block_of(more).row)
 
 
-def test_scores_without_a_row_to_attack_say_so() -> None:
+def test_scores_without_a_row_to_attack_have_a_reason() -> None:
     wrong = replace(dev_of(), labels=[1, 1, 1, 2, 2, 1, 1])
     found = evaluate(predictor_of(), EvaluationData(wrong), settings_of())
     for name in ("attack_success", "queries"):
@@ -168,7 +168,7 @@ def test_a_regression_is_skipped_with_a_reason_and_refused_if_nothing_else_is_re
         evaluate(regressor, EvaluationData(dev, metric="mse"), settings_of())
 
 
-def test_what_does_not_fit_the_data_is_refused() -> None:
+def test_unsuitable_targets_and_data_raise_an_error() -> None:
     data = EvaluationData(dev_of())
     with pytest.raises(SettingError, match="Unknown target 'fin'.*fine"):
         evaluate(predictor_of(), data, settings_of(goal="targeted", target="fin"))
@@ -198,7 +198,7 @@ def test_what_does_not_fit_the_data_is_refused() -> None:
         ({"unknown": 1}, "Extra inputs are not permitted"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(
+def test_settings_that_contradict_each_other_raise_an_error(
     settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):

@@ -238,7 +238,7 @@ def by_length(
     ]
 
 
-def test_a_ranker_takes_the_place_of_queries_and_is_paid_for() -> None:
+def test_a_ranker_replaces_queries_for_ranking() -> None:
     asked: list[str] = []
 
     def answer(texts: list[str]) -> list[list[float]]:
@@ -255,7 +255,7 @@ def test_a_ranker_takes_the_place_of_queries_and_is_paid_for() -> None:
     assert found.queries == len(asked) + 1
 
 
-def test_gains_are_log_odds_that_a_sure_answer_does_not_flatten() -> None:
+def test_gains_are_log_odds_that_do_not_saturate() -> None:
     drafts = [draft_of("r", 0, "a b", None)] * 2
     sure = Prediction.of_logits(np.array([[50.0, 0.0], [60.0, 0.0]]))
     assert sure.probabilities[:, 0].tolist() == [1.0, 1.0]
@@ -269,7 +269,7 @@ def test_gains_are_log_odds_that_a_sure_answer_does_not_flatten() -> None:
     assert [answer.reached for answer in answers_of(given, aimed)] == [True, False]
 
 
-def test_rows_that_are_done_make_room_and_the_others_keep_no_answers_of_a_round(
+def test_finished_rows_are_released_during_the_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = ALL.model_copy(update={"max_changed": 0.6})

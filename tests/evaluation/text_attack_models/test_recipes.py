@@ -95,7 +95,7 @@ def test_words_are_predicted_in_context_and_keep_the_case_of_the_original(
     assert found == [["Good", "Fine"], ["good", "Good"], ["GOOD", "FINE"]]
 
 
-def test_of_a_pair_the_side_of_the_word_is_read() -> None:
+def test_the_masked_text_of_a_pair_is_that_of_the_word() -> None:
     model: Any = Known("good")
     draft = draft_of("row", 0, "one film", "two films")
     masked_words(model, [Ask(draft, Position(1, 0), 0)])
@@ -175,7 +175,7 @@ def refused(wanted: Any, settings: EvaluationSettings, match: str) -> None:
         evaluate(wanted, data(), settings)
 
 
-def test_a_model_without_a_masked_head_is_refused(encoder_folder: str, tmp_path: Path) -> None:
+def test_a_model_without_a_masked_head_raises_an_error(encoder_folder: str, tmp_path: Path) -> None:
     refused(
         predictor(),
         asked(recipes="masked", masked_model=encoder_folder),
@@ -188,7 +188,7 @@ def test_a_model_without_a_masked_head_is_refused(encoder_folder: str, tmp_path:
     )
 
 
-def test_a_similarity_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_similarity_model_raises_an_error(tmp_path: Path) -> None:
     refused(
         predictor(),
         asked(similarity_model=str(tmp_path / "absent"), min_similarity=0.5),
@@ -197,6 +197,6 @@ def test_a_similarity_model_that_is_not_there_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["typos", "swap"])
-def test_unknown_recipes_are_refused_in_the_settings(name: str) -> None:
+def test_unknown_attack_recipes_raise_an_error_in_the_settings(name: str) -> None:
     with pytest.raises(ValueError, match="Input should be 'characters', 'swaps' or 'masked'"):
         TextAttackSettings(recipes=name)

@@ -281,7 +281,7 @@ def counted_reads(predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatc
     return read
 
 
-def test_drafts_are_read_once_until_they_change(
+def test_gradients_of_unchanged_drafts_are_cached(
     predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = counted_reads(predictor, monkeypatch)
@@ -296,7 +296,7 @@ def test_drafts_are_read_once_until_they_change(
     assert read == [2, 1]
 
 
-def test_no_more_readings_are_kept_than_rows_are_in_flight(
+def test_the_gradient_cache_is_limited_to_rows_in_flight(
     predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = counted_reads(predictor, monkeypatch)

@@ -217,7 +217,7 @@ def test_the_multi_task_architecture_without_weights_raises_an_error() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-def test_an_adapter_cannot_be_shared() -> None:
+def test_sharing_the_encoder_of_an_adapter_raises_an_error() -> None:
     from peft import LoraConfig, get_peft_model
 
     plain = AutoModelForSequenceClassification.from_config(ENCODERS["bert"])

@@ -81,7 +81,7 @@ def test_all_processes_have_the_same_task_at_the_same_time_and_share_its_rows(
     assert len(seen) == sum(sizes)
 
 
-def test_the_order_is_one_of_seed_and_epoch_and_goes_through_the_tasks_mixed() -> None:
+def test_the_order_depends_on_seed_and_epoch_and_mixes_the_tasks() -> None:
     def order(seed: int, epoch: int) -> list[list[int]]:
         batches = JoinedBatches(
             [[[0], [1], [2], [3], [4]], [[0], [1], [2]]], sizes=[5, 3], seed=seed
@@ -95,7 +95,7 @@ def test_the_order_is_one_of_seed_and_epoch_and_goes_through_the_tasks_mixed() -
     assert [batch[0] < 5 for batch in order(1, 2)] != [True] * 5 + [False] * 3
 
 
-def test_rows_are_numbered_on_from_task_to_task_and_hear_of_epochs() -> None:
+def test_rows_of_tasks_are_numbered_consecutively_and_receive_epochs() -> None:
     class Heard(list[str]):
         epoch = 0
 
@@ -115,6 +115,6 @@ def test_rows_are_numbered_on_from_task_to_task_and_hear_of_epochs() -> None:
     ("parts", "said"),
     [({}, "there is no task"), ({"rte": [1], "cola": []}, "'cola' has none")],
 )
-def test_what_cannot_be_mixed_is_refused(parts: Any, said: str) -> None:
+def test_tasks_that_cannot_be_mixed_raise_an_error(parts: Any, said: str) -> None:
     with pytest.raises(SettingError, match=said):
         TaskRows(parts)

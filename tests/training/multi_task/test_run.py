@@ -70,7 +70,7 @@ def test_the_first_task_may_be_a_regression_of_an_encoder_without_a_head(
     assert prepare_tasks(config, splits).model.config.task_names == ("stars", "reviews")
 
 
-def test_the_record_lists_the_tasks_and_each_has_one_of_its_own(whole: Path) -> None:
+def test_the_run_and_each_of_its_tasks_have_a_record(whole: Path) -> None:
     told = record(whole)
     assert told["status"] == "finished"
     # 40 rows, and 25 less three that are dev rows, in tens.
@@ -123,7 +123,7 @@ def test_fine_tuning_continues_from_the_head_of_a_task(project: Path, whole: Pat
     assert torch.equal(prepared.model.classifier.weight, trained.classifier.weight)
 
 
-def test_each_task_is_scored_by_its_own_score_after_each_epoch(whole: Path) -> None:
+def test_each_task_has_its_own_metric_after_each_epoch(whole: Path) -> None:
     told = record(whole)["epochs"]
     assert list(told) == ["reviews", "stars"]
     assert told["reviews"]["metric"] == "accuracy"
@@ -193,7 +193,7 @@ def test_a_network_from_scratch_has_the_vocabulary_of_all_tasks(project: Path) -
         ({"tasks": {"a": {"source": "a.csv"}, "b": "b.csv"}}, r"Write `tasks\.b\.source=PATH`"),
     ],
 )  # fmt: skip
-def test_settings_that_cannot_be_are_refused(
+def test_invalid_multi_task_settings_raise_an_error(
     project: Path, more: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(SettingError, match=said):
@@ -209,7 +209,7 @@ CLASSES_ONLY = [
 
 
 @pytest.mark.parametrize(("method", "said"), CLASSES_ONLY)
-def test_a_method_that_needs_classes_is_refused_with_a_regression_before_a_model_is_made(
+def test_a_method_that_needs_classes_raises_an_error_for_a_regression_task(
     project: Path, method: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -233,7 +233,7 @@ def test_a_method_that_needs_classes_is_refused_with_a_regression_before_a_model
         {"name": "jacobian"},
     ],
 )
-def test_a_method_that_is_off_or_reads_one_output_too_takes_a_regression(
+def test_a_method_that_is_off_or_supports_one_output_accepts_a_regression(
     project: Path, method: dict[str, Any]
 ) -> None:
     config = MultiTaskConfig.of(tree(project, method=method))

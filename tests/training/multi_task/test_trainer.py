@@ -141,13 +141,15 @@ def test_a_run_stopped_and_resumed_ends_at_the_same_weights(tmp_path: Path, meth
         ),
     ],
 )
-def test_settings_of_one_task_are_refused(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+def test_settings_of_one_task_raise_an_error(
+    tmp_path: Path, given: dict[str, Any], said: str
+) -> None:
     trainer = make_trainer(tmp_path, model=shared(), rows=rows_of(), more=given)
     with pytest.raises(SettingError, match=said):
         trainer.train()
 
 
-def test_rows_of_other_tasks_than_the_models_are_refused(tmp_path: Path) -> None:
+def test_rows_of_other_tasks_than_the_models_raise_an_error(tmp_path: Path) -> None:
     rows = TaskRows({"three": Three(7), "two": Rows(9)})
     for model, own in ((shared(), "has two, three, last"), (tiny_model(), "has none")):
         trainer = make_trainer(tmp_path, model=model, rows=rows)
