@@ -43,10 +43,10 @@ def test_methods_are_listed_with_costs_and_conflicts() -> None:
     rows = {row["name"]: row for row in answer("list", "methods")}
     assert set(rows["uegr"]) == {"name", "summary", "passes", "memory", "conflicts", "paper"}
     assert rows["uegr"]["conflicts"] == {
-        "objective": ["perturbation", "sub-models"],
+        "losses": ["perturbation", "sub-models"],
         "rule": ["mask"],
     }
-    assert rows["plain"]["conflicts"] == {"objective": [], "rule": []}
+    assert rows["plain"]["conflicts"] == {"losses": [], "rule": []}
     heading = call("list", "methods").stdout.splitlines()[0]
     assert heading.split() == ["name", "summary", "passes"]
     conflicts = "Conflicts with methods that use: perturbation, sub-models; rule: mask"

@@ -94,7 +94,7 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*TRAIN, "--model", "model", "--data", "no.csv"), ("No such file or folder: no.csv",)),
     ((*TRAIN, "--model", "minilm", "--data", "empty.csv"), ("empty.csv has a header but no rows",)),
     (("train", "--method", "ueg", "--model", "model", *DEMO, *OUT), ("'ueg'", "'uegr'")),
-    (("train", "--method", "at + uegr.rul", "--model", "model", *DEMO, *OUT), ("'rul'",)),
+    (("train", "--method", "at + uegrr", "--model", "model", *DEMO, *OUT), ("'uegrr'",)),
     ((*TRAIN, "--model", "model", *DEMO, "--set", "seed"), ("KEY=VALUE",)),
     ((*TRAIN, "--model", "model", *DEMO, "--config", "no.toml"), ("no.toml",)),
     ((*TRAIN[:-1], "letters", "--model", "model", *DEMO), ("'mine.txt'",)),

@@ -74,7 +74,7 @@ def test_rows_summed_in_stretches_give_the_scores_of_all_rows_at_once(
 @pytest.mark.parametrize(
     "measure",
     [
-        *(score.measure for score in scores.SCORES.values() if score.measure),
+        *(score.measure for score in scores.SCORES.values() if score.measure and score.kinds),
         scores.least_accuracy,
         scores.mean_group_accuracy,
         partial(calibration.expected_calibration_error, bins=3),
