@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from temper import UEGR, Stepper
 from temper.errors import SettingError
 from temper.forward import plain
-from temper.methods import build, configure, entry, names, register
+from temper.methods import build, compose, configure, entry, names, register
 from temper.methods.plain import Plain
 from temper.methods.selection import Selective
 from temper.methods.uegr import Uniform
@@ -238,3 +238,10 @@ def test_a_method_can_be_given_as_name_or_method() -> None:
     method = UEGR()
     assert build(method) is method
     assert build("uegr") == method
+
+
+@pytest.mark.parametrize("wrong", [3, None, UEGR])
+def test_what_is_no_method_raises_a_setting_error(wrong: Any) -> None:
+    for function in (build, compose):
+        with pytest.raises(SettingError, match="Expected a method or its name"):
+            function(wrong)

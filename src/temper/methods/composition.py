@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from temper.backward.rule import UpdateRule
-from temper.errors import CompositionError, FieldError, SettingError, TemperError
+from temper.errors import CompositionError, FieldError, SettingError, TemperError, brief
 from temper.forward.plan import Plan, merge
 from temper.heads import Head
 from temper.methods.method import Method
@@ -69,13 +69,13 @@ def compose(*methods: Method | str) -> Method:
     Raises:
         CompositionError: If two methods conflict or one is named twice; it names both. If no
             method is given.
+        SettingError: For an unknown name, and for what is no method.
 
     Example:
         >>> compose("r_drop", "adv_weight").name
         'r_drop + adv_weight'
     """
-    given = [configure(method) if isinstance(method, str) else method for method in methods]
-    members = tuple(member for method in given for member in method.composed())
+    members = tuple(member for method in methods for member in build(method).composed())
     if not members:
         raise CompositionError("A composition needs at least one method, got none.")
     named = [name_of(member) for member in members]
@@ -118,13 +118,18 @@ def configure(
 
 
 def build(method: Method | str) -> Method:
-    """Return a method from a method, its name, or several names with ``+`` between."""
-    if isinstance(method, type):
-        raise SettingError(
-            f"Expected a method or its name, got the class {method.__name__}. Give an instance: "
-            f"{method.__name__}()."
-        )
-    return method if isinstance(method, Method) else configure(method)
+    """Return a method from a method, its name, or several names with ``+`` between.
+
+    Raises:
+        SettingError: For an unknown name, and for anything else.
+        CompositionError: If the methods do not compose.
+    """
+    if isinstance(method, str):
+        return configure(method)
+    if not isinstance(method, Method):
+        hint = f" Give an instance: {method.__name__}()." if isinstance(method, type) else ""
+        raise SettingError(f"Expected a method or its name, got {brief(method)}.{hint}")
+    return method
 
 
 def smoothed(method: Method, smoothing: float) -> Method:
