@@ -126,10 +126,11 @@ def build(method: Method | str) -> Method:
     """
     if isinstance(method, str):
         return configure(method)
-    if not isinstance(method, Method):
-        hint = f" Give an instance: {method.__name__}()." if isinstance(method, type) else ""
-        raise SettingError(f"Expected a method or its name, got {brief(method)}.{hint}")
-    return method
+    given: object = method
+    if not isinstance(given, Method):
+        hint = f" Give an instance: {given.__name__}()." if isinstance(given, type) else ""
+        raise SettingError(f"Expected a method or its name, got {brief(given)}.{hint}")
+    return given
 
 
 def smoothed(method: Method, smoothing: float) -> Method:
