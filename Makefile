@@ -32,7 +32,7 @@ RECIPES ?= plain,uegr_one_pass
 $(if $(METHODS),$(error METHODS was removed. Use RECIPES=plain,soup))
 ifeq ($(DATA),demo)
 OUT ?= runs/demo
-# Few rows, so that the demo takes under five minutes on two cores.
+# Few rows, so that the demo takes about five minutes on two cores.
 EPOCHS ?= 3
 ATTACKED ?= 50
 SOURCES ?= --rows 300 --eval-rows 300 --shift films=demo:shift --anomaly unrelated=demo:anomaly
