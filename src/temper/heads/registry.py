@@ -42,11 +42,12 @@ class Heads:
         task_loss: GivenLoss | None = None,
         outputs: int = 1,
     ) -> None:
+        # `of` indexes them by whether the labels are numbers.
         by_labels = (Classification, Regression)
         self._by_labels = head in by_labels
         self._heads = [
-            each(class_weights=class_weights, task_loss=task_loss, outputs=outputs)
-            for each in (by_labels if self._by_labels else (head,))
+            kind(class_weights=class_weights, task_loss=task_loss, outputs=outputs)
+            for kind in (by_labels if self._by_labels else (head,))
         ]
 
     def of(self, labels: Tensor | None, logits: Tensor | None = None) -> Head:
