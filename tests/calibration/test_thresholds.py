@@ -40,5 +40,5 @@ def test_a_label_without_a_threshold_keeps_0_5_and_is_reported() -> None:
     assert found == (pytest.approx(0.35), 0.5)
     (said,) = notices
     assert "'b'" in said
-    with pytest.raises(DataError, match="no row, or to each"):
+    with pytest.raises(DataError, match="no row, or to all rows"):
         choose_thresholds(applies[:, 1:], both[:, 1:], ("b",), rule="f1")

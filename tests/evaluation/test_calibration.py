@@ -171,7 +171,7 @@ def test_a_probability_of_zero_stays_zero_and_its_loss_is_undefined() -> None:
 def test_without_an_optimal_temperature_scores_are_undefined_with_a_reason() -> None:
     dev = Examples("set", ["a", "b", "c", "d"] * 3, labels=[0] * 12, kind="classification")
     found = evaluate(answering({text: [2.0, 0.0] for text in "abcd"}), EvaluationData(dev), ONLY)
-    assert any("every row is right, so that no temperature is low" in n for n in found.notices)
+    assert any("every row is right, so a lower temperature always" in n for n in found.notices)
     told = entries(found, condition="temperature")
     assert {entry["reason"] for entry in told.values()} == {
         "no temperature was fitted, see the notices"

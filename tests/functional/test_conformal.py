@@ -306,13 +306,13 @@ def test_thresholds_of_classes_are_of_the_rows_of_the_class() -> None:
         ),
         (
             lambda: conformal_quantiles([1, 2], [0, 1], 1, coverage=0.5),
-            "there are 2 classes, not 1",
+            "label 1 is no class of 1",
         ),
         (lambda: lac_scores([[2.0, -1.0]]), "Pass probabilities, not logits"),
         (lambda: lac_scores([[1.5, 0.5]]), "Pass probabilities, not logits"),
         (lambda: lac_scores([[0.5, -0.5]]), "Pass probabilities, not logits"),
         (lambda: lac_scores([0.5, 0.5]), r"probabilities \[N, C\], got shape \[2\]"),
-        (lambda: at_labels([[0.5, 0.5]], [2]), "whole numbers in 0..1"),
+        (lambda: at_labels([[0.5, 0.5]], [2]), "class indices from 0 to 1"),
         (lambda: at_labels([[0.5, 0.5]], [1, 0]), r"got \[2\] and \[1, 2\]"),
     ],
 )

@@ -62,7 +62,7 @@ def test_probabilities_of_0_and_1_and_neighboring_doubles_have_a_threshold() -> 
 
 @pytest.mark.parametrize("truth", [[0, 0], [1, 1], []])
 def test_a_label_of_no_row_or_of_each_has_no_threshold(truth: list[int]) -> None:
-    with pytest.raises(ValueError, match="no row, or to each"):
+    with pytest.raises(ValueError, match="no row, or to all rows"):
         choose_threshold(truth, np.linspace(0.1, 0.9, len(truth)), "f1")
 
 

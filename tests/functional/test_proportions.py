@@ -85,7 +85,7 @@ def test_the_worst_of_one_group_has_its_own_interval() -> None:
 
 
 def test_groups_that_are_no_whole_numbers_raise_an_error() -> None:
-    with pytest.raises(ValueError, match="whole numbers from 0 on as groups, got float64"):
+    with pytest.raises(ValueError, match="Groups must be whole numbers from 0 on, got float64"):
         GroupProportions(np.ones(2), np.array([0.0, 1.0]), least=True)
 
 
@@ -163,7 +163,7 @@ def test_intervals_without_rows_or_with_more_right_ones_raise_an_error() -> None
         with pytest.raises(ValueError, match=f"got {right} of {rows}"):
             wilson(right, rows)
     for first, second in [(np.ones(0), np.ones(0)), (np.ones(2), np.ones(3))]:
-        with pytest.raises(ValueError, match=rf"one length >= 1, got \[{len(first)}\] and"):
+        with pytest.raises(ValueError, match=rf"same length >= 1, got \[{len(first)}\] and"):
             paired_proportions(first, second)
     nothing = GroupProportions(np.ones(0), np.ones(0, dtype=np.int64), least=True)
     assert (nothing.interval().low, nothing.interval().high) == (None, None)

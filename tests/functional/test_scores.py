@@ -232,7 +232,7 @@ def test_a_score_may_be_added_again_and_not_changed(monkeypatch: pytest.MonkeyPa
     scores.add_scores(new, scores.facts("accuracy"))
     scores.add_scores(scores.ScoreFacts("new", "New", True, 1.0, "never"))
     assert scores.facts("new") is new
-    with pytest.raises(ValueError, match="'new' is known already"):
+    with pytest.raises(ValueError, match="'new' exists already"):
         scores.add_scores(scores.ScoreFacts("new", "New", False, 1.0, "never"))
     assert scores.facts("new") is new
 

@@ -81,8 +81,8 @@ def test_the_seed_decides_the_splits() -> None:
     ("call", "words"),
     [
         (lambda: mmd_test([[1.0]], [[1.0], [2.0]], seed=0), "`reference` must be states"),
-        (lambda: mmd_test(states(0, 3), states(0, 3, 2), seed=0), "of one size, got 3 and 2"),
-        (lambda: mmd_test(states(0, 3), [[np.nan] * 3] * 2, seed=0), "`batch` holds a state"),
+        (lambda: mmd_test(states(0, 3), states(0, 3, 2), seed=0), "of the same size, got 3 and 2"),
+        (lambda: mmd_test(states(0, 3), [[np.nan] * 3] * 2, seed=0), "`batch` contains a state"),
     ],
 )
 def test_invalid_inputs_of_the_shift_test_raise_an_error(call, words: str) -> None:

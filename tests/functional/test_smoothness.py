@@ -16,9 +16,9 @@ from temper.functional.smoothness import (
     directions,
     layer_weights,
     probes,
-    pulled_back,
     root_mean_square,
     squared_norm,
+    vector_jacobian_product,
 )
 
 LIKE = torch.zeros(1, dtype=torch.float64)
@@ -170,22 +170,28 @@ def test_a_pulled_back_probe_is_that_of_the_jacobian_and_of_the_hessian() -> Non
     states = torch.einsum("bi,kij,bj->bk", flat, matrices, flat)
     probe = torch.randn(2, 4, dtype=torch.float64, generator=drawn(2))
     symmetric = matrices + matrices.transpose(1, 2)
-    gradient = pulled_back(states, words, probe, again=True)
+    gradient = vector_jacobian_product(states, words, probe, create_graph=True)
     expected = torch.einsum("bk,kij,bj->bi", probe, symmetric, flat).view_as(words)
     torch.testing.assert_close(gradient, expected)
     direction = torch.randn(2, 3, 2, dtype=torch.float64, generator=drawn(3))
-    curved = pulled_back(gradient, words, direction)
+    curved = vector_jacobian_product(gradient, words, direction)
     along = torch.einsum("bk,kij,bj->bi", probe, symmetric, direction.flatten(1))
     torch.testing.assert_close(curved, along.view_as(words))
     assert not curved.requires_grad
     # The graph is kept, and a probe of another precision is taken.
     torch.testing.assert_close(
-        pulled_back(states, words, probe.float()), expected.detach(), atol=1e-5, rtol=1e-5
+        vector_jacobian_product(states, words, probe.float()),
+        expected.detach(),
+        atol=1e-5,
+        rtol=1e-5,
     )
 
 
 def test_states_that_do_not_depend_on_the_words_have_no_jacobian() -> None:
     words = torch.ones(1, 2, 2, requires_grad=True)
     other = torch.ones(1, 3, requires_grad=True)
-    assert pulled_back(2 * other, words, torch.ones(1, 3)).tolist() == torch.zeros(1, 2, 2).tolist()
-    assert pulled_back(torch.ones(1, 3), words, torch.ones(1, 3)).shape == words.shape
+    assert (
+        vector_jacobian_product(2 * other, words, torch.ones(1, 3)).tolist()
+        == torch.zeros(1, 2, 2).tolist()
+    )
+    assert vector_jacobian_product(torch.ones(1, 3), words, torch.ones(1, 3)).shape == words.shape

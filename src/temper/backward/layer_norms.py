@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from temper.backward.rule import UpdateRule
 from temper.errors import ModelError
-from temper.functional.smoothness import Strategy, layer_weights, probes, pulled_back, squared_norm
+from temper.functional.smoothness import (
+    Strategy,
+    layer_weights,
+    probes,
+    squared_norm,
+    vector_jacobian_product,
+)
 from temper.lazy import torch
 from temper.models.modes import in_mode
 from temper.models.shards import keep_whole
@@ -145,7 +151,7 @@ def _of_batch(
         rows = torch.zeros(batch.size, dtype=torch.float64)
         for _ in range(projections):
             probe = probes((batch.size, state.shape[-1]), "signs", draws, like=state)
-            product = pulled_back(state, trace.root, probe)  # v^T J_l, [B, T, E]
+            product = vector_jacobian_product(state, trace.root, probe)  # v^T J_l, [B, T, E]
             rows += squared_norm(product, batch.mask).cpu().double()
         sums.append(rows.sum() / projections)
     return torch.stack(sums)

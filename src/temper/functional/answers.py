@@ -1,4 +1,4 @@
-"""Scores of answers in a context, with SQuAD's normalization."""
+"""SQuAD scores of extracted answers: word F1 and exact match."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from temper.functional.resampling import FloatArray
 
 SPAN_SCORES = ("span_f1", "span_exact_match")
-"""Columns of `answer_scores`."""
+"""Names of the two columns that `answer_scores` returns."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SIGNS = str.maketrans("", "", string.punctuation)
@@ -24,10 +24,10 @@ def normalized(answer: str) -> str:
 
 
 def answer_scores(predictions: Iterable[str], answers: Iterable[Sequence[str]]) -> FloatArray:
-    """Score predicted answers [n, 2], each by the right one that it fits best; see `SPAN_SCORES`.
+    """Return word F1 and exact match (0 or 1) of each predicted answer, [n, 2].
 
-    F1 is that of the bags of words of both; the exact match is 1 if both are equal, else 0. A
-    missing prediction is the empty text.
+    Each is the highest over the row's correct answers. Both compare `normalized` text, F1 as bags
+    of words. A missing prediction is an empty string.
 
     References:
         SQuAD (arXiv 1606.05250), section 6.1, and its script evaluate-v1.1.py.

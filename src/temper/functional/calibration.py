@@ -1,7 +1,7 @@
-"""Calibration: does a confidence of 80% mean right in 80 of 100 cases?
+"""Calibration errors, Brier score and temperature scaling.
 
-Arguments are probabilities or logits by their name, never by their values, because a row of logits
-can look like probabilities. Letters: n rows, C classes, R resamples.
+The name of an argument says whether it takes probabilities or logits; its values never decide,
+because logits can look like probabilities. Letters: n rows, C classes, R resamples.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
 
 
 def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
-    """Brier score of each row, ``sum_k (p_k - y_k)^2`` in [0, 2]; half of it is the binary form.
+    """Brier score of each row, ``sum_k (p_k - y_k)^2`` in [0, 2].
+
+    It is twice the usual score of binary classifiers.
 
     References:
         Brier, "Verification of forecasts expressed in terms of probability", 1950, Eq. 2.
@@ -64,10 +66,10 @@ def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
 
 
 def bin_numbers(confidences: ArrayLike, *, bins: int) -> IntegerArray:
-    """Return the bin of each confidence [n]: ``[k/bins, (k+1)/bins)``, the last one closed.
+    """Return the index of each confidence's bin, [n].
 
-    A confidence of exactly 1 belongs to the last bin. Libraries that put it into an extra bin
-    report 0.275 instead of 0.225 on the example of `expected_calibration_error`.
+    Bin k is ``[k/bins, (k+1)/bins)``; the last one includes 1. Libraries that put a confidence of 1
+    into an extra bin report 0.275 instead of 0.225 on the example of `expected_calibration_error`.
 
     Raises:
         ValueError: A confidence is not in [0, 1], or ``bins`` is below 1.
@@ -89,10 +91,10 @@ def expected_calibration_error(
         correct: Whether the predicted class is the label, [n].
         confidences: Probability of the predicted class, [n], in [0, 1].
         bins: Number of equal-width bins: 10 (RoAST) or 15 (Guo et al.).
-        counts: Resample counts, [n] or [R, n].
+        counts: How often each row is drawn, [n] or [R, n] (bootstrap); once by default.
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN without rows.
+        A value in [0, 1] (or [R] of them); NaN without rows.
 
     Raises:
         ValueError: A confidence is not in [0, 1].
@@ -123,28 +125,29 @@ def expected_calibration_error(
 def adaptive_calibration_error(
     correct: ArrayLike, confidences: ArrayLike, *, bins: int = 15, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Calibration error in bins of equal mass, with equally many rows in each bin.
+    """Calibration error in bins that contain equally many rows.
 
-    ``(1 / B) sum_b |accuracy_b - confidence_b|`` over the rows sorted by confidence. A row on an
-    edge is split between both bins, and rows of equal confidence are split in the same way. So the
-    value does not depend on their order, and repeating every row does not change it.
+    ``(1 / B) sum_b |accuracy_b - confidence_b|`` over the rows sorted by confidence. A row on the
+    edge of two bins counts partly in both, and so do rows of equal confidence. The value therefore
+    does not depend on the order of the rows.
 
     Args:
         correct: Whether the predicted class is the label, [n].
         confidences: Probability of the predicted class, [n], in [0, 1].
         bins: Number of bins, B >= 1.
-        counts: Resample counts, [n] or [R, n]; the bins are those of each resample.
+        counts: How often each row is drawn, [n] or [R, n] (bootstrap). Each resample has its own
+            bins.
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN without rows.
+        A value in [0, 1] (or [R] of them); NaN without rows.
 
     Raises:
         ValueError: A confidence is not in [0, 1], or ``bins`` is below 1.
 
     References:
         Nguyen and O'Connor, "Posterior calibration and exploratory analysis for natural language
-        processing models", EMNLP 2015, Section 3.2.
-        Differs: if B does not divide n, rows are split between two bins, so bins have equal mass.
+        processing models", EMNLP 2015, Section 3.2. Differs: rows are split between bins if B does
+        not divide n.
     """
     hits, values = _hits(correct, confidences)
     _check_bins(bins)
@@ -183,7 +186,7 @@ def classwise_calibration_error(
     width. Unlike the ECE it also uses the probabilities of classes that were not predicted.
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN without rows.
+        A value in [0, 1] (or [R] of them); NaN without rows.
 
     Raises:
         ValueError: A probability is not in [0, 1], or a label is not a class.
@@ -203,7 +206,7 @@ def classwise_calibration_error(
 
 @dataclass(frozen=True)
 class Reliability:
-    """The bins of a reliability diagram; accuracy and confidence are NaN in empty bins."""
+    """Number of rows, accuracy and mean confidence per bin (NaN in empty bins)."""
 
     rows: IntegerArray
     accuracy: FloatArray
@@ -211,7 +214,7 @@ class Reliability:
 
 
 def reliability(correct: ArrayLike, confidences: ArrayLike, *, bins: int) -> Reliability:
-    """Sum rows into the bins of `expected_calibration_error`, for a diagram."""
+    """Compute the bins of a reliability diagram, the same as in `expected_calibration_error`."""
     hits, values = np.asarray(correct, dtype=np.float64), np.asarray(confidences, dtype=np.float64)
     numbers = bin_numbers(values, bins=bins)
     rows = np.bincount(numbers, minlength=bins).astype(np.int64)
@@ -228,7 +231,7 @@ def _sums_before(
     values: FloatArray,
     order: IntegerArray,
 ) -> FloatArray:
-    """Sum ``weights (hits - values)`` over the first rows of ``order``, up to each of ``ends``."""
+    """Return ``sum(weights (hits - values))`` over the first e rows of ``order``, for each e."""
     sums, reached = np.zeros(len(ends)), 0.0
     for rows in stretches(len(order)):
         chosen = order[rows]
@@ -251,36 +254,36 @@ def _check_confidences(values: FloatArray) -> None:
 
 
 def _over_stretches(measure: Callable[..., FloatArray], *arrays: NDArray[Any]) -> FloatArray:
-    """Measure some rows of [n, C] and [n] at a time, to save memory."""
+    """Apply ``measure`` to blocks of rows and concatenate the results, to save memory."""
     cut = stretches(len(arrays[0]), width=arrays[0].shape[-1])
     parts = [measure(*(array[rows] for array in arrays)) for rows in cut]
     return np.concatenate(parts) if parts else measure(*arrays)
 
 
 def _at_labels(values: FloatArray, classes: IntegerArray) -> FloatArray:
-    """Return the value of [n, C] that each row has at its label, [n]."""
+    """Return the value in each row's label column: [n, C] to [n]."""
     return values[np.arange(len(classes)), classes]
 
 
 def _hits(correct: ArrayLike, confidences: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return both sides as float64 [n], copied only if they are not."""
+    """Check that both arrays are [n] and convert them to float64."""
     hits, values = pair(correct, confidences)
     return np.asarray(hits, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
 
 def class_indices(labels: ArrayLike, array: FloatArray) -> IntegerArray:
-    """Return labels as class indices [n] for an array [n, C]; raise a `ValueError` otherwise."""
+    """Return labels as integers [n]; raise if one is not a column of an array [n, C]."""
     values = np.asarray(labels)
     classes = values.astype(np.int64)
     if array.ndim != 2 or classes.shape != array.shape[:1]:
         raise ValueError(
-            f"Expected labels [n] and values [n, C], got {list(classes.shape)} and "
-            f"{list(array.shape)}."
+            f"Expected labels [n] and probabilities or logits [n, C], got {list(classes.shape)} "
+            f"and {list(array.shape)}."
         )
     if classes.size and (
         bool((classes != values).any()) or not 0 <= classes.min() <= classes.max() < array.shape[1]
     ):
-        raise ValueError(f"Labels must be whole numbers in 0..{array.shape[1] - 1}.")
+        raise ValueError(f"Labels must be class indices from 0 to {array.shape[1] - 1}.")
     return classes
 
 
@@ -294,9 +297,9 @@ class Temperature:
 
     Args:
         value: T > 0.
-        before: Mean NLL of the rows it was fitted on at T = 1, in nats.
-        after: The same at T; never larger.
-        rows: Number of these rows.
+        before: Mean NLL at T = 1 of the rows it was fitted on, in nats.
+        after: Their mean NLL at T; never above ``before``.
+        rows: Number of rows it was fitted on.
     """
 
     value: float
@@ -312,14 +315,14 @@ def log_probabilities(probabilities: ArrayLike) -> FloatArray:
 
 
 def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
-    """Divide logits by a temperature and return logarithms of probabilities.
+    """Apply a temperature to logits; return log-probabilities.
 
     Args:
         logits: Logits or logarithms of probabilities, [n, C]; -inf is a probability of 0.
         temperature: T > 0, one number or one per row, [n].
 
     Returns:
-        ``log softmax(logits / T)``, [n, C]; each row's exponentials sum to 1.
+        ``log softmax(logits / T)``, [n, C]; the exponentials of a row sum to 1.
 
     Raises:
         ValueError: A temperature is not a positive finite number.
@@ -339,28 +342,28 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
 
 
 class EveryRowRightError(ValueError):
-    """No temperature is optimal: if every row is right, a lower one always lowers the loss."""
+    """No temperature is optimal: all rows are right, so a lower one always lowers the loss."""
 
 
 def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
-    """Fit a temperature by the mean negative log-likelihood.
+    """Fit the temperature that minimizes the mean negative log-likelihood (NLL).
 
-    ``min_T -(1/n) sum_i log softmax(z_i / T)[y_i]`` is convex in ``b = 1 / T``, and its slope in b
-    is ``mean_i(E_p[z_i] - z_i[y_i])``; b is that slope's root, found by bracketing. It exists if
-    the slope is below 0 at b = 0 (the labels' logits are above their rows' average) and above 0 for
-    large b (a row is wrong). Else the optimal T is infinite or 0, which is not a calibration.
+    ``min_T -(1/n) sum_i log softmax(z_i / T)[y_i]`` is convex in ``b = 1 / T``. The root of its
+    derivative in b, ``mean_i(E_p[z_i] - z_i[y_i])``, is bracketed and solved by Brent's method. A
+    root exists if at least one row is wrong, and if the labels' logits are above their rows'
+    average. Otherwise the optimal T is 0 or infinite.
 
     Args:
         labels: Class indices, [n].
         logits: Logits or logarithms of probabilities, [n, C]; -inf is a probability of 0.
 
     Returns:
-        The temperature, to a relative error below 1e-8, and the loss before and after.
+        The temperature (relative error below 1e-8) and the NLL before and after.
 
     Raises:
         EveryRowRightError: Every row is right.
-        ValueError: There are no rows, a label has probability 0, or no temperature is optimal for
-            another reason, given in the message.
+        ValueError: There are no rows, a label has probability 0, or the optimal temperature is
+            infinite.
 
     Example:
         >>> # Three of four are right, and the classifier's odds are e^2 : 1.
@@ -400,16 +403,18 @@ def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
             "the logits are the same for every class, so no temperature changes anything"
         )
     if bool((_at_labels(logits, classes) == logits.max(axis=-1)).all()):
-        raise EveryRowRightError("every row is right, so that no temperature is low enough")
+        raise EveryRowRightError(
+            "every row is right, so a lower temperature always lowers the loss"
+        )
     if _slope(0.0, logits, classes) >= 0:
         raise ValueError(
-            "the labels are no likelier than other classes on average, so that no temperature is "
-            "high enough"
+            "the labels are no likelier than other classes on average, so a higher temperature "
+            "always lowers the loss"
         )
 
 
 def _slope(inverse: float, given: FloatArray, classes: IntegerArray) -> float:
-    """Return the slope of the mean NLL in the inverse temperature b = 1 / T >= 0."""
+    """Return the derivative of the mean NLL with respect to b = 1 / T >= 0."""
     total = 0.0
     for stretch in stretches(len(given), width=given.shape[-1]):
         part, chosen = given[stretch], classes[stretch]

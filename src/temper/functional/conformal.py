@@ -1,10 +1,10 @@
-"""Conformal prediction: sets and intervals that hold the truth as often as was asked for.
+"""Conformal prediction: sets and intervals that contain the truth with a chosen probability.
 
-A threshold is a quantile of scores on rows that the model has not seen, and an answer goes into the
-set where its score is not above it. If those rows and the rows to answer are exchangeable, the
-truth is in the set with probability at least ``coverage``, over both, for any model. The
-threshold of an anomaly detector is the same quantile: of its scores at 1 less the false alarm rate.
-Letters: n rows to take the threshold from, N rows to answer, C classes, L labels of a text.
+A threshold is a quantile of scores on held-out rows. A prediction set contains the classes whose
+score is at most the threshold. If held-out and new rows are exchangeable, the set contains the
+truth with probability at least ``coverage``, for any model. An OOD detector's threshold is the same
+quantile with ``coverage = 1 - false alarm rate``. Letters: n held-out rows, N rows to predict, C
+classes, L labels of a text.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ BooleanArray = NDArray[np.bool_]
 
 
 ROUNDING = 1e-12
-"""By how much a score may be above a threshold that it would equal without rounding."""
+"""A score may exceed its threshold by this much, to allow for rounding errors."""
 
 
 def least_rows(coverage: float) -> int:
-    """Return the fewest rows from which a threshold can be taken, ``ceil(1 / (1 - coverage) - 1)``.
+    """Return the minimum number of held-out rows for a threshold, ``ceil(1 / (1 - coverage) - 1)``.
 
     Raises:
         ValueError: ``coverage`` is not in (0, 1).
@@ -44,8 +44,8 @@ def least_rows(coverage: float) -> int:
 def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
     """Return the ``ceil((n + 1) coverage)``-th smallest of n scores of held-out rows.
 
-    A further score that is exchangeable with these is at most this value with probability at least
-    ``coverage``, and, if no two scores are equal, at most ``coverage + 1 / (n + 1)``.
+    The score of a new, exchangeable row is at most this value with probability at least
+    ``coverage``. Without ties the probability is at most ``coverage + 1 / (n + 1)``.
 
     Raises:
         ValueError: There are fewer rows than `least_rows`, a score is NaN, or ``coverage`` is not
@@ -70,9 +70,9 @@ def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
 def conformal_quantiles(
     scores: ArrayLike, labels: ArrayLike, classes: int, *, coverage: float
 ) -> FloatArray:
-    """Return a threshold [C] for each class from the held-out rows of that class (Mondrian).
+    """Return one threshold per class, [C], from the held-out rows of that class (Mondrian).
 
-    The coverage then holds within each class.
+    So each class has the coverage.
 
     Raises:
         ValueError: A class has fewer rows than `least_rows`; the message names it.
@@ -87,7 +87,7 @@ def conformal_quantiles(
     few = [f"{label} has {rows[label]}" for label in range(classes) if rows[label] < needed]
     if len(rows) > classes or few:
         message = (
-            f"class {', '.join(few)}" if few else f"there are {len(rows)} classes, not {classes}"
+            f"class {', '.join(few)}" if few else f"label {len(rows) - 1} is no class of {classes}"
         )
         raise ValueError(
             f"A coverage of {coverage:g} within each class needs at least {needed} held-out rows "
@@ -102,9 +102,9 @@ def conformal_quantiles(
 
 
 def lac_scores(probabilities: ArrayLike) -> FloatArray:
-    """Return ``1 - p_k`` of every class k, [N, C]: sets of least ambiguous classes.
+    """Return the conformal score ``1 - p_k`` of each class k, [N, C].
 
-    The smallest sets on average; some may be empty.
+    Its prediction sets are the smallest on average; some may be empty.
 
     References:
         Sadinle, Lei and Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error
@@ -120,41 +120,39 @@ def lac_scores(probabilities: ArrayLike) -> FloatArray:
 
 
 def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
-    """Return the score [n] of each row at its label; thresholds are quantiles of these."""
+    """Return the score of each row's label, [n], of which thresholds are quantiles."""
     array = np.asarray(scores, dtype=np.float64)
     return array[np.arange(len(array)), class_indices(labels, array)]
 
 
 def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
-    """Return which classes are in each row's set: those whose score is not above the threshold.
+    """Return whether each class is in each row's prediction set, [N, C].
 
-    ``scores`` are [N, C], ``thresholds`` one number or [C]. A set may be empty, and may have all
-    classes. A class whose score is above its threshold by a rounding error, 1e-12 at most, is in
-    the set.
+    A class is in the set if its score is at most the threshold (plus `ROUNDING`). ``scores`` are
+    [N, C], ``thresholds`` one number or [C]. A set may be empty, or contain all classes.
     """
     limits = np.asarray(thresholds, dtype=np.float64) + ROUNDING
     return np.asarray(scores, dtype=np.float64) <= limits
 
 
 def risk_threshold(scores: ArrayLike, applies: ArrayLike, *, coverage: float) -> float:
-    """Return the lowest threshold whose sets miss few enough of a text's labels (risk control).
+    """Return the lowest threshold whose sets contain the fraction ``coverage`` of a text's labels.
 
-    A row's loss is the fraction of its labels whose score is above the threshold, which is at most
-    1. With the mean loss R of n rows, the threshold is the lowest with
-    ``n / (n + 1) R + 1 / (n + 1) <= 1 - coverage``. The expected loss of a further row that is
-    exchangeable with these is then at most ``1 - coverage``.
+    A row's loss is the fraction of its labels that are missed: their score is above the threshold.
+    With the mean loss R of n rows, the threshold is the lowest with ``n / (n + 1) R + 1 / (n + 1)
+    <= 1 - coverage``. The expected loss of a new, exchangeable row is then at most ``1 - coverage``
+    (conformal risk control).
 
     Args:
         scores: Scores of held-out rows, [n, L]; see `lac_scores`.
-        applies: Which labels apply, [n, L]. Rows without a label have no loss and do not count:
-            the bound is that of texts with a label.
+        applies: Which labels apply, [n, L]. Rows without a label do not count.
         coverage: Expected fraction of a text's labels that are in its set, in (0, 1).
 
     Raises:
         ValueError: There are fewer rows with a label than `least_rows`.
 
     Example:
-        >>> # Of (3 + 1) (1 - 0.5) - 1 = 1 row in 3, all labels may be missed: that with 0.9.
+        >>> # Losses may sum to (3 + 1) (1 - 0.5) - 1 = 1: the third row's label (0.9) is missed.
         >>> risk_threshold(
         ...     [[0.2, 1.0], [0.4, 0.6], [1.0, 0.9]], [[1, 0], [1, 1], [0, 1]], coverage=0.5
         ... )
@@ -184,16 +182,16 @@ def risk_threshold(scores: ArrayLike, applies: ArrayLike, *, coverage: float) ->
 def chance_coverage(
     calibration_rows: int, rows: int, *, coverage: float, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Return the range in which the fraction of rows covered falls by chance alone.
+    """Return the range of measured coverage that chance alone explains.
 
-    With a threshold of n rows, the number covered of N exchangeable rows is beta-binomial:
-    ``BetaBinomial(N, k, n + 1 - k)``, ``k = ceil((n + 1) coverage)``. Where scores tie, more rows
-    are covered, so a fraction below the range speaks against exchangeability, above it need not.
-    ``calibration_rows`` are at least `least_rows`.
+    With a threshold from n ``calibration_rows``, the number of N exchangeable ``rows`` that are
+    covered is beta-binomial: ``BetaBinomial(N, k, n + 1 - k)``, ``k = ceil((n + 1) coverage)``. A
+    coverage below the range is evidence against exchangeability. One above it is not, because ties
+    between scores raise the coverage. n is at least `least_rows`.
 
     Returns:
-        Least and largest fraction; each is passed with probability at most ``(1 - confidence) /
-        2``.
+        The lowest and the highest coverage; chance exceeds each with probability at most ``(1 -
+        confidence) / 2``.
 
     Example:
         >>> low, high = chance_coverage(1000, 1000, coverage=0.9)
@@ -212,14 +210,14 @@ def chance_coverage(
 
 @cache
 def _exact(coverage: float) -> Fraction:
-    """Return a coverage as the written decimal: 0.57 is 57/100, not the double below it."""
+    """Return a coverage as an exact decimal fraction: 0.57 is 57/100, not the nearest double."""
     if not 0.0 < coverage < 1.0:
         raise ValueError(f"`coverage` must be in (0, 1), got {coverage}.")
     return Fraction(str(float(coverage)))
 
 
 def conformal_rank(rows: int, coverage: float) -> int:
-    """Return ``ceil((n + 1) coverage)``, the rank of the threshold among n scores.
+    """Return ``ceil((n + 1) coverage)``, the rank of the threshold among ``rows`` = n scores.
 
     Example:
         >>> conformal_rank(99, 0.9)

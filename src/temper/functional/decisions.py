@@ -1,7 +1,7 @@
 """Decision thresholds: the probability above which a label is predicted.
 
-A threshold is chosen on held-out rows for F1, for a recall, for a precision or for the cost of
-errors. Class 1 of two is one label. Letters: n rows, L labels.
+A threshold is chosen on held-out rows for the best F1, a recall, a precision or the lowest cost of
+errors. A binary classifier has one label, class 1. Letters: n rows, L labels.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _COST = re.compile(r"cost=(\d+\.?\d*):(\d+\.?\d*)")
 
 
 def parse_rule(rule: str) -> tuple[str, tuple[float, ...]]:
-    """Return the name of a rule and its numbers.
+    """Parse the rule that a threshold is chosen by; return its name and numbers.
 
     Args:
-        rule: ``f1``; ``recall=R`` or ``precision=P``, in (0, 1]; or ``cost=FP:FN``, the costs of a
-            false positive and of a false negative, both > 0.
+        rule: ``f1``; ``recall=R`` or ``precision=P``, with a number in (0, 1]; or ``cost=FP:FN``,
+            the costs of a false positive and of a false negative, both > 0.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: The rule is none of these.
 
     Example:
         >>> parse_rule("recall=0.95"), parse_rule("cost=1:5")
@@ -48,15 +48,15 @@ def parse_rule(rule: str) -> tuple[str, tuple[float, ...]]:
 
 
 def choose_threshold(applies: ArrayLike, probabilities: ArrayLike, rule: str) -> float:
-    """Return the best threshold of one label: it is predicted where its probability is above.
+    """Return the best threshold of one label, which is predicted if its probability is above.
 
-    ``f1`` maximizes F1, ``cost=FP:FN`` minimizes the cost of all errors, ``recall=R`` is the
-    highest precision at a recall of R or more, and ``precision=P`` the highest recall at a
-    precision of P or more. Candidates are 0.5 and the middles between neighboring
-    probabilities of the rows. Of equally good ones it is the nearest to 0.5.
+    ``f1`` maximizes F1, ``cost=FP:FN`` minimizes the cost of all errors, ``recall=R`` maximizes
+    precision at a recall of at least R, and ``precision=P`` maximizes recall at a precision of at
+    least P. Candidates are 0.5 and the midpoints between neighboring probabilities. Ties go to the
+    one nearest to 0.5.
 
     Raises:
-        ValueError: No row, or each row, has the label, or no threshold fulfils the rule.
+        ValueError: The label applies to no row or to all rows, or no threshold satisfies the rule.
 
     Example:
         >>> choose_threshold([0, 1, 0, 1], [0.1, 0.3, 0.4, 0.8], "recall=1")
@@ -70,7 +70,7 @@ def choose_threshold(applies: ArrayLike, probabilities: ArrayLike, rule: str) ->
     truth, chances = (side.astype(np.float64) for side in pair(applies, probabilities))
     positives = truth.sum()
     if not 0 < positives < len(truth):
-        raise ValueError("the label applies to no row, or to each")
+        raise ValueError("the label applies to no row, or to all rows")
     values = np.unique(chances)[::-1]
     upper, lower = np.append(1.0, values), np.append(values, 0.0)
     middles = (upper + lower) / 2
@@ -99,9 +99,10 @@ def choose_threshold(applies: ArrayLike, probabilities: ArrayLike, rule: str) ->
 
 
 def decision_scores(applies: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
-    """Return F1, precision and recall of [n, L], each the mean over the labels that apply to a row.
+    """Return macro ``f1``, ``precision`` and ``recall`` of predicted labels [n, L].
 
-    All are NaN if no label applies to a row. The precision of a label that is never predicted is 0.
+    Labels that apply to no row are left out; if that is all of them, the scores are NaN. The
+    precision of a label that is never predicted is 0.
     """
     truth, result = (np.asarray(each, dtype=np.float64) for each in (applies, predicted))
     hits, positives, count = (truth * result).sum(0), truth.sum(0), result.sum(0)

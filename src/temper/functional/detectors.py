@@ -1,8 +1,8 @@
-"""OOD scores of texts; higher is more anomalous.
+"""Scores of OOD detectors (higher is more anomalous), and metrics of detection.
 
-Some read its logits (`max_softmax`, `max_logit`, `energy`); `Mahalanobis` compares its hidden
+`max_softmax`, `max_logit` and `energy` read a text's logits; `Mahalanobis` compares its hidden
 states with those of in-distribution rows. Letters: n rows, m in-distribution rows, C classes, L
-layers, D entries of a state. Everything is computed in float64.
+layers, D dimensions of a state. Everything is computed in float64.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def energy(logits: ArrayLike) -> FloatArray:
 def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
     """Estimate a covariance of centered rows [m, D], shrunk towards a multiple of the identity.
 
-    ``(1 - s) S + s (tr S / D) I`` with the fraction s that Ledoit and Wolf show to be best for
-    large m and D; it is regular even with fewer rows than sizes.
+    ``(1 - s) S + s (tr S / D) I`` with Ledoit and Wolf's optimal s. It is invertible even with
+    fewer rows than dimensions.
 
     References:
         Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices",
@@ -68,12 +68,11 @@ def shrunk_covariance(residuals: ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class Mahalanobis:
-    """Distance of a text's states from those of in-distribution texts, over all layers.
+    """Mahalanobis distance of hidden states from in-distribution rows, averaged over all layers.
 
-    ``mean_l (d_l(x) - m_l) / s_l`` with the squared Mahalanobis distance of each layer,
-    ``d_l(x) = (h_l - mu_l)^T Sigma_l^-1 (h_l - mu_l)``. ``m_l`` and ``s_l`` are its mean and
-    standard deviation over in-distribution rows that its layer's mean and covariance were not
-    computed from, so no out-of-distribution text is needed to weigh the layers.
+    The score is ``mean_l (d_l(x) - m_l) / s_l`` with ``d_l(x) = (h_l - mu_l)^T Sigma_l^-1 (h_l -
+    mu_l)``. ``m_l`` and ``s_l`` are the mean and standard deviation of d_l over other
+    in-distribution rows than those that mu_l and Sigma_l were computed from.
 
     Args:
         means: Mean state of each layer, [L, D].
@@ -102,7 +101,7 @@ class Mahalanobis:
 
     @classmethod
     def of(cls, states: ArrayLike) -> Mahalanobis:
-        """Fit on in-distribution states [m, L, D], m >= 4.
+        """Fit the detector on in-distribution states [m, L, D], m >= 4.
 
         Raises:
             ValueError: There are fewer than 4 rows, a state is not finite, or the states of a
@@ -122,12 +121,12 @@ class Mahalanobis:
             centers.append(held_out.mean())
             scales.append(held_out.std())
         if min(scales) <= 0:
-            raise ValueError("the states do not vary")
+            raise ValueError("the states are the same for all rows")
         means, whitening = (np.stack(parts) for parts in zip(*fitted, strict=True))
         return cls(means, whitening, np.asarray(centers), np.asarray(scales))
 
     def score(self, states: ArrayLike) -> FloatArray:
-        """Return the mean z-score of each row's distances, states [n, L, D] to [n]."""
+        """Return the OOD score of each row: states [n, L, D] to [n]."""
         layers = _finite(states, "rows, L, D").transpose(1, 0, 2)
         distances = [
             _distances(*given) for given in zip(layers, self.means, self.whitening, strict=True)
@@ -142,7 +141,7 @@ def _whitening(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     try:
         factor = scipy.linalg.cholesky(shrunk_covariance(rows - mean), lower=True)
     except np.linalg.LinAlgError as error:
-        raise ValueError("the states do not vary") from error
+        raise ValueError("the states are the same for all rows") from error
     white = scipy.linalg.solve_triangular(factor, np.eye(len(mean)), lower=True)
     # Single precision halves the stored file. Scores use the rounded values from here on, so a
     # threshold and the scores it is compared with agree exactly.
@@ -155,12 +154,12 @@ def _distances(rows: FloatArray, mean: FloatArray, whitening: FloatArray) -> Flo
 
 
 def _finite(values: ArrayLike, axes: str) -> FloatArray:
-    """Return finite float64 states with these axes, none of them empty."""
+    """Return states as float64; raise unless finite, not empty and with the axes ``axes``."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != len(axes.split(",")) or not array.size:
         raise ValueError(f"Expected states [{axes}], got shape {list(array.shape)}.")
     if not bool(np.isfinite(array).all()):
-        raise ValueError("a state is not finite")
+        raise ValueError("a state is NaN or infinite")
     return array
 
 
@@ -169,15 +168,15 @@ def auroc(
 ) -> FloatArray:
     """Area under the ROC curve with OOD rows as positives.
 
-    The probability that an OOD row scores above an in-distribution row, with ties counted half.
+    It is the probability that an OOD row scores above an in-distribution row; ties count half.
 
     Args:
         anomalous: True for OOD rows, [n].
         scores: Anomaly score, [n]; higher means more anomalous.
-        counts: Resample counts, [n] or [R, n].
+        counts: How often each row is drawn, [n] or [R, n] (bootstrap); once by default.
 
     Returns:
-        A value in [0, 1], a scalar or [R]; NaN if one kind is missing.
+        A value in [0, 1] (or [R] of them); NaN if there are no OOD or no in-distribution rows.
 
     Example:
         >>> float(auroc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
@@ -193,8 +192,8 @@ def auroc(
 def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None) -> FloatArray:
     """Average precision with OOD rows as positives.
 
-    ``sum_t (recall_t - recall_{t-1}) precision_t`` over the distinct thresholds, without the
-    interpolation that makes the trapezoid area too large.
+    ``sum_t (recall_t - recall_{t-1}) precision_t`` over the distinct thresholds, as scikit-learn's
+    ``average_precision_score``.
 
     Arguments and result are those of `auroc`.
     """
@@ -225,7 +224,7 @@ def fpr95(
 def _threshold_sums(
     anomalous: ArrayLike, scores: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Count OOD and in-distribution rows at or above each distinct score, highest first."""
+    """Count the OOD and in-distribution rows that each distinct threshold flags, highest first."""
     flags, values = pair(anomalous, scores)
     if not len(flags):
         raise ValueError("Anomaly scores need at least one row, got none.")

@@ -1,19 +1,18 @@
 """The difference of two methods over seeds and rows: interval, p, minimum detectable effect.
 
-Letters: n seeds, m methods that vary, two or one, s_c the standard deviation of method c over the
-seeds. The difference of two methods over other seeds *and* other rows has the variance
-``V = A + max(0, sum_c s_c^2 - sum_c G_c) / n``. A is the variance over rows of the difference of
-the means. G_c is the part of the seed-to-seed variance of a run of method c that is due to the
-rows. Both come from resampled rows. The variance over seeds cannot be below that part, which is
-known from hundreds of rows. So three seeds that agree by chance do not make a difference
-significant. Without rows A and G_c are 0, and the interval covers only other seeds.
+Letters: n seeds; m methods whose scores vary (1 if a method is compared with a fixed number); s_c
+the standard deviation of method c over the seeds. Over other seeds *and* other test rows, the
+difference of two methods has the variance ``V = A + max(0, sum_c s_c^2 - sum_c G_c) / n``. A is the
+variance over rows of the difference of the means. G_c is the part of ``s_c^2`` that is due to the
+finite number of rows. Both come from a bootstrap over rows. G_c is a lower bound of ``s_c^2``, so
+three seeds that agree by chance do not make a difference significant. Without results by row, A and
+G_c are 0, and the interval covers only other seeds.
 
-The interval is that of a t distribution, with m (n - 1) degrees of freedom for the part that is
-estimated from few seeds. A paired test has half of these, and is better only if the scores of a
-seed are correlated by about 0.5 or more (in the stored results the median is 0.2). Pooling the
-variance of *all* methods of a study gives false positives if one method is noisier than the others.
-docs/evidence.md has the simulation, ``python -m dev.benchmarks.power``, and the cases in which
-the rule does not hold.
+The interval is a t interval, with m (n - 1) degrees of freedom for the part of V that is estimated
+from seeds. A paired test has half of these. It is better only if the two scores of a seed are
+correlated by about 0.5 or more (the median in our results is 0.2). Pooling the variance of *all*
+methods of a study gives false positives if one method is noisier than the others. docs/evidence.md
+has a simulation (``python -m dev.benchmarks.power``) and the limits of this rule.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ POWER = 0.8
 LEAST_SEEDS = 3
 """Minimum number of seeds for an interval and a verdict without the variance over rows."""
 LEAST_SEEDS_WITH_ROWS = 2
-"""Minimum number of seeds if the variance over rows is known too."""
+"""Minimum number of seeds if the variance over rows is known."""
 MOST_SEEDS = 100
-"""Largest number of seeds that is tried to detect a difference."""
+"""Largest number of seeds that `seeds_to_detect` tries."""
 
 # This fraction of the rows' part of the variance over seeds counts as known, which raises the
 # degrees of freedom: a variance with a known lower bound is more certain than one from a few seeds.
@@ -54,9 +53,9 @@ class RowVariance:
     """The variance over rows of a difference of two methods.
 
     Args:
-        difference: Variance over rows of the difference of the methods' means over seeds, A.
-        columns: For each method, the variance from seed to seed of one run that is due to the rows
-            (row-by-seed interaction), G_c >= 0.
+        difference: A, the variance over rows of the difference of the methods' means over seeds.
+        columns: G_c >= 0 of each method, the part of its variance over seeds that is due to the
+            finite number of rows (row-by-seed interaction).
     """
 
     difference: float
@@ -65,16 +64,16 @@ class RowVariance:
 
 @dataclass(frozen=True)
 class Effect:
-    """A difference over seeds, or a mean compared with a known number, with its 95% interval.
+    """The mean difference of two methods over seeds, or the mean of one, with its interval.
 
     Args:
         mean: Mean difference.
-        low, high: Its interval.
-        p: Two-sided p of a true difference of 0.
+        low, high: Confidence interval of the mean.
+        p: Two-sided p-value of the hypothesis that the true difference is 0.
         seeds: Number of seeds, n.
         standard_error: Standard error of the mean, ``sqrt(V)``.
         freedom: Degrees of freedom of the interval (Satterthwaite).
-        row_variance: Part of V that more seeds would not reduce; None if rows were not stored.
+        row_variance: Part of V that more seeds would not reduce; None without results by row.
     """
 
     mean: float
@@ -93,7 +92,7 @@ class Effect:
 
     @property
     def least(self) -> float:
-        """Minimum detectable effect: the true difference that such a study detects at `POWER`."""
+        """Minimum detectable effect: a true difference of this size is significant at `POWER`."""
         return _least_shift(self.freedom) * self.standard_error
 
 
@@ -105,20 +104,20 @@ def seeds_to_detect(
     freedom: float,
     row_variance: float | None = None,
 ) -> int | None:
-    """Return the approximate number of seeds that detect a true difference at `POWER`.
+    """Estimate how many seeds detect a true difference with probability `POWER`.
 
-    The difference must be chosen before the study. The mean of a study without a significant
-    difference is mostly chance and must not be used here.
+    Choose the difference before the study. Do not pass the observed mean of a study without a
+    significant difference, which is mostly chance.
 
     Args:
         difference: The true difference, > 0.
-        seeds: Seeds of the study that the next three numbers describe, >= 2.
+        seeds: Number of seeds of a finished study, >= 2. The other arguments describe it.
         standard_error: Standard error of its mean difference; see `Effect`.
         freedom: Degrees of freedom of its interval.
-        row_variance: Part of the variance that more seeds do not reduce.
+        row_variance: Part of its variance that more seeds do not reduce.
 
     Returns:
-        The fewest seeds; None if more than `MOST_SEEDS` are needed. More rows may help then.
+        The minimum number of seeds; None if it exceeds `MOST_SEEDS`. Then use more test rows.
 
     Example:
         >>> seeds_to_detect(0.02, seeds=3, standard_error=0.01, freedom=4.0)
@@ -146,18 +145,18 @@ def effect(
     rows: RowVariance | None = None,
     confidence: float = 0.95,
 ) -> Effect | None:
-    """Compare a method with another over the seeds that both have, or its mean with 0.
+    """Compare two methods over the same seeds, or the mean of one with 0.
 
     Args:
         values: One score per seed, finite.
-        others: The other method's at the same seeds; None compares ``values`` with 0.
-        rows: The variance over rows; None uses only the seeds.
+        others: Scores of the other method at the same seeds; None compares ``values`` with 0.
+        rows: Variance over test rows; None ignores it.
         confidence: Confidence of the interval, in (0, 1).
 
     Returns:
-        The effect; None if there are too few seeds (`LEAST_SEEDS`, or with rows
-        `LEAST_SEEDS_WITH_ROWS`), or if nothing varies and the mean is not 0: if coarse scores are
-        equal at every seed, the noise is unknown.
+        The effect; None with fewer seeds than `LEAST_SEEDS` (`LEAST_SEEDS_WITH_ROWS` if ``rows`` is
+        given). Also None if the methods differ but neither varies over the seeds, because then the
+        noise is unknown.
 
     Example:
         >>> found = effect([0.86, 0.88, 0.87], [0.82, 0.83, 0.81])
@@ -169,7 +168,7 @@ def effect(
     """
     columns = [values] if others is None else [values, others]
     if len({len(column) for column in columns}) > 1:
-        raise ValueError(f"Expected one score per seed of each, got {list(map(len, columns))}.")
+        raise ValueError(f"Expected as many scores of each method, got {list(map(len, columns))}.")
     if not all(np.isfinite(column).all() for column in columns):
         raise ValueError(f"Scores must be finite, got {columns}.")
     n = len(values)
@@ -204,9 +203,9 @@ def combined(
     """Return the variance of a difference of means, and its degrees of freedom.
 
     Args:
-        of_seeds: Variance over the seeds of each method, s_c^2, [..., c].
-        known: Part of it that is due to the rows, G_c, [..., c] or [c].
-        rows: Variance over rows of the difference, A, [...] or a number.
+        of_seeds: s_c^2, the variance of each method over seeds, [..., c].
+        known: G_c, its part that is due to the rows, [..., c] or [c].
+        rows: A, the variance of the difference over rows, [...] or a number.
         seeds: Number of seeds, n.
 
     Returns:
@@ -232,7 +231,7 @@ def _variance(values: Sequence[float]) -> float:
 
 
 def _least_shift(freedom: float) -> float:
-    """Return the mean, in standard errors, that a t test detects at `POWER`."""
+    """Return the true mean, in standard errors, that a t test detects at `POWER`."""
     tenths = max(round(freedom, 1), _LEAST_FREEDOM)
     return _shift(tenths) if freedom < 30 else _shift(float(round(freedom)))
 

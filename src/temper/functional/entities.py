@@ -1,4 +1,4 @@
-"""Entities in the tags of words, and the counts from which precision, recall and F1 follow.
+"""Entities from tags of words, and their precision, recall and F1.
 
 Tags are written in IOB2: ``B-PER`` begins an entity, ``I-PER`` continues one of the same type,
 ``O`` is outside. Other schemes are converted by `to_iob2`.
@@ -14,7 +14,7 @@ import numpy as np
 from temper.functional.resampling import FloatArray
 
 Entity = tuple[str, int, int]
-"""Type, first word, and the word after the last."""
+"""Type, index of the first word, and index after the last word."""
 
 COUNTS = (
     "entities", "predicted", "found", "lenient_predicted", "lenient_found", "words", "right_words",
@@ -26,10 +26,10 @@ _PREFIXES = {"E": "I", "L": "I", "S": "B", "U": "B", "M": "I"}
 
 
 def entities_of(tags: Sequence[str], *, strict: bool = True) -> list[Entity]:
-    """Return the entities of a text with one IOB2 tag per word.
+    """Return the entities of a text from one IOB2 tag per word.
 
-    If not ``strict``, an ``I-`` that continues no entity of its type begins one (seqeval's default
-    mode, the script of CoNLL-2000).
+    With ``strict`` an ``I-`` tag that does not continue an entity of its type is ignored. Otherwise
+    it begins one, as in seqeval's default mode and the script of CoNLL-2000.
 
     Example:
         >>> entities_of(["B-PER", "I-PER", "O", "I-LOC"])
@@ -51,18 +51,18 @@ def entities_of(tags: Sequence[str], *, strict: bool = True) -> list[Entity]:
 
 
 def are_entities(names: Sequence[str]) -> bool:
-    """Return whether the names of tags mark entities (``B-PER``), unlike parts of speech."""
+    """Return whether tags mark entities (some begin with ``B-``), and not parts of speech."""
     return any(name.startswith("B-") for name in names)
 
 
 def tag_counts(
     labels: Sequence[Sequence[int]], predictions: Sequence[Sequence[int]], names: Sequence[str]
 ) -> FloatArray:
-    """Count entities and words of each of n texts, [n, 7]; see `COUNTS`.
+    """Count entities and words of each text, [n, 7], in the columns `COUNTS`.
 
-    Tags are indices of ``names``. An entity is found if type, start and end are right. Words that
-    the model did not read are -1, or after the end of a shorter list of predictions. They count as
-    wrong, or as ``O`` if tags mark entities.
+    Tags are indices of ``names``. An entity is found if type, start and end are right. If the model
+    did not read a word, its prediction is -1 or the list ends before it. Such a word counts as
+    ``O`` if tags mark entities, else as wrong.
     """
     marked = are_entities(names)
     rows = []
@@ -85,8 +85,10 @@ def tag_counts(
 def to_iob2(rows: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]:
     """Convert tags (IOB1, IOB2, BIOES, BILOU or BMES) to IOB2.
 
-    An ``I-`` that continues no entity of its type begins one, as in IOB1. The scheme that was
-    converted is returned too; None if nothing was, as for tags that mark no entities.
+    An ``I-`` tag that does not continue an entity of its type begins one, as in IOB1.
+
+    Returns:
+        The tags, and the original scheme (``IOB1`` or ``BIOES``); None if nothing was converted.
 
     Example:
         >>> to_iob2([["I-PER", "I-PER", "B-PER"], ["O"]])
@@ -120,14 +122,14 @@ RATIOS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "lenient_entity_f1": (("lenient_found", "lenient_found"), ("entities", "lenient_predicted")),
     "word_accuracy": (("right_words",), ("words",)),
 }
-"""Scores of tags: the counts in the numerator and in the denominator.
+"""Scores of tags: the counts that are summed in the numerator and in the denominator.
 
-F1 is ``2 found / (entities + predicted)``, so each score is a ratio of two sums over texts.
+F1 is ``2 found / (entities + predicted)``.
 """
 
 
 def tag_score(name: str, counts: Any) -> FloatArray:
-    """Return a score of `RATIOS` from sums over texts of `COUNTS`; NaN if its denominator is 0."""
+    """Return a score of `RATIOS` from the summed `COUNTS` of texts; NaN if its denominator is 0."""
     above, below = (sum(np.asarray(counts[part]) for part in side) for side in RATIOS[name])
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(below > 0, above / below, np.nan))

@@ -1,6 +1,6 @@
-"""Accuracy and macro-F1 of rows without labels, estimated from calibrated confidence.
+"""Estimate accuracy and macro-F1 on unlabeled rows from calibrated confidence.
 
-Letters: n held-out rows with labels, m rows without, C classes.
+Letters: n held-out rows with labels, m unlabeled rows, C classes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from temper.functional.resampling import FloatArray
 from temper.lazy import scipy
 
 COVERAGE = 0.9
-"""Probability with which the interval of an estimate contains the true value."""
+"""Probability with which an estimate's interval contains the true score."""
 STEP = 1e-3
-"""Relative step of the derivative by the temperature."""
+"""Relative step of the numerical derivative with respect to the temperature."""
 RANGE = 20.0
-"""The search is over temperatures from e^-RANGE to e^RANGE."""
+"""Temperatures from e^-RANGE to e^RANGE are searched."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Estimate:
 
 
 def matched_temperature(labels: ArrayLike, logits: ArrayLike) -> float:
-    """Return the temperature at which the mean confidence equals the accuracy.
+    """Return the temperature at which the mean confidence of labeled rows equals their accuracy.
 
-    The accuracy is ``(right + 1/2) / (n + 1)``, so that it is below 1 if all rows are right.
+    The accuracy is taken as ``(right + 1/2) / (n + 1)``, which is below 1 even if all rows are
+    right.
 
     Raises:
-        ValueError: There is no such temperature: the accuracy is not above chance, or the
-            confidence does not depend on the temperature.
+        ValueError: No temperature fits, for example because the accuracy is not above chance.
 
     Example:
         >>> # Three of four are right: 3.5 / 5 = e^(2 / T) / (1 + e^(2 / T)).
@@ -54,31 +54,33 @@ def matched_temperature(labels: ArrayLike, logits: ArrayLike) -> float:
         return float(_confidence(array, np.exp(log_temperature)).mean() - accuracy)
 
     if excess(-RANGE) <= 0 or excess(RANGE) >= 0:
-        raise ValueError("no temperature makes the mean confidence equal the accuracy")
+        raise ValueError(
+            "no temperature makes the mean confidence of the held-out rows equal their accuracy"
+        )
     return float(np.exp(scipy.optimize.brentq(excess, -RANGE, RANGE, xtol=1e-12)))
 
 
 def estimate_scores(
     labels: ArrayLike, held_out: ArrayLike, logits: ArrayLike
 ) -> dict[str, Estimate]:
-    """Estimate accuracy and macro-F1 of rows without labels.
+    """Estimate accuracy and macro-F1 on unlabeled rows.
 
-    Their labels are taken as independent draws from the probabilities at `matched_temperature`.
-    The accuracy is then expected to be the mean confidence, and macro-F1 follows from the expected
-    confusion matrix. The variance of a score is the sum of two: that of the drawn labels, to first
-    order, and that of the temperature, from n held-out rows. The interval has the quantiles of the
-    beta distribution with this mean and variance.
+    The unknown labels are modeled as independent draws from the probabilities at the
+    `matched_temperature` of the held-out rows. Accuracy is then the mean confidence, and macro-F1
+    follows from the expected confusion matrix. The variance of a score is that of the drawn labels
+    (to first order) plus that of the fitted temperature. The interval is that of a beta
+    distribution with this mean and variance.
 
-    Both are true if rows of equal probabilities are as often right as among the held-out rows, as
-    if only the frequency of easy and hard texts differs (covariate shift). A new kind of text, an
-    attack, or other frequencies of the classes break this; test for a shift first.
+    Estimate and interval are valid if rows of equal confidence are right as often as among the
+    held-out rows: only the proportion of easy and hard texts may differ. New kinds of text,
+    attacks, or other class frequencies violate this, so test for a shift first.
 
-    The held-out rows have ``labels`` [n] and logits ``held_out`` [n, C]; the ``logits`` of the rows
-    without labels are [m, C].
+    ``labels`` [n] and ``held_out`` [n, C] are labels and logits of the held-out rows; ``logits``
+    [m, C] are those of the unlabeled rows.
 
     Returns:
-        ``accuracy`` and ``macro_f1``, over classes that are predicted, or expected for half a row
-        or more.
+        ``accuracy`` and ``macro_f1``. Macro-F1 averages over the classes that are predicted or have
+        an expected count of at least 0.5.
 
     References:
         Kivimäki et al., "Performance Estimation in Binary Classification Using Calibrated
@@ -101,7 +103,7 @@ def estimate_scores(
 
 
 def _expected(probabilities: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return mean and variance of accuracy and macro-F1 over drawn labels, [2] each."""
+    """Return the mean and the variance of (accuracy, macro-F1) over drawn labels, [2] each."""
     m, C = probabilities.shape
     predicted = probabilities.argmax(axis=1)
     one_hot = np.eye(C)[predicted]
@@ -121,7 +123,7 @@ def _expected(probabilities: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _interval(mean: float, variance: float) -> Estimate:
-    """Return the interval of a beta distribution with this mean and variance."""
+    """Return the estimate with the interval of a beta distribution of this mean and variance."""
     size = mean * (1 - mean) / variance - 1 if variance > 0 else np.inf
     if not 0 < size < np.inf:
         # No such beta distribution: the score is certain, or may be anything.

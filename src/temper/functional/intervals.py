@@ -1,8 +1,8 @@
 """Uncertainty of scores, and significance of differences between models.
 
-Over examples: closed forms for fractions of rows (`temper.functional.proportions`), the bootstrap
-for other scores, and the wider of both for proportions that depend on a threshold. Over methods:
-Holm's correction. Over seeds: `temper.functional.effects`. Letters: n rows, R resamples.
+For rows: closed forms for proportions (`temper.functional.proportions`), the bootstrap for other
+scores, and the wider of both for proportions that depend on a threshold. For several methods:
+Holm's correction. For seeds see `temper.functional.effects`. Letters: n rows, R resamples.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ from temper.functional.thresholds import Judged, Refitted
 from temper.seeding import derive_seed
 
 CLOSED = (Proportion, ProportionDifference, GroupProportions)
-"""Scores whose interval has a closed form."""
+"""Statistics whose interval has a closed form."""
 
 Statistic = Callable[[FloatArray], FloatArray]
-"""From resample counts [R, n] to [R] values, NaN if undefined; `scores` has the functions."""
+"""Score as a function of resample counts [R, n], how often each row is drawn: to [R] values."""
 
 
 @dataclass(frozen=True)
 class Centered:
-    """A score that resampling biases upwards, such as a sum of distances from 0.
+    """A score that the bootstrap biases upwards, such as the ECE.
 
-    For example, chance moves the gap of each bin of an ECE, and its absolute value counts every
-    move as an error. The score of the rows has this bias once, that of a resample twice. So
-    intervals are shifted by the bootstrap's estimate of the bias: the mean of the resamples minus
-    the score.
+    Random deviations of a bin increase its absolute gap on average. The score of the rows contains
+    this bias once, the score of a resample twice. So intervals are shifted by the bootstrap's
+    estimate of the bias, the mean over resamples minus the score.
     """
 
     statistic: Statistic
@@ -63,12 +62,12 @@ _ENDS = [_EDGE, 1.0 - _EDGE]
 
 @dataclass(frozen=True)
 class Improvement:
-    """The average relative improvement over a reference.
+    """The average relative improvement over the baseline, see `average_relative_improvement`.
 
     Args:
-        value: Mean of the parts in percent, None if it is undefined.
-        parts: Improvement of each part in percent; undefined parts are absent.
-        reasons: Why parts are absent, one sentence each.
+        value: Mean over perspectives in percent; None if it is undefined.
+        parts: Perspective -> its improvement in percent, without undefined ones.
+        reasons: Why perspectives are absent, one sentence each.
     """
 
     value: float | None
@@ -77,10 +76,10 @@ class Improvement:
 
 
 def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> list[FloatArray]:
-    """Compute statistics on the same resamples of the rows: [R] values of each, NaN if undefined.
+    """Compute several statistics on the same resamples of the rows, [R] values each.
 
-    Drawing is most of the work for many rows, and is done once for all statistics. The same seed
-    and number of rows give the same resamples, so two models are paired.
+    Undefined values are NaN. The same seed and number of rows give the same resamples, so the
+    values of two models are paired.
     """
     result = [
         [np.atleast_1d(statistic(counts)) for statistic in statistics]
@@ -90,7 +89,7 @@ def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> l
 
 
 def resample_counts(rows: int, *, resamples: int, seed: int) -> Iterator[FloatArray]:
-    """Draw how often each row is in each resample, in blocks [r, n] that fit in memory.
+    """Draw bootstrap resamples: yield how often each row is drawn, in blocks [r, n].
 
     Example:
         >>> [block.sum(axis=1).tolist() for block in resample_counts(4, resamples=2, seed=0)]
@@ -113,15 +112,16 @@ def score_intervals(
     resamples: int,
     seed: int,
 ) -> list[Interval]:
-    """Return the interval of each of several scores over the same rows.
+    """Return the 95% interval of each of several scores on the same rows.
 
-    A fraction of rows has a closed form, any other score the percentile bootstrap. A fraction that
-    depends on thresholds has the wider of both: the closed form is valid for few
-    rows, and only the resamples include the uncertainty of the thresholds. The interval of a
-    `Centered` score is shifted by the bias of its resamples. If all resamples have the same score,
-    such as an AUROC of 1, they contain no information on other rows, and no interval is given.
-    Resamples on which the score is undefined (for instance without any anomaly) are left out; if
-    they are more than 5%, the interval would describe other data, so none is given.
+    - A proportion of rows has a closed form, any other score the percentile bootstrap.
+    - A proportion that depends on thresholds has the wider of both: the closed form is valid for
+      few rows, and only the bootstrap includes the uncertainty of the thresholds.
+    - The interval of a `Centered` score is shifted by its bias.
+
+    Resamples on which the score is undefined (for instance without an OOD row) are left out. The
+    interval is None if these are more than 5%, or if all resamples have the same score, such as an
+    AUROC of 1.
 
     References:
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 13.
@@ -148,14 +148,13 @@ def score_intervals(
 def difference_intervals(
     pairs: Sequence[tuple[Statistic, Statistic]], rows: int, *, resamples: int, seed: int
 ) -> list[Interval]:
-    """Return the 95% interval and p of ``first - second`` on the same rows, score by score.
+    """Return the 95% interval and p of ``first - second`` for each pair of scores of the same rows.
 
-    Two proportions have a closed form; other scores have a paired bootstrap, in which both are
-    computed on the same resamples, so that the difficulty of a row cancels. Proportions that depend
-    on thresholds, and `Centered` scores, are treated as in `score_intervals`.
+    Two proportions have a closed form; other pairs are bootstrapped on the same resamples.
+    Proportions that depend on thresholds, and `Centered` scores, are treated as in
+    `score_intervals`.
 
-    A bootstrap's ``p = 2 min(P(d <= 0), P(d >= 0))`` is at most 1 and at least ``1 / resamples``:
-    one of R resamples cannot show a smaller one.
+    The p of a bootstrap, ``2 min(P(d <= 0), P(d >= 0))``, is limited to [1 / resamples, 1].
     """
     closed = [_paired(first, second) for first, second in pairs]
     drawn = [
@@ -194,7 +193,7 @@ def mean_difference_interval(
 
 
 def _paired(first: Statistic, second: Statistic) -> Interval | None:
-    """Return the closed form of two proportions of the same rows; None for other scores."""
+    """Return the closed-form interval for two proportions of the same rows, else None."""
     if isinstance(first, Judged) and isinstance(second, Judged):
         if first.closed is None or second.closed is None:
             return None
@@ -217,7 +216,7 @@ def _centered(values: FloatArray, score: FloatArray) -> FloatArray:
 
 
 def _wider(first: Interval, second: Interval) -> Interval:
-    """Return the interval that contains both, with the larger p; one of them may be undefined."""
+    """Return an interval that contains both, with the larger p; ignore an undefined one."""
     if first.low is None or first.high is None or second.low is None or second.high is None:
         return second if first.low is None else first
     both = [each.p for each in (first, second) if each.p is not None]
@@ -226,7 +225,7 @@ def _wider(first: Interval, second: Interval) -> Interval:
 
 
 def _with_p(values: FloatArray) -> Interval:
-    """Return the interval of resampled differences, with their p."""
+    """Return the interval and the p-value of resampled differences."""
     result = _interval(values)
     if result.low is None:
         return result
@@ -236,9 +235,9 @@ def _with_p(values: FloatArray) -> Interval:
 
 
 def fewest_rows(statistic: Statistic, rows: int) -> int:
-    """Return the rows of the smallest class, group or kind that a score uses separately.
+    """Return the number of rows in the smallest class or group that a score averages separately.
 
-    It is ``rows`` if the score treats all rows equally.
+    It is ``rows`` if the score has no classes or groups.
 
     Example:
         >>> fewest_rows(OfKinds(lambda counts: counts[:, 0], np.array([0, 1, 1])), 3)
@@ -254,7 +253,7 @@ def fewest_rows(statistic: Statistic, rows: int) -> int:
 def standard_error(values: ArrayLike) -> float | None:
     """Return the standard error of a mean, ``s / sqrt(n)`` with the sample deviation s (n - 1).
 
-    None for fewer than two rows, or if a value is not finite.
+    It is None for fewer than two rows or non-finite values.
     """
     array = np.asarray(values, dtype=np.float64)
     if len(array) < 2 or not bool(np.isfinite(array).all()):
@@ -266,14 +265,14 @@ def standard_error(values: ArrayLike) -> float | None:
 LEAST_ROWS = 50
 """Minimum number of rows for a verdict on a difference, in the smallest class or group.
 
-From the simulation `dev.benchmarks.verdicts`, which docs/evidence.md quotes.
+It comes from the simulation `dev.benchmarks.verdicts` (docs/evidence.md).
 """
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p values for having tested several methods, by Holm's step-down rule.
+    """Correct p-values for multiple comparisons with Holm's method.
 
-    ``p'_(i) = max_{j <= i} min(1, (m - j + 1) p_(j))`` over the sorted values.
+    ``p'_(i) = max_{j <= i} min(1, (m - j + 1) p_(j))`` over the m sorted values.
 
     References:
         Holm, "A simple sequentially rejective multiple test procedure", 1979.
@@ -289,12 +288,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def relative_improvement(score: float, reference: float, perfect: float) -> float:
-    """Return the relative improvement over the reference in percent; a perfect score is 100.
+    """Return the improvement over the baseline in percent of the largest possible one.
 
-    ``100 (s - s_reference) / (s_perfect - s_reference)``; also valid if lower is better.
+    ``100 (s - s_reference) / (s_perfect - s_reference)``; also valid for scores where lower is
+    better.
 
     Raises:
-        ValueError: The reference is perfect, so the improvement is undefined.
+        ValueError: The reference (baseline) is perfect, so nothing can improve on it.
 
     Example:
         >>> relative_improvement(0.9, 0.8, 1.0), relative_improvement(0.05, 0.1, 0.0)
@@ -314,13 +314,13 @@ def average_relative_improvement(
     *,
     perfect: Mapping[str, float],
 ) -> Improvement:
-    """Average the relative improvement over perspectives.
+    """Average the relative improvement over the baseline over perspectives.
 
-    A part that the model or the reference lacks is left out, with a reason. If the reference is
-    perfect on a part, the average is undefined.
+    A perspective without a score of both is left out, with a reason. The average is undefined if
+    the reference is perfect on one.
 
-    Scores are means over seeds; ``perfect`` names the parts to average, for instance ``shift`` and
-    ``calibration``.
+    ``scores`` and ``reference`` (the baseline) have the mean over seeds by perspective, such as
+    ``shift``; ``perfect`` has the perfect score of each perspective to average.
 
     References:
         RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.

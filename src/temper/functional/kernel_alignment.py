@@ -1,10 +1,10 @@
-"""Centered kernel alignment (CKA): the similarity of two models' states of the same rows.
+"""Centered kernel alignment (CKA): the similarity of two models' hidden states.
 
 Linear CKA compares the Gram matrices ``K = X X^T`` and ``L = Y Y^T`` of the states X and Y of the
-same rows: ``HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L))``. It is 1 for states that differ by an
-orthogonal map, a shift and a factor. Over batches each HSIC is the mean of an estimator without
-bias, so that the size of the batches does not change the expected value. Letters: n rows of a
-batch, D dimensions, k batches, R resamples.
+same rows: ``HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L))``. It is 1 if the states differ only by a
+rotation, a shift and a factor. Each HSIC is averaged over batches with an unbiased estimator, so
+its expected value does not depend on the batch size. Letters: n rows of a batch, D dimensions, k
+batches, R resamples.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from numpy.typing import ArrayLike, NDArray
 from temper.functional.resampling import FloatArray, divide, row_counts
 
 LEAST = 4
-"""Minimum number of rows of the estimator."""
+"""Minimum number of rows for the unbiased estimator."""
 
 
 def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
-    """Estimate HSIC of linear kernels without bias, HSIC_1 of the reference.
+    """Estimate HSIC (Hilbert-Schmidt independence criterion) of linear kernels without bias.
 
     ``[tr(K~ L~) + (1'K~1)(1'L~1) / ((n-1)(n-2)) - 2 (1'K~L~1) / (n-2)] / (n (n-3))``, with K~ and
-    L~ the Gram matrices without their diagonals. It is computed as the product of the U-centered
-    matrices over ``n (n-3)``, which is the same number without its cancellation.
+    L~ the Gram matrices without their diagonals. It is computed from U-centered matrices, which
+    gives the same number with smaller rounding errors.
 
-    States are finite, [n, D] and [n, D'] with n >= 4. The value may be below 0, but not if both are
-    the same states.
+    The states are finite, [n, D] and [n, D'] with n >= 4. The result may be below 0 unless both are
+    equal.
 
     References:
-        Song et al., "Feature Selection via Dependence Maximization", JMLR 2012, Eq. 5. Szekely and
-        Rizzo, "Partial distance correlation", 2014, for the U-centered form.
+        Song et al., "Feature Selection via Dependence Maximization", JMLR 2012, Eq. 5 (HSIC_1).
+        Szekely and Rizzo, "Partial distance correlation", 2014, for the U-centered form.
     """
     one, two = (np.asarray(side, dtype=np.float64) for side in (first, second))
     rows = len(one)
@@ -42,13 +42,13 @@ def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
 def kernel_alignment(
     cross: ArrayLike, first: ArrayLike, second: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Combine the HSIC of batches into linear CKA.
+    """Compute linear CKA from the HSIC of k batches.
 
     ``mean_i HSIC(K_i, L_i) / sqrt(mean_i HSIC(K_i, K_i) mean_i HSIC(L_i, L_i))``.
 
-    The arguments are the `unbiased_hsic` of k batches, [k]: of both models' states, then of each
-    model's states with themselves. ``counts``, [k] or [R, k], is how often each batch is in the
-    data. The result is in [-1, 1], a scalar or [R]; NaN if the states of a model do not vary.
+    Arguments are `unbiased_hsic` by batch, [k]: ``cross`` between the two models, ``first`` and
+    ``second`` of each model with itself. ``counts``, [k] or [R, k] (bootstrap), is how often each
+    batch is drawn. The result is in [-1, 1], a scalar or [R]; NaN if a model's states are constant.
 
     References:
         Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019.
@@ -78,7 +78,7 @@ def _centered(states: NDArray[Any]) -> FloatArray:
 
 
 def _weighted(weights: FloatArray, values: FloatArray) -> FloatArray:
-    """Return the sums over batches; a value that is not finite makes each of them NaN."""
+    """Return weighted sums over batches; all are NaN if a value is not finite."""
     if not bool(np.isfinite(values).all()):
         return np.full(weights.shape[:-1], np.nan)
     return np.asarray(weights @ values)

@@ -1,4 +1,4 @@
-"""Match the names of a model's classes and of a dataset's labels."""
+"""Compare and match class names of models and datasets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?")
 
 
 def is_placeholder(name: str) -> bool:
-    """Return whether a name is one that Transformers writes for an unnamed class."""
+    """Return whether a name is Transformers' default for an unnamed class, such as ``LABEL_0``."""
     return _PLACEHOLDER.fullmatch(name) is not None
 
 
@@ -25,7 +25,7 @@ def are_named(names: Sequence[str] | None) -> bool:
 
 
 def is_numeral(name: str) -> bool:
-    """Return whether a class is named by a whole number.
+    """Return whether a class name is a whole number.
 
     Example:
         >>> is_numeral("-1"), is_numeral("2.0"), is_numeral("007"), is_numeral("1 star")
@@ -35,7 +35,7 @@ def is_numeral(name: str) -> bool:
 
 
 def are_indices(names: Sequence[str]) -> bool:
-    """Return whether each name is its own index, which is equivalent to no names.
+    """Return whether all names are their indices, which is equivalent to having no names.
 
     Example:
         >>> are_indices(["0", "1"]), are_indices(["LABEL_0", "LABEL_1"]), are_indices(["1", "0"])
@@ -45,14 +45,14 @@ def are_indices(names: Sequence[str]) -> bool:
 
 
 def placeholders(count: int) -> tuple[str, ...]:
-    """Return the names that Transformers gives unnamed classes."""
+    """Return Transformers' default names, ``LABEL_0`` and so on, for ``count`` classes."""
     return tuple(f"LABEL_{index}" for index in range(count))
 
 
 def match_names(names: Sequence[str], known: Sequence[str]) -> list[int | None]:
-    """Find names among distinct known ones: exactly, else ignoring case, else as whole numbers.
+    """Return the index of each name in ``known``: exact, else ignoring case, else as a number.
 
-    The index in ``known`` is None if a name matches none of them, or several.
+    It is None if a name matches none of the known names, or several.
 
     Example:
         >>> match_names(["pos", "Neg", "1.0", "neutral"], ["neg", "pos", "1"])
@@ -72,11 +72,11 @@ def match_names(names: Sequence[str], known: Sequence[str]) -> list[int | None]:
 
 @dataclass(frozen=True)
 class GivenNames:
-    """Class names that the user gives for a model with other names or none.
+    """Class names from the user, which replace those of the model.
 
     Args:
-        label_names: Names of the outputs, in their order; they replace the model's.
-        label_map: New name of a class by its name in the model.
+        label_names: New names in the order of the outputs.
+        label_map: Name in the model -> new name.
     """
 
     label_names: Sequence[str] | None = None
@@ -86,11 +86,11 @@ class GivenNames:
         return bool(self.label_names or self.label_map)
 
     def applied(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of a model's outputs; ``names`` are its own, or placeholders.
+        """Return the new class names of a model whose names (or placeholders) are ``names``.
 
         Raises:
-            ModelError: The number of names is not the model's, a name is unknown, or two classes
-                would have one name.
+            ModelError: The number of names is wrong, a name is unknown, or two classes get the same
+                name.
         """
         new = list(names)
         if self.label_names:
@@ -117,7 +117,7 @@ class GivenNames:
 
 
 def _number(name: str) -> str:
-    """Return the whole number of a numeral or a placeholder, else the name."""
+    """Return the number of a numeral or placeholder (``LABEL_1`` -> ``1``); else the name."""
     placeholder = _PLACEHOLDER.fullmatch(name)
     if placeholder is not None:
         return str(int(placeholder[1]))
@@ -126,6 +126,6 @@ def _number(name: str) -> str:
 
 
 def _unique(known: Sequence[str], kind: Callable[[str], str]) -> dict[str, int]:
-    """Index names by a normalized form, without forms that several names share."""
+    """Map normalized names to indices, without those that several names share."""
     forms = [kind(name) for name in known]
     return {form: index for index, form in enumerate(forms) if forms.count(form) == 1}

@@ -1,7 +1,7 @@
-"""Divergences over the last axis, in fp32 or fp64: nothing is divided by the batch.
+"""Divergences between two passes, per row and in fp32 or fp64.
 
-Letters: B rows, C classes. Arguments are logits [B, C], results [B] in nats. Further axes before C
-(units of a row) are kept.
+Letters: B rows, C classes. Arguments are logits [B, C] (or [B, U, C] with U units per row), results
+[B] (or [B, U]) in nats, without a reduction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _log_probabilities(logits: Tensor) -> Tensor:
 
 
 def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
-    """Compute the Jensen-Shannon divergence of each row with the mixture, in [0, ln 2].
+    """Compute the Jensen-Shannon divergence of each row, in [0, ln 2].
 
     ``JS(P || Q) = (KL(P || M) + KL(Q || M)) / 2`` with ``M = (P + Q) / 2``.
 
@@ -37,7 +37,7 @@ def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
 
 
 def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
-    """Compute half the sum of both Kullback-Leibler divergences of each row.
+    """Compute the symmetric KL divergence of each row, the mean of both directions.
 
     ``symKL(p, q) = (KL(p || q) + KL(q || p)) / 2 = sum_c (p - q)(ln p - ln q) / 2``.
 
@@ -49,10 +49,11 @@ def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
 
 
 def distillation(student: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Compute how far each row's softened prediction is from a teacher's.
+    """Compute the distillation loss of each row at a temperature T.
 
-    ``T^2 KL(softmax(t / T) || softmax(z / T))``, whose gradient w.r.t. the student's z keeps its
-    size as T grows. The teacher's t may be log-probabilities.
+    ``T^2 KL(softmax(t / T) || softmax(z / T))``, with the logits t of the teacher (or its
+    log-probabilities) and z of the student. The factor ``T^2`` keeps the gradient's size
+    independent of T.
 
     References:
         Hinton et al., arXiv 1503.02531, section 2.
@@ -63,5 +64,5 @@ def distillation(student: Tensor, teacher: Tensor, *, temperature: float = 1.0) 
 
 
 def squared_difference(first: Tensor, second: Tensor) -> Tensor:
-    """Compute the squared difference of two regression outputs [B, 1], row by row: [B]."""
+    """Compute the squared difference of two regression outputs, [B, 1] to [B]."""
     return (at_least_single(first) - at_least_single(second)).square().sum(-1)

@@ -1,9 +1,9 @@
-"""Masks over weights: saliency to probability, probability to an unbiased draw.
+"""Random masks over gradients: from saliency to probability, and unbiased draws.
 
-A draw of probability p keeps an entry and divides it by p, so its mean is the entry itself. That
-holds exactly only if the p that divides is the p that was drawn: p is rounded to q/65536 first
-(16-bit draws, q as int32), or to q/2^32 where it may be tiny (32-bit draws, q as int64). A mask
-that must be kept is rounded further, to one of 255 such q, and takes one byte an entry.
+An entry g is kept with probability p and then divided by p, so its mean over draws is g. This is
+exact only if both use the same p. So p is first rounded to ``q / levels``: q/65536 (16-bit draws, q
+is int32), or q/2^32 if p may be tiny (32-bit draws, q is int64). Stored masks use one byte per
+entry, which encodes one of 255 such q.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ FINE_LEVELS = 1 << 32
 BUCKETS = 1 << 15
 CHUNK_ON_DEVICE = 1 << 24
 CODES = 256
-"""Number of codes of one byte: 0 for dropped entries, 1 to 255 for probabilities."""
+"""Number of one-byte codes: 0 for dropped entries, 1 to 255 for probabilities."""
 
 
 def keep_probability(
     saliency: Tensor, *, alpha: float, beta: float, orientation: Orientation = "prose"
 ) -> Tensor:
-    """Turn a normalized saliency into the probability that an entry moves.
+    """Return the probability of keeping each gradient entry, from its normalized saliency.
 
-    ``p = sigmoid(2 beta (s - alpha))`` of the saliency s in [0, 1] (prose: salient entries move);
-    the printed Eq. 9 has the other sign. About the fraction alpha is masked; beta > 0 is the
-    sharpness.
+    ``p = sigmoid(2 beta (s - alpha))`` with the saliency s in [0, 1]: entries with a larger
+    saliency are kept more often. About the fraction alpha is dropped; beta > 0 is the sharpness.
+    The orientation ``prose`` follows the paper's text; ``printed`` is its Eq. 9 with the opposite
+    sign.
 
     References:
         UEGR (arXiv 2503.16550), Eq. 9. Differs: the sign, see docs/methods/uegr.md.
@@ -45,16 +46,16 @@ def keep_probability(
 
 
 def quantize(probability: Tensor, *, p_min: float, levels: int = LEVELS) -> Tensor:
-    """Clamp a probability from below and round it to q/levels, with q in [1, levels].
+    """Clamp a probability to at least ``p_min`` and round it to q/levels; return q in [1, levels].
 
-    q is int32, or int64 for `FINE_LEVELS`; at least 1 even if ``p_min`` is 0.
+    q is int32 for `LEVELS` and int64 for `FINE_LEVELS`.
     """
     steps = (probability.clamp(min=p_min).double() * levels).round()
     return steps.clamp(1, levels).to(torch.int32 if levels == LEVELS else torch.int64)
 
 
 def levels_of(q: Tensor) -> int:
-    """Return the number of levels of a ``quantize``d probability, which its type decides."""
+    """Return the number of levels of a ``quantize``d probability, from its dtype."""
     return LEVELS if q.dtype == torch.int32 else FINE_LEVELS
 
 
@@ -74,11 +75,12 @@ def keyed_levels(
     levels: int = LEVELS,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Draw uniform 16-bit or 32-bit integers that depend only on a key and their position, [count].
+    """Return pseudorandom integers that depend only on a key and their position, [count].
 
-    So a mask is the same in any pieces, order or shards, and on every device. A 32-bit word is a
-    hash of its number and the key: two draws of `LEVELS`, one of `FINE_LEVELS`. Draws of two keys
-    in [0, 2^63) are independent. Positions repeat after 2^32 words.
+    So a mask is the same on every device and for every split into pieces or shards. They are
+    uniform int16 (`LEVELS`) or int32 (`FINE_LEVELS`) from position ``start`` on. Each 32-bit word
+    is a hash of its position and the key. Keys are in [0, 2^63) and independent. The sequence
+    repeats after 2^32 words.
 
     References:
         Wellons' hash triple32 (github.com/skeeto/hash-prospector), after a round for the key.
@@ -94,10 +96,10 @@ def pieces_with_draws(
     levels: int = LEVELS,
     chunk: int = 1 << 18,
 ) -> Iterator[tuple[list[Tensor], Tensor]]:
-    """Yield groups of pieces of contiguous tensors, as flat views, with the draws of their entries.
+    """Yield contiguous tensors in groups of flat views, each group with its random integers.
 
-    Each tensor has a key and the position of its first entry, as in `keyed_levels`. A group has at
-    most ``chunk`` entries, few enough to stay in the processor's cache; on a GPU groups are larger.
+    Each tensor has a key and a start, see `keyed_levels`. A group has at most ``chunk`` entries,
+    which fit into the CPU's cache. On a GPU groups are larger.
     """
     flat, device = [tensor.view(-1) for tensor in tensors], tensors[0].device
     # On a CPU, keys for each word cost more time than the calls that a group saves.
@@ -108,16 +110,16 @@ def pieces_with_draws(
 
 
 def wants_few_kernels(device: torch.device) -> bool:
-    """Return whether few kernels matter more than the cache: on a GPU."""
+    """Return whether few kernel launches matter more than the cache (on a GPU)."""
     return device.type != "cpu"
 
 
 def _groups(
     flat: Sequence[Tensor], chunk: int, *, join: bool
 ) -> Iterator[list[tuple[int, int, int]]]:
-    """Yield groups of at most ``chunk`` entries: index of the vector, first entry, entries.
+    """Yield groups of (vector index, first entry, count), at most ``chunk`` entries per group.
 
-    A vector is cut only if it has more. Without ``join`` a group has one piece.
+    Only vectors above ``chunk`` entries are split. Without ``join`` each group has one piece.
     """
     if flat and wants_few_kernels(flat[0].device):
         chunk = max(chunk, CHUNK_ON_DEVICE)
@@ -138,9 +140,9 @@ def _groups(
 def _keyed(
     spans: Sequence[tuple[int, int, int]], *, levels: int, device: torch.device | str
 ) -> Tensor:
-    """Return the draws of several (count, key, start), one after the other.
+    """Return the concatenated random integers of several (count, key, start).
 
-    The number of kernels does not depend on the number of spans.
+    The number of kernel launches does not depend on the number of spans.
     """
     lanes = 2 if levels == LEVELS else 1
     rows, cuts, total = [], [], 0
@@ -165,12 +167,12 @@ def _joined(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def _signed(word: int) -> int:
-    """Return the int32 that has the low 32 bits of a number."""
+    """Return the low 32 bits of a number as a signed int32."""
     return ((word + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
 def _hashed(words: Tensor, shift: Tensor | int, low: Tensor | int, high: Tensor | int) -> Tensor:
-    """Shift the numbers of words and hash them with the two halves of a key, in place."""
+    """Add ``shift`` to the words and hash them with the two 32-bit halves of a key, in place."""
     words.add_(shift).bitwise_xor_(low)
     _folded(words, 16).mul_(_signed(0x21F0AAAD)).add_(high)
     _folded(words, 17).mul_(_signed(0xED5AD4BB))
@@ -180,38 +182,38 @@ def _hashed(words: Tensor, shift: Tensor | int, low: Tensor | int, high: Tensor 
 
 
 def _folded(words: Tensor, by: int) -> Tensor:
-    """Add (without carry) the high bits to the low ones, in place; int32 shifts repeat the sign."""
+    """XOR words with themselves shifted right by ``by`` bits (unsigned), in place."""
     return words.bitwise_xor_(words.bitwise_right_shift(by).bitwise_and_((1 << (32 - by)) - 1))
 
 
 def highest_kept(q: Tensor) -> Tensor:
-    """Return the largest draw that is kept with probability q/levels; see `keyed_levels`."""
+    """Return the largest random integer that keeps an entry of probability q/levels."""
     kind = torch.int16 if q.dtype == torch.int32 else torch.int32
     return (q - (levels_of(q) // 2 + 1)).to(kind)
 
 
 def below(levels: Tensor, q: Tensor) -> Tensor:
-    """Return which draws are kept, each with probability exactly q/levels."""
+    """Return which random integers keep their entry, each with probability exactly q/levels."""
     return levels <= highest_kept(q)
 
 
 def buckets_of(values: Tensor) -> Tensor:
-    """Return the top 15 magnitude bits of fp32 values, which keep their order: int32 in [0, 32767].
+    """Return the magnitude bucket of fp32 values, an int32 in [0, 32767].
 
-    They are the exponent and seven bits of the mantissa; 0 only for zero and magnitudes below
-    1e-40.
+    It is the exponent and the top seven bits of the mantissa, so larger magnitudes have larger
+    buckets. Only magnitudes below 1e-40 are in bucket 0.
     """
     return values.view(torch.int32).bitwise_right_shift(16).bitwise_and_(BUCKETS - 1)
 
 
 def thin(gradient: Tensor, q: Tensor, key: int, *, start: int = 0, scale: bool) -> Tensor:
-    """Keep each entry with probability q/levels and divide kept entries by it: ``m * g / p``.
+    """Mask a gradient: keep entries with probability p = q/levels and divide them by p.
 
-    ``start`` is the position of the first entry if the gradient is a part of a larger one. Without
-    ``scale`` nothing is divided.
+    ``start`` is the position of the first entry in the whole gradient. Without ``scale`` kept
+    entries are not divided.
 
     References:
-        UEGR (arXiv 2503.16550), section IV-B; mean over draws is g (Theorem 1).
+        UEGR (arXiv 2503.16550), section IV-B; the mean over draws is the gradient (Theorem 1).
     """
     levels = levels_of(q)
     drawn = keyed_levels(gradient.numel(), key, start=start, levels=levels, device=gradient.device)
@@ -221,7 +223,7 @@ def thin(gradient: Tensor, q: Tensor, key: int, *, start: int = 0, scale: bool) 
 
 
 def bucket_factors(table: Tensor) -> Tensor:
-    """Return 1/p of each bucket, [32768] fp32 (fp64 for `FINE_LEVELS`), for `thin_by_bucket`."""
+    """Return 1/p of each magnitude bucket, [32768] fp32 (fp64 for `FINE_LEVELS`)."""
     levels = levels_of(table)
     return (levels / table.double()).to(torch.float32 if levels == LEVELS else torch.float64)
 
@@ -235,13 +237,13 @@ def thin_by_bucket(
     scale: bool,
     chunk: int = 1 << 18,
 ) -> None:
-    """Apply ``thin`` with a probability for each magnitude bucket, in place: ``m * g / p``.
+    """Mask gradients in place, with one probability p per magnitude bucket (see `thin`).
 
-    It works in groups of pieces (see `pieces_with_draws`), and looks up one number per entry: the
-    factor 1/p, by which the draw is also multiplied. For u from 0 to levels - 1, ``u < q`` is
-    equivalent to ``u * (levels / q) < levels - 1/2`` even if the product is rounded.
+    Only 1/p is looked up for each entry (`bucket_factors`). For draws u from 0 to levels - 1, the
+    condition ``u < q`` is equivalent to ``u * (levels / q) < levels - 1/2`` even after rounding.
 
-    Gradients are fp32, contiguous and on one device; for keys and starts see `pieces_with_draws`.
+    Gradients are fp32, contiguous and on one device. Each has a key and a start, see
+    `keyed_levels`.
     """
     dtype = factors.dtype
     levels = LEVELS if dtype == torch.float32 else FINE_LEVELS
@@ -258,15 +260,14 @@ def thin_by_bucket(
 
 
 def spaced_levels(*, p_min: float) -> Tensor:
-    """Return 255 geometrically spaced probabilities, so that one byte per entry is enough.
+    """Return a table of 255 geometrically spaced probabilities, which one byte can encode.
 
-    They run from the smallest one used to 1, as fractions of 2^32. A probability is rounded to the
-    nearest of them, and the rounded value is used for the draw *and* the division, which keeps the
-    mean of ``m * g / p`` at g. p itself changes by at most 1.4% with a ``p_min`` of 1e-3, and by
-    4.5% without one (if it is above 1e-6).
+    They range from ``p_min`` to 1, as q/2^32. Rounding p to the nearest one changes it by at most
+    1.4% with a ``p_min`` of 1e-3, and by at most 4.5% with 0 (if p > 1e-6). The masked gradient
+    stays unbiased, because the rounded p is used for the draw *and* the division.
 
     Returns:
-        q by code [256] int64, ascending; entry 0, the code of dropped entries, is 0.
+        q by code, [256] int64, ascending. Entry 0, for dropped entries, is 0.
     """
     smallest = torch.tensor(p_min, dtype=torch.float64)
     low = int(quantize(smallest, p_min=p_min, levels=FINE_LEVELS))
@@ -276,7 +277,7 @@ def spaced_levels(*, p_min: float) -> Tensor:
 
 
 def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
-    """Return the codes, uint8 in [1, 255], of the nearest probabilities in `spaced_levels`."""
+    """Return the codes (uint8, 1 to 255) of the nearest probabilities in `spaced_levels`."""
     # The border of two neighbors is the geometric mean, because the relative error matters.
     spaced = table[1:].double()
     ends = (spaced[:-1] * spaced[1:]).sqrt()
@@ -286,7 +287,7 @@ def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
 def drop_codes(
     codes: Tensor, table: Tensor, key: int, *, start: int = 0, chunk: int = 1 << 18
 ) -> Tensor:
-    """Draw a mask: keep each code with its probability and set the others to 0, in place.
+    """Draw a mask in place: keep each code with its probability in ``table``, else set it to 0.
 
     The codes must be contiguous; for ``key`` and ``start`` see `keyed_levels`.
     """
@@ -300,9 +301,10 @@ def drop_codes(
 def thin_by_code(
     gradient: Tensor, codes: Tensor, table: Tensor, *, scale: bool, chunk: int = 1 << 18
 ) -> Tensor:
-    """Apply a mask of `drop_codes` in place, by one multiplication by a factor of 256.
+    """Mask a gradient in place with the codes of `drop_codes`.
 
-    The gradient is fp32 and contiguous. Without ``scale`` kept entries are not divided by p.
+    The gradient is fp32 and contiguous. With ``scale`` kept entries are divided by their
+    probability.
     """
     factor = (table > 0).to(gradient.dtype)
     if scale:
@@ -314,9 +316,9 @@ def thin_by_code(
 
 
 SAMPLED_FROM = 1 << 17
-"""Minimum number of entries of a tensor to count magnitudes by a sample."""
+"""Minimum number of entries of a tensor for which `bucket_counts` uses a sample."""
 STEPS = (11, 13)
-"""Possible strides of a sample; one is chosen that covers all positions of a row."""
+"""Strides of a sample: the first one that is not a divisor of the row length is used."""
 
 
 def bucket_counts(
@@ -327,14 +329,14 @@ def bucket_counts(
 ) -> Tensor:
     """Count the non-zero entries of all tensors by magnitude bucket, [32768] int64.
 
-    In a tensor of `SAMPLED_FROM` entries or more, every 11th entry is counted 11 times (every 13th
-    if the length of a row is a multiple of 11). The error of a rank is then about
-    ``1/2 sqrt(11/n)``: 0.5% for the smallest n, 0.05% for ten million; a bucket is some 0.3% wide.
-    That changes the probabilities p slightly, and the masked gradient ``m * g / p`` stays unbiased.
+    In tensors of at least `SAMPLED_FROM` entries, every 11th entry is counted 11 times (every 13th
+    if the row length is a multiple of 11). The error of a rank is then about ``1/2 sqrt(11/n)``:
+    0.5% for the smallest such n, 0.05% for ten million. This changes the probabilities slightly,
+    but the masked gradient stays unbiased.
 
-    ``parts`` has the position of the first entry and the larger tensor's shape for tensors that are
-    parts; the counts of parts add up to those of the whole. Bucket 0 (zeros) is left out of the
-    ranks and reads 0.
+    If the tensors are shards, ``parts`` has for each the position of its first entry in the whole
+    tensor, and that tensor's shape. The counts of all shards add up to those of the whole. Bucket 0
+    (zeros) is returned as 0.
     """
     total = torch.zeros(BUCKETS, dtype=torch.int64, device=tensors[0].device)
     parts = [(0, tensor.shape) for tensor in tensors] if parts is None else parts
@@ -371,12 +373,12 @@ def range_normalize(
     *,
     largest: Callable[[Tensor], Tensor] = lambda values: values.max(),
 ) -> list[Tensor]:
-    """Scale squared gradients by their global extremes: ``(g^2 - min) / (max - min)`` in fp32.
+    """Scale squared gradients to [0, 1] over all tensors: ``(g^2 - min) / (max - min)`` in fp32.
 
-    ``largest`` returns a maximum over all processes if the gradients are shards.
+    ``largest`` reduces a tensor to its maximum; for shards, over all processes.
 
     References:
-        UEGR (arXiv 2503.16550), Eq. 8. Differs: as printed it does not take the smallest away.
+        UEGR (arXiv 2503.16550), Eq. 8. Differs: the printed equation does not subtract the minimum.
     """
     full = [tensor.abs().float() for tensor in tensors if tensor.numel()]
     most = largest(torch.stack([tensor.max() for tensor in full]))
@@ -389,7 +391,7 @@ def range_normalize(
 
 
 MANY_ROWS = 8192
-"""Minimum number of rows for which the search is worth a pass; only vocabularies have so many."""
+"""Minimum number of rows for `touched_rows` to search; only vocabularies have so many."""
 
 
 def touched_rows(
@@ -398,16 +400,16 @@ def touched_rows(
     *,
     counted: Callable[[int], int] = int,
 ) -> Tensor | None:
-    """Find the rows of a tall matrix whose gradient is not zero.
+    """Return the rows of an embedding matrix whose gradient is not zero, ascending indices [n].
 
-    A batch touches a few hundred words of tens of thousands. Values that are zero where the
-    gradient is zero need not be computed, copied or drawn for the others.
+    A batch contains only a few hundred words of the vocabulary, so callers can skip all other rows.
 
-    ``whole`` is the shape of the matrix of which this is a shard; ``counted`` converts the number
-    of touched rows of the shard to that of the matrix. The indices [n] are ascending; None if all
-    rows count: for fewer than `MANY_ROWS` rows, for other than two axes, and if more than half of
-    the rows are touched. A row whose entries are all below 1e-22 (their squares vanish in fp32)
-    counts as zero; one that is not finite counts as touched.
+    The result is None, which means all rows, for fewer than `MANY_ROWS` rows, for a tensor that is
+    not a matrix, and if more than half of the rows are touched. A row counts as zero if all entries
+    are below 1e-22, whose squares underflow in fp32.
+
+    For a shard, ``whole`` is the shape of the whole matrix, and ``counted`` converts the shard's
+    number of touched rows to that of the whole.
     """
     whole = gradient.shape if whole is None else whole
     if len(whole) != 2 or whole[0] < MANY_ROWS:

@@ -1,6 +1,6 @@
-"""Norms of embedding perturbations [B, T, D]: their size, their steepest ascent, their ball.
+"""Norms of embedding perturbations [B, T, D]: size, steepest ascent, projection to a ball.
 
-A norm is three functions (`size`, `steepest`, `project`), the same in training and evaluation.
+Each norm has three functions (`size`, `steepest`, `project`), which training and evaluation share.
 Letters: B rows, T tokens, D embedding size.
 """
 
@@ -21,14 +21,14 @@ _AXES: dict[str, tuple[int, ...]] = {"example": (1, 2), "token": (2,), "batch": 
 
 
 def masked(values: Tensor, mask: Tensor) -> Tensor:
-    """Set values [B, T, D] to zero outside a mask [B, T]; detached, in at least fp32."""
+    """Set values [B, T, D] to zero where a mask [B, T] is False; detached, in at least fp32."""
     return torch.where(mask.unsqueeze(-1), at_least_single(values.detach()), 0.0)
 
 
 def size(values: Tensor, *, norm: Norm, scope: Scope = "example") -> Tensor:
-    """Measure values [B, T, D] per example, token or batch: [B, 1, 1], [B, T, 1] or [1, 1, 1].
+    """Return the norm of [B, T, D] by example, token or batch: [B, 1, 1], [B, T, 1] or [1, 1, 1].
 
-    ``linf`` and ``linf_scaled`` measure the largest absolute entry.
+    For ``linf`` and ``linf_scaled`` it is the largest absolute entry.
     """
     axes = _AXES[scope]
     values = at_least_single(values)
@@ -43,12 +43,11 @@ def size(values: Tensor, *, norm: Norm, scope: Scope = "example") -> Tensor:
 
 
 def steepest(gradient: Tensor, *, norm: Norm, scope: Scope = "example") -> Tensor:
-    """Return the direction of size 1 in which an attack steps.
+    """Return the direction of an attack's step, of norm 1.
 
-    Along it a linear loss grows most: ``g / ||g||_2`` for ``l2`` (FGM), ``sign(g)`` for ``linf``
-    (FGSM). ``linf_scaled`` keeps the proportions of the gradient in the ball of ``linf``,
-    ``g / max |g|``: not the steepest, but what RoAST and SMART step by. Zero where the gradient is
-    zero or not finite.
+    ``l2``: ``g / ||g||_2`` (FGM). ``linf``: ``sign(g)`` (FGSM). ``linf_scaled``: ``g / max |g|``,
+    which is not the steepest direction in the ball of ``linf``, but the one of RoAST and SMART. It
+    is zero if the gradient is zero or not finite.
 
     References:
         Goodfellow et al., "Explaining and Harnessing Adversarial Examples", 2015; Miyato et al.,
@@ -66,10 +65,10 @@ def steepest(gradient: Tensor, *, norm: Norm, scope: Scope = "example") -> Tenso
 def project(
     delta: Tensor, radius: Tensor | float, *, norm: Norm, scope: Scope = "example"
 ) -> Tensor:
-    """Return the nearest perturbation inside a ball, [B, T, D] in at least fp32.
+    """Project a perturbation [B, T, D] to the ball of a radius, in at least fp32.
 
     ``l2`` scales the whole vector; ``linf`` and ``linf_scaled`` clamp each entry. The radius is a
-    number, or broadcastable to the scope's sizes.
+    number, or one per scope in the shape of `size`.
     """
     delta = at_least_single(delta)
     radius = torch.as_tensor(radius, dtype=delta.dtype, device=delta.device)
@@ -80,10 +79,9 @@ def project(
 
 
 def vocabulary_gradient(gradient: Tensor, ids: Tensor, *, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Sum the gradient of every occurrence of a word: the gradient of the embedding matrix.
+    """Return the gradient of the embedding matrix at each token, [B, T, D], and its Frobenius norm.
 
-    Return that matrix looked up at each token [B, T, D], and its Frobenius norm. ``gradient`` is
-    zero at padding.
+    It sums the gradients [B, T, D] of all occurrences of a word, which are zero at padding.
     """
     flat = at_least_single(gradient.detach()).flatten(0, 1)
     matrix = flat.new_zeros(vocabulary, flat.shape[-1]).index_add_(0, ids.flatten(), flat)
@@ -91,9 +89,9 @@ def vocabulary_gradient(gradient: Tensor, ids: Tensor, *, vocabulary: int) -> tu
 
 
 def within_example_rank(values: Tensor) -> Tensor:
-    """Rank the channels of each example in [0, 1]; ties take their mid-rank.
+    """Return the rank of each channel within its example, scaled to [0, 1].
 
-    The smallest of distinct values is 0, the largest 1; all are 0.5 if all are equal.
+    Ties have their mid-rank, so all ranks are 0.5 if all values are equal.
     """
     width = values.shape[-1]
     if width == 1:

@@ -1,4 +1,4 @@
-"""At least single precision: half-precision values are widened, double ones are not changed."""
+"""Precision of floating-point values: conversion to at least fp32, and half precision."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 
 def at_least_single(values: Tensor) -> Tensor:
-    """Return floating values in fp32, or in fp64 if they are fp64.
+    """Convert floating-point values to fp32; fp64 stays fp64.
 
-    Losses and perturbations vanish in half precision (of noise 1e-5, only 4% of the entries
-    survive in bf16), and a model in fp64 needs fp64 throughout.
+    Small losses and perturbations are lost in half precision: of noise of size 1e-5, only 4% of the
+    entries survive in bf16.
     """
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def in_half_precision(device: torch.device) -> bool:
-    """Return whether an autocast to half precision is on."""
+    """Return whether autocast to half precision is active on a device."""
     if not torch.is_autocast_enabled(device.type):
         return False
     return torch.get_autocast_dtype(device.type) in (torch.bfloat16, torch.float16)
 
 
 def bf16_notices(device: torch.device) -> tuple[str, ...]:
-    """Return a warning if this processor has to emulate bf16."""
+    """Return a warning if the processor has no bf16 arithmetic and must emulate it."""
     # On a CPU, oneDNN multiplies bf16 matrices only if it has kernels for the processor.
     there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     known = there and torch.ops.mkldnn._is_mkldnn_bf16_supported()

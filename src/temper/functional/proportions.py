@@ -1,7 +1,8 @@
-"""Proportions of rows and their intervals in closed form, where a bootstrap says too little.
+"""Proportions of rows and their closed-form intervals.
 
-Resampling 120 rows that are all right gives 120 rows that are all right: the percentile bootstrap
-of a proportion is too narrow on few rows and has no width at 0 and 1. Letters: n rows, R resamples.
+The percentile bootstrap of a proportion is too narrow on few rows and has no width at 0 and 1:
+every resample of 120 rows that are all right is all right. A *statistic* here is a function of
+resample counts [R, n], how often each row is drawn, to [R] values. Letters: n rows, R resamples.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Interval:
     Args:
         low: Lower end, None if no interval can be given.
         high: Upper end, None if no interval can be given.
-        undefined: Proportion of a bootstrap's resamples on which the score was undefined.
-        p: Two-sided p of the value being 0; only for a difference.
+        undefined: Fraction of bootstrap resamples on which the score was undefined.
+        p: Two-sided p-value of the hypothesis that a difference is 0; None for a score.
     """
 
     low: float | None
@@ -38,7 +39,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class OfKinds:
-    """A statistic of rows of several kinds, such as classes, of which the rarest decides much."""
+    """A statistic whose uncertainty depends on the smallest of several kinds of rows.
+
+    Args:
+        measure: The statistic.
+        kinds: Kind of each row, such as its class, [n].
+    """
 
     measure: Callable[[FloatArray], FloatArray]
     kinds: NDArray[Any]
@@ -48,15 +54,15 @@ class OfKinds:
 
     @property
     def fewest(self) -> int:
-        """The rows of the rarest kind; 0 without rows."""
+        """Number of rows of the rarest kind; 0 without rows."""
         return int(np.unique(self.kinds, return_counts=True)[1].min(initial=len(self.kinds)))
 
 
 @dataclass(frozen=True)
 class Proportion:
-    """The proportion of rows that are right, as a statistic: from counts [R, n] to [R] values.
+    """The proportion of rows that are right, as a statistic.
 
-    ``right`` and ``among`` (the rows that count; None counts all) are 0 or 1, [n].
+    ``right`` [n] is 0 or 1. ``among`` [n] is 1 for the rows that count; None counts all.
     """
 
     right: FloatArray
@@ -70,18 +76,21 @@ class Proportion:
 
     @property
     def fewest(self) -> int:
-        """The number of rows that count."""
+        """Number of rows that count."""
         return len(self.right) if self.among is None else int(self.among.sum())
 
     def interval(self) -> Interval:
-        """Return Wilson's interval."""
+        """Return Wilson's 95% interval."""
         counted = self.right if self.among is None else self.right * self.among
         return Interval(*wilson(float(counted.sum()), self.fewest))
 
 
 @dataclass(frozen=True)
 class ProportionDifference:
-    """The difference ``first - second`` of two proportions of the same rows, as a statistic."""
+    """The difference ``first - second`` of two proportions of the same rows, as a statistic.
+
+    Both are 0 or 1, [n].
+    """
 
     first: FloatArray
     second: FloatArray
@@ -94,16 +103,16 @@ class ProportionDifference:
         return len(self.first)
 
     def interval(self) -> Interval:
-        """Return Bonett and Price's interval, with its p."""
+        """Return Bonett and Price's 95% interval and p-value."""
         return paired_proportions(self.first, self.second)
 
 
 @dataclass(frozen=True)
 class GroupProportions:
-    """The least, or the mean, of the proportions of groups of rows, as a statistic.
+    """The lowest or the mean accuracy of groups of rows, as a statistic.
 
-    ``groups`` [n] are whole numbers from 0 on without a gap; without ``least`` the mean is
-    unweighted.
+    ``right`` [n] is 0 or 1; ``groups`` [n] numbers the groups from 0 without gaps. ``least``
+    selects the lowest accuracy, otherwise it is the unweighted mean.
 
     Raises:
         ValueError: If ``groups`` are not whole numbers.
@@ -116,7 +125,7 @@ class GroupProportions:
     def __post_init__(self) -> None:
         if self.groups.dtype.kind not in "iu":
             raise ValueError(
-                f"Expected whole numbers from 0 on as groups, got {self.groups.dtype}. Number the "
+                f"Groups must be whole numbers from 0 on, got {self.groups.dtype}. Number the "
                 "groups, for example with np.unique(groups, return_inverse=True)."
             )
 
@@ -126,15 +135,16 @@ class GroupProportions:
 
     @property
     def fewest(self) -> int:
-        """The rows of the smallest group; 0 without any."""
+        """Number of rows of the smallest group; 0 without rows."""
         return int(np.bincount(self.groups).min(initial=len(self.right)))
 
     def interval(self) -> Interval:
-        """Combine the groups' own Wilson intervals.
+        """Return a 95% interval that combines the Wilson intervals of the groups.
 
-        Of the least proportion the ends are the least lower and the least upper end; the upper ones
-        are taken at ``alpha / G``, since any of the G groups may look worst by chance. Of the mean,
-        the distances to the groups' ends add like standard errors (MOVER).
+        For the lowest accuracy, it reaches from the smallest lower end to the smallest upper end.
+        The upper ends are at level ``alpha / G``, because any of the G groups may be lowest by
+        chance. For the mean, the distances from the groups' proportions to their ends add like
+        standard errors (MOVER).
         """
         if not len(self.right):
             return Interval(None, None)
@@ -153,7 +163,7 @@ class GroupProportions:
 
 
 def wilson(right: float, rows: int) -> tuple[float, float]:
-    """Return the 95% score interval of a proportion (Wilson).
+    """Return Wilson's 95% interval of the proportion ``right / rows``.
 
     References:
         Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927.
@@ -167,7 +177,7 @@ def wilson(right: float, rows: int) -> tuple[float, float]:
 def wilson_ends(
     right: FloatArray, rows: IntegerArray, *, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of Wilson's interval of several proportions; see `wilson`."""
+    """Return the lower and upper ends of Wilson's intervals of several proportions."""
     z = _quantile(confidence)
     proportion, weight = right / rows, z * z / rows
     middle = (proportion + weight / 2) / (1 + weight)
@@ -178,14 +188,13 @@ def wilson_ends(
 
 
 def paired_proportions(first: FloatArray, second: FloatArray) -> Interval:
-    """Return the interval and p of the difference of two proportions of the same rows.
+    """Return the 95% interval and p of ``first - second``, proportions of the same rows.
 
-    Bonett and Price's adjusted Wald interval: one row is added to each kind of rows on which the
-    two differ. With b rows that only the first has right and c that only the second has,
-    ``p_b = (b + 1) / (n + 2)``, ``p_c = (c + 1) / (n + 2)``, and the interval is
-    ``p_b - p_c +- z sqrt((p_b + p_c - (p_b - p_c)^2) / (n + 2))``.
+    This is Bonett and Price's adjusted Wald interval. With b rows that only the first has right and
+    c rows that only the second has right, ``p_b = (b + 1) / (n + 2)``, ``p_c = (c + 1) / (n + 2)``,
+    and the interval is ``p_b - p_c +- z sqrt((p_b + p_c - (p_b - p_c)^2) / (n + 2))``.
 
-    Both are 0 or 1, [n], n >= 1. The interval is cut to [-1, 1]; p is two-sided, of the same test.
+    Both arguments are 0 or 1, [n], n >= 1. The interval is clipped to [-1, 1]; p is two-sided.
 
     References:
         Bonett and Price, "Adjusted Wald Confidence Interval for a Difference of Binomial
@@ -193,7 +202,7 @@ def paired_proportions(first: FloatArray, second: FloatArray) -> Interval:
     """
     if not len(first) or first.shape != second.shape:
         raise ValueError(
-            f"Expected two arrays of one length >= 1, got {list(first.shape)} and "
+            f"Expected two arrays of the same length >= 1, got {list(first.shape)} and "
             f"{list(second.shape)}."
         )
     rows = len(first) + 2
@@ -207,5 +216,5 @@ def paired_proportions(first: FloatArray, second: FloatArray) -> Interval:
 
 
 def _quantile(confidence: float) -> float:
-    """Return how many standard errors a two-sided normal interval reaches."""
+    """Return the half width of a two-sided normal interval in standard errors."""
     return float(scipy.stats.norm.ppf(0.5 + confidence / 2))

@@ -1,4 +1,7 @@
-"""Helpers of all scores for rows and their counts in resamples."""
+"""Means, medians and sums of rows under bootstrap resamples.
+
+``counts`` are how often each row is drawn, [n] or [R, n]. Letters: n rows, R resamples.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _CELLS = 1 << 18
 
 
 def stretches(rows: int, *, width: int = 1) -> Iterator[slice]:
-    """Split rows of ``width`` cells into stretches of at most 262,144, to limit the memory."""
+    """Split rows into slices of at most 262,144 cells, ``width`` cells per row, to limit memory."""
     size = max(1, _CELLS // width)
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))
@@ -35,17 +38,16 @@ def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
 
 
 def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
-    """Average values [n] with counts [n] or [R, n]: a scalar or [R]; NaN without rows."""
+    """Return the mean of [n] under counts [n] or [R, n]: a scalar or [R]; NaN without rows."""
     array = np.asarray(values, dtype=np.float64)
     weights = row_counts(len(array), counts)
     return divide(weights @ array, weights.sum(axis=-1))
 
 
 def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatArray) -> FloatArray:
-    """Sum values [n] within groups, for all resamples at once: [size] or [R, size].
+    """Sum values [n] within each group, with weights [n] or [R, n]: [size] or [R, size].
 
-    Groups [n] are whole numbers in [0, size). One matrix product per stretch of rows; only its
-    table of rows and groups needs extra memory.
+    ``groups`` [n] are whole numbers in [0, size).
     """
     array, indices = pair(values, groups)
     sums = np.zeros((*weights.shape[:-1], size))
@@ -57,9 +59,9 @@ def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatAr
 
 
 def weighted_median(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
-    """Return the middle value, or the mean of the two middle ones, of rows that are repeated.
+    """Return the median of values [n] under counts [n] or [R, n]: a scalar or [R].
 
-    Counts are whole numbers, [n] or [R, n]; NaN without rows or if a value is not finite.
+    Counts are whole numbers. The median is NaN without rows or if a value is not finite.
     """
     array = np.asarray(values, dtype=np.float64)
     weights = row_counts(len(array), counts)
@@ -74,15 +76,17 @@ def weighted_median(values: ArrayLike, counts: ArrayLike | None = None) -> Float
 
 
 def pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return both as arrays; raise a `ValueError` unless they are [n] of the same length."""
+    """Convert both to arrays; raise a `ValueError` unless they are [n] of the same length."""
     one, two = np.asarray(first), np.asarray(second)
     if one.ndim != 1 or one.shape != two.shape:
-        raise ValueError(f"Both sides must be [n], got {list(one.shape)} and {list(two.shape)}.")
+        raise ValueError(
+            f"Expected two arrays [n] of one length, got {list(one.shape)} and {list(two.shape)}."
+        )
     return one, two
 
 
 def divide(numerator: Any, denominator: Any) -> FloatArray:
-    """Divide, NaN if the denominator is 0."""
+    """Divide arrays; NaN where the denominator is 0."""
     above, below = (
         np.asarray(numerator, dtype=np.float64),
         np.asarray(denominator, dtype=np.float64),

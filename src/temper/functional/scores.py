@@ -1,10 +1,9 @@
-"""Scores of predictions, each one function for a data set and all its bootstrap resamples at once.
+"""Scores of predictions, computed for a dataset or for all its bootstrap resamples at once.
 
-Every function takes ``counts``: how often each row is in the data, [n] or [R, n] (ones by
-default). With [R, n] it returns [R] values, which makes a bootstrap of 1,000 resamples one matrix
-product instead of 1,000 calls. A score that its data leave undefined is NaN, never a made-up
-number; `SCORES` says in words when that happens. Labels and predictions are class indices, targets
-numbers, [n]. Letters: n rows, R resamples, C classes.
+Every function takes ``counts``: how often each row is drawn, [n] or [R, n] (once by default). With
+[R, n] it returns [R] values, so a bootstrap is one matrix product instead of 1,000 calls. An
+undefined score is NaN; `SCORES` says when. Labels and predictions are class indices [n], targets
+are numbers [n]. Letters: n rows, R resamples, C classes.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ from temper.functional.several import exact_match, label_f1, mean_average_precis
 from temper.functional.units import HUNDREDTHS, PERCENT, PLAIN, Unit
 
 Measure = Callable[..., FloatArray]
-"""A score of arrays such as labels [n] and predictions [n], with their ``counts``."""
+"""Function from arrays, such as labels [n] and predictions [n], and ``counts`` to a score."""
 NO_ROWS = "there are no rows"
 
 
 @dataclass(frozen=True)
 class ScoreFacts:
-    """Properties of a score that tables need.
+    """Name, direction, unit and function of a score.
 
     Args:
         name: The score's name in ``scores.json``.
-        title: The name as people read it.
-        higher_is_better: Direction; None if neither is better.
-        perfect: The value that no model can beat; None without a direction.
-        undefined: When the score has no value, as the end of "undefined: ...".
-        unit: How it is written; None is the unit of the task's metric.
-        guessing: What answers that ignore the text have; ``class`` is one in as many as there are
-            classes, ``metric`` what the task's metric has, None if nothing can be said.
-        measure: Its function of arrays [n, ...], mostly labels and predictions, and ``counts``;
-            None if it is computed from other values.
-        kinds: Kinds of labels of the tasks whose metric it can be.
-        usual: Whether it is also reported for tasks of these kinds that have another metric.
+        title: Name in reports.
+        higher_is_better: Direction; None if a score has none.
+        perfect: Best possible value; None without a direction.
+        undefined: When the score is undefined, to follow "undefined: ".
+        unit: Unit in reports; None uses that of the task's metric.
+        guessing: Score of predictions that ignore the text: a number, ``class`` for 1 / number of
+            classes, ``metric`` for that of the task's metric, None if unknown.
+        measure: Function that computes it from arrays [n, ...] and ``counts``; None if it is
+            computed elsewhere.
+        kinds: Kinds of labels whose tasks can use it as their metric.
+        usual: Whether tasks of these kinds also report it next to another metric.
     """
 
     name: str
@@ -67,14 +66,16 @@ class ScoreFacts:
     usual: bool = True
 
     def statistic(self, *arrays: ArrayLike) -> Callable[[FloatArray], FloatArray]:
-        """Return the score of some arrays as a function of resample counts, from [R, n] to [R]."""
+        """Return the score of these arrays as a function of resample counts, from [R, n] to [R]."""
         measure = self.measure
         if measure is None:
-            raise ValueError(f"{self.name!r} has no function of arrays.")
+            raise ValueError(
+                f"The score {self.name!r} cannot be computed from labels and predictions."
+            )
         return lambda counts: measure(*arrays, counts=counts)
 
     def guessed(self, classes: int, metric: str) -> float | None:
-        """Return what answers that ignore the text have, None if nothing can be said.
+        """Return the score of predictions that ignore the text; None if it is unknown.
 
         Example:
             >>> facts("accuracy").guessed(4, "accuracy"), facts("area").guessed(0, "pearson")
@@ -99,10 +100,10 @@ def accuracy(
 def least_accuracy(
     correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Least over groups of the fraction of a group's rows that are right.
+    """Lowest accuracy of any group.
 
-    Groups are whole numbers from 0 on, [n]; a group that a resample misses is ignored. NaN without
-    rows.
+    ``correct`` [n] is 0 or 1; ``groups`` [n] are whole numbers from 0. A group without rows in a
+    resample is ignored. NaN without rows.
     """
     fractions, present = _group_accuracies(correct, groups, counts)
     least = np.where(present, fractions, np.inf).min(axis=-1, initial=np.inf)
@@ -112,10 +113,10 @@ def least_accuracy(
 def mean_group_accuracy(
     correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Unweighted mean over groups of the fraction of a group's rows that are right.
+    """Unweighted mean of the groups' accuracies.
 
-    Groups are whole numbers from 0 on, [n]; a group that a resample misses is left out. NaN without
-    rows.
+    Arguments are those of `least_accuracy`. A group without rows in a resample is ignored. NaN
+    without rows.
     """
     fractions, present = _group_accuracies(correct, groups, counts)
     number = present.sum(axis=-1)
@@ -139,7 +140,7 @@ def _group_accuracies(
 def macro_f1(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Unweighted mean of the F1 of classes that are a label or a prediction of some row."""
+    """Unweighted mean of the F1 of each class that occurs as a label or a prediction."""
     confusion = _confusion(labels, predictions, counts)
     hits, missed, false = _class_sums(confusion)
     support = 2 * hits + missed + false
@@ -203,9 +204,9 @@ def pearson(
 def spearman(
     targets: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Spearman correlation: Pearson of the ranks, ties at their middle rank.
+    """Spearman correlation: Pearson correlation of the ranks, with mid-ranks for ties.
 
-    Ranks are taken again in each resample. NaN if one side is constant.
+    Ranks are recomputed in each resample. NaN if one side is constant.
     """
     first, second = pair(targets, predictions)
     weights = row_counts(len(first), counts)
@@ -213,12 +214,14 @@ def spearman(
 
 
 def _highest_class(values: NDArray[Any]) -> int:
-    """Return the highest of class indices, 0 without rows, refusing anything that is not one."""
+    """Return the highest class index, 0 without rows; raise on values that are not indices."""
     highest = 0
     for rows in stretches(len(values)):
         integers = values[rows].astype(np.int64)
         if bool((integers != values[rows]).any()) or int(integers.min()) < 0:
-            raise ValueError("Classes must be whole numbers from 0 on.")
+            raise ValueError(
+                "Labels and predictions must be class indices: whole numbers from 0 on."
+            )
         highest = max(highest, int(integers.max()))
     return highest
 
@@ -251,7 +254,7 @@ def _class_sums(confusion: FloatArray) -> tuple[FloatArray, FloatArray, FloatArr
 
 
 def _constant(values: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
-    """Return whether all counted rows hold one value; exact, where a variance would be rounded."""
+    """Return whether all drawn rows have the same value, exactly and without a variance."""
     highest = np.where(weights > 0, values, -np.inf).max(axis=-1, initial=-np.inf)
     lowest = np.where(weights > 0, values, np.inf).min(axis=-1, initial=np.inf)
     return np.asarray((highest <= lowest) | (weights.sum(axis=-1) == 0), dtype=np.bool_)
@@ -272,13 +275,13 @@ def _correlation(first: FloatArray, second: FloatArray, weights: FloatArray) -> 
 
 
 def _scale(values: FloatArray) -> FloatArray:
-    """Return the largest magnitude of each resample, 1 where all are 0."""
+    """Return the largest magnitude in each resample; 1 if all values are 0."""
     largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
     return np.where(largest > 0, largest, 1.0)
 
 
 def _middle_ranks(values: NDArray[Any], weights: FloatArray) -> FloatArray:
-    """Rank values within each resample, ties at their middle, as if rows were repeated."""
+    """Return the mid-rank of each row within each resample, counting repeated rows."""
     if not len(values):
         return np.zeros(weights.shape)
     _, starts, inverse = np.unique(np.sort(values), return_index=True, return_inverse=True)
@@ -334,18 +337,20 @@ SCORES: dict[str, ScoreFacts] = {
                    "metric"),
     )
 }  # fmt: skip
-"""Scores by name: those of labels and predictions, and those that perspectives add."""
+"""Facts of each score by name, including those that perspectives add with `add_scores`."""
 
 
 def add_scores(*scores: ScoreFacts) -> None:
-    """Make scores known; a score may be added again with the same facts only."""
+    """Add scores to `SCORES`; raise a `ValueError` if a name has other facts already."""
     for facts in scores:
         if SCORES.setdefault(facts.name, facts) != facts:
-            raise ValueError(f"A score named {facts.name!r} is known already, with other facts.")
+            raise ValueError(
+                f"A score named {facts.name!r} exists already, with other properties. Rename it."
+            )
 
 
 def metrics_of(kind: str) -> tuple[str, ...]:
-    """Return the scores that can be the metric of a task with a kind of labels, the default first.
+    """Return the metrics that tasks with this kind of labels can use, the default first.
 
     Example:
         >>> metrics_of("regression")
@@ -355,7 +360,7 @@ def metrics_of(kind: str) -> tuple[str, ...]:
 
 
 def measure_of(name: str) -> Measure:
-    """Return the function of a score of labels and predictions."""
+    """Return the function that computes a score from labels and predictions."""
     measures = {known: score.measure for known, score in SCORES.items() if score.measure}
     if name not in measures:
         raise SettingError(unknown("score of predictions", name, measures))
@@ -363,7 +368,7 @@ def measure_of(name: str) -> Measure:
 
 
 def facts(name: str) -> ScoreFacts:
-    """Return the facts of a score; raise a `SettingError` if it is unknown."""
+    """Return the `ScoreFacts` of a score; raise a `SettingError` if it is unknown."""
     if name not in SCORES:
         raise SettingError(unknown("score", name, SCORES))
     return SCORES[name]

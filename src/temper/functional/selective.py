@@ -1,10 +1,10 @@
-"""Selective prediction: what is risked where a model answers only when it is sure enough.
+"""Selective prediction: the risk of a model that abstains below a confidence threshold.
 
-The risk at a coverage is the fraction of wrong rows among that fraction of all rows of which the
-model is surest. Rows of equal confidence come in random order, and every score is the mean over it,
-so that ties neither help nor harm. ``wrong`` is 1 where an answer is wrong, else 0; ``confidences``
-are high where the model is sure; ``counts`` are whole numbers. Scores are in [0, 1], low is good,
-and NaN without rows. Letters: n rows, R resamples.
+Coverage is the fraction of rows that are answered, the most confident first. Risk is the fraction
+of wrong answers among them. Ties of confidence are in random order, and every score is the mean
+over that order. ``wrong`` is 1 for a wrong answer, else 0. ``counts`` are how often each row is
+drawn, [n] or [R, n]. Scores are in [0, 1], lower is better; NaN without rows. Letters: n rows, R
+resamples.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from temper.lazy import scipy
 def area_under_risk(
     wrong: ArrayLike, confidences: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Average the risk over all coverages (AURC): ``(1 / n) sum_k risk of the k surest rows``.
+    """Return the area under the risk-coverage curve (AURC), the mean risk over all coverages.
+
+    ``(1 / n) sum_k risk of the k most confident rows``.
 
     References:
         Geifman, Uziel and El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural
-        Classifiers", ICLR 2019, Section 2 (AURC).
-        Differs: rows of equal confidence are in random order, over which this is the mean.
+        Classifiers", ICLR 2019, Section 2 (AURC). Differs: the mean over random orders of ties.
     """
     mass, errors = _summed(wrong, confidences, counts)
     harmonic = _harmonic(mass[..., -1].max(initial=0.0))
@@ -42,14 +43,13 @@ def area_under_risk(
 def excess_area(
     wrong: ArrayLike, confidences: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Return the part of the AURC that is due to the order of the rows (E-AURC).
+    """Return the excess AURC (E-AURC): how much the order by confidence adds to the optimum.
 
-    The AURC minus that of the same rows with all wrong ones last. It is 0 if every wrong row has a
-    lower confidence than every right one, for any accuracy.
+    It is the AURC minus that of the best order, with all wrong rows last.
 
     References:
-        Geifman, Uziel and El-Yaniv, ICLR 2019, Section 4 (E-AURC).
-        Differs: the best order's area is summed, where the paper has its limit for many rows.
+        Geifman, Uziel and El-Yaniv, ICLR 2019, Section 4 (E-AURC). Differs: the best order's area
+        is an exact sum; the paper has its limit for many rows.
     """
     faults, _ = pair(wrong, confidences)
     weights = row_counts(len(faults), counts)
@@ -72,10 +72,10 @@ def risk_at_coverage(
     coverage: float,
     counts: ArrayLike | None = None,
 ) -> FloatArray:
-    """Return the fraction of wrong rows among the surest ones.
+    """Return the fraction of wrong answers among the most confident rows.
 
-    ``coverage`` is the fraction of the rows that are answered, in (0, 1]; a row on the edge counts
-    in part.
+    ``coverage`` in (0, 1] is the fraction of rows that are answered; the last row may count in
+    part.
     """
     mass, errors = _summed(wrong, confidences, counts)
     rows, result = np.diff(mass), np.diff(errors)
@@ -87,12 +87,12 @@ def risk_at_coverage(
 
 @dataclass(frozen=True)
 class RiskCurve:
-    """The risk at each coverage that a threshold on the confidence can give.
+    """Coverage and risk at every confidence threshold.
 
     Args:
-        thresholds: Confidences from high to low, each once, [k].
-        coverages: Fraction of rows at or above each, ascending to 1, [k].
-        risks: Fraction of wrong rows among them, [k].
+        thresholds: Distinct confidences, from high to low, [k].
+        coverages: Fraction of rows at or above each threshold, [k].
+        risks: Fraction of wrong answers among these rows, [k].
     """
 
     thresholds: FloatArray
@@ -110,13 +110,13 @@ def risk_curve(wrong: ArrayLike, confidences: ArrayLike) -> RiskCurve:
 
 @dataclass(frozen=True)
 class Selection:
-    """A threshold on the confidence that keeps the risk below a limit.
+    """A confidence threshold that keeps the risk below a limit.
 
     Args:
-        threshold: Answer where the confidence is at least this.
-        accepted: Held-out rows that were answered.
-        wrong: Wrong rows among them.
-        rows: All held-out rows.
+        threshold: The model answers if the confidence is at least this.
+        accepted: Number of held-out rows that were answered.
+        wrong: Number of wrong answers among them.
+        rows: Number of held-out rows.
     """
 
     threshold: float
@@ -133,27 +133,26 @@ def shown_risks(
     thresholds: Sequence[float],
     starts: int = 4,
 ) -> FloatArray:
-    """Bound the fraction of wrong answers at or above each threshold (Learn-then-Test).
+    """Return an upper bound of the risk at each confidence threshold (Learn-then-Test).
 
-    For a limit r that is fixed beforehand: with probability ``1 - failure`` over the held-out rows,
-    every threshold whose bound is at most r has a fraction of wrong answers of at most r on rows of
-    the same distribution. The hypothesis "the risk of this threshold is above r" is rejected at
-    every r from the exact (Clopper and Pearson) upper limit of its fraction of wrong answers. The
-    thresholds are tested in the order given, from each of ``starts`` places at level ``failure /
-    starts`` up to the first that is not rejected: from one start the bound is the largest limit so
-    far, and the result is the smallest bound over the starts.
+    Choose a limit r beforehand. With probability ``1 - failure`` over the held-out rows, every
+    threshold whose bound is at most r has a risk of at most r on new rows.
+
+    The upper limit of one threshold's risk is exact (Clopper and Pearson), at level ``failure /
+    starts``. Thresholds are tested in the order given (fixed-sequence testing), from each of
+    ``starts`` positions. The bound from one position is the largest upper limit so far. The result
+    is the smallest bound over the positions.
 
     Args:
-        confidences: Confidences of held-out rows, high where the model is sure, [n]; -inf where
-            another rule abstains.
-        wrong: Whether the answer is wrong, [n].
+        confidences: Confidences of held-out rows, [n]; -inf if another rule abstains.
+        wrong: Whether each answer is wrong, [n].
         failure: Probability with which the bounds may fail, in (0, 1).
         thresholds: Thresholds from high to low, chosen without these rows, [k].
-        starts: Number of places to start from, >= 1, evenly from the first one on: the highest
-            thresholds accept too few rows to reject anything.
+        starts: Number of starting positions, >= 1, evenly spaced from the first one. Several are
+            needed because the highest thresholds accept too few rows to reject anything.
 
     Returns:
-        Risks in (0, 1], [k]; 1 where nothing is shown.
+        Upper bounds in (0, 1], [k]; 1 without evidence.
 
     Example:
         >>> sure = [0.9] * 50 + [0.6] * 50
@@ -163,8 +162,7 @@ def shown_risks(
     References:
         Angelopoulos, Bates, Candes, Jordan and Lei, "Learn then Test: Calibrating Predictive
         Algorithms to Achieve Risk Control", 2021, Algorithm 1 (fixed sequence, several starts).
-        Differs: an answer is right or wrong, so the binomial tail itself is the p value; their
-        Hoeffding-Bentkus value, made for any loss in [0, 1], is never below it.
+        Differs: exact binomial p-values, which are never above their Hoeffding-Bentkus values.
     """
     sure, faults = pair(confidences, wrong)
     limits = np.asarray(thresholds, dtype=np.float64)
@@ -172,8 +170,8 @@ def shown_risks(
         raise ValueError(f"`failure` must be in (0, 1), got {failure}.")
     if bool((np.diff(limits) >= 0).any()) or not 1 <= starts <= len(limits):
         raise ValueError(
-            f"`thresholds` must be decreasing and `starts` be from 1 to their number, got "
-            f"{len(limits)} thresholds and {starts} starts."
+            "`thresholds` must be decreasing, and `starts` from 1 to the number of thresholds, "
+            f"got {len(limits)} thresholds and {starts} starts."
         )
     order = np.argsort(-sure, kind="stable")
     accepted = np.searchsorted(-sure[order], -limits, side="right")
@@ -192,10 +190,10 @@ def shown_risks(
 def _summed(
     wrong: ArrayLike, confidences: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Sum rows and errors from 0, then from the surest group on: [..., groups + 1]."""
+    """Return numbers of rows and errors above each distinct confidence, [..., k + 1] each."""
     faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
     if bool(np.isnan(sure).any()):
-        raise ValueError("A confidence is NaN, which has no order.")
+        raise ValueError("A confidence is NaN, so rows cannot be ordered by confidence.")
     weights = row_counts(len(sure), counts)
     order = np.argsort(-sure, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(sure[order])) + 1, len(order))

@@ -1,6 +1,7 @@
-"""Scores of texts with several labels, each one function for a data set and all its resamples.
+"""Scores of multi-label classification.
 
-Labels and predictions are 0 or 1 for each label, [n, L]; ``counts`` as in the module `scores`.
+Labels and predictions are 0 or 1, [n, L]. ``counts`` is how often each of the n rows is drawn, [n]
+or [R, n]; with [R, n] the result is [R].
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ def micro_f1(
 ) -> FloatArray:
     """F1 over all labels of all texts, ``2 TP / (2 TP + FP + FN)``.
 
-    Same as ``sklearn.metrics.f1_score(average="micro")``.
-
-    NaN if no label applies or is predicted.
+    Same as ``sklearn.metrics.f1_score(average="micro")``; NaN if no label applies or is predicted.
     """
     hits, either = _sums(labels, predictions, counts)
     return divide(2 * hits.sum(-1), either.sum(-1))
@@ -28,9 +27,9 @@ def micro_f1(
 def label_f1(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Unweighted mean of the labels' F1, over labels that apply or are predicted in some row.
+    """Macro-F1: unweighted mean of the labels' F1.
 
-    NaN if no label applies or is predicted.
+    Labels that neither apply nor are predicted in any row are left out; NaN if all are.
     """
     hits, either = _sums(labels, predictions, counts)
     known = either > 0
@@ -40,12 +39,10 @@ def label_f1(
 def mean_average_precision(
     labels: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Mean over the labels of the average precision of their scores; it needs no threshold.
+    """Unweighted mean of the labels' average precision (mAP).
 
-    Same as ``sklearn.metrics.average_precision_score(average="macro")`` over the labels that apply
-    to some rows and not to others; the rest is left out.
-
-    NaN if no label applies to some rows only. ``scores`` are probabilities or logits.
+    Same as ``sklearn.metrics.average_precision_score(average="macro")``, without labels that apply
+    to no row or to all rows. NaN if none is left. ``scores`` [n, L] are probabilities or logits.
     """
     if not len(np.asarray(labels)):
         return divide(row_counts(0, counts).sum(-1), row_counts(0, counts).sum(-1))
@@ -61,7 +58,7 @@ def mean_average_precision(
 def exact_match(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
-    """Fraction of texts all of whose labels are right (subset accuracy)."""
+    """Subset accuracy: fraction of texts whose labels are all right."""
     right = (np.asarray(labels) == np.asarray(predictions)).all(-1).astype(np.float64)
     return weighted_mean(right, counts)
 
@@ -69,7 +66,7 @@ def exact_match(
 def _sums(
     labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return true positives, and labels that apply plus those that are predicted, [..., L]."""
+    """Return per label the true positives, and labels plus predicted labels (TP + FP + TP + FN)."""
     truth, answers = (np.asarray(each, dtype=np.float64) for each in (labels, predictions))
     weights = row_counts(len(truth), counts)
     return weights @ (truth * answers), weights @ (truth + answers)

@@ -1,6 +1,6 @@
-"""A two-sample test for a shift between reference rows and a batch of inputs.
+"""Test whether a batch of inputs has shifted from reference rows.
 
-Letters: n reference rows, m rows of the batch, D states.
+Letters: n reference rows, m rows of the batch, D dimensions of a hidden state.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from temper.seeding import derive_seed
 
 @dataclass(frozen=True)
 class ShiftTest:
-    """A two-sample test of a batch against reference rows.
+    """Result of `mmd_test`.
 
     Args:
         statistic: Unbiased estimate of the squared MMD; about 0 without a shift.
-        p: Probability of a statistic this large if both are draws of one distribution.
-        bandwidth: Width of the kernel, in the states' unit.
+        p: p-value of the hypothesis that both come from one distribution.
+        bandwidth: Width w of the kernel, in the unit of the states.
     """
 
     statistic: float
@@ -36,15 +36,13 @@ def mmd_test(
     """Test whether a batch comes from the distribution of reference rows (kernel two-sample test).
 
     ``MMD^2 = mean k(x, x') + mean k(y, y') - 2 mean k(x, y)`` over pairs of different rows, with
-    ``k(a, b) = exp(-|a - b|^2 / (2 w^2))`` and the median distance of all rows together as w. The
-    p value is the rank of the statistic among those of random splits of the rows in two such parts,
-    ``(1 + #{permuted >= observed}) / (1 + permutations)``: at most ``alpha`` with probability
-    ``alpha`` or less under exchangeability, for any number of rows. This holds on
-    average over references. For a service that compares all batches with one reference, see
-    `alarm_level`.
+    ``k(a, b) = exp(-|a - b|^2 / (2 w^2))``; w is the median distance between all rows. The p-value
+    is that of a permutation test, ``(1 + #{permuted >= observed}) / (1 + permutations)``, valid for
+    any number of rows. The false alarm rate holds on average over references. To compare many
+    batches with one reference, use the level from `alarm_level`.
 
     Raises:
-        ValueError: A side has fewer than two rows, sizes D differ, or a state is not finite.
+        ValueError: Reference or batch has fewer than two rows, D differs, or a state is not finite.
 
     Example:
         >>> rows = np.random.default_rng(0).normal(size=(60, 2))
@@ -53,13 +51,13 @@ def mmd_test(
 
     References:
         Gretton et al., "A Kernel Two-Sample Test", JMLR 2012, Lemma 6 (statistic), Section 8
-        (median distance). The p value: Phipson and Smyth, "Permutation p-values should never be
-        zero", 2010.
+        (median distance). p-value: Phipson and Smyth, "Permutation p-values should never be zero",
+        2010.
     """
     first, second = _states(reference, "reference"), _states(batch, "batch")
     if first.shape[1] != second.shape[1]:
         raise ValueError(
-            f"Reference and batch must have states of one size, got {first.shape[1]} and "
+            f"Reference and batch must have states of the same size, got {first.shape[1]} and "
             f"{second.shape[1]}."
         )
     rows, size = np.concatenate([first, second]), len(first)
@@ -88,34 +86,34 @@ def mmd_test(
 
 
 def alarm_level(*, rate: float, references: float) -> float:
-    """Return the level of a test that bounds the false alarm rate for one reference.
+    """Return the significance level that bounds the false alarm rate for one fixed reference.
 
-    All batches of a service are compared with the same reference rows, whose chance deviation
-    affects every comparison: some references never cause a false alarm, others often do. The worst
-    case is a difference of means in one direction. If the reference is ``z_references`` standard
-    errors off, batches alarm at ``rate`` if the critical value is z with
-    ``z^2 = z_references^2 + z_rate^2`` (Cauchy-Schwarz, for any numbers of rows).
+    A service compares all batches with the same reference rows, whose sampling error affects every
+    comparison. The level is such that for the fraction ``references`` of all possible references,
+    at most the fraction ``rate`` of batches causes a false alarm.
 
-    ``references`` is the fraction of references for which this holds.
+    The worst case is a difference of means in one direction. If the reference is ``z_references``
+    standard errors off, the critical value z is ``z^2 = z_references^2 + z_rate^2``
+    (Cauchy-Schwarz, for any number of rows).
     """
     apart = np.hypot(scipy.stats.norm.isf((1 - references) / 2), scipy.stats.norm.isf(rate))
     return float(2 * scipy.stats.norm.sf(apart))
 
 
 def _states(values: ArrayLike, name: str) -> FloatArray:
-    """Return states as float64 [n, D] with two finite rows or more."""
+    """Return states as float64 [n, D]; raise unless n >= 2 and all are finite."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or len(array) < 2:
         raise ValueError(f"`{name}` must be states [n, D], n >= 2, got shape {list(array.shape)}.")
     if not bool(np.isfinite(array).all()):
-        raise ValueError(f"`{name}` holds a state that is not finite.")
+        raise ValueError(f"`{name}` contains a state that is NaN or infinite.")
     return array
 
 
 def _squared_mmd(kernel: FloatArray, splits: FloatArray) -> FloatArray:
-    """Return the unbiased statistic of each of S splits, 0 or 1 by row, [S, n + m].
+    """Return the unbiased squared MMD of each split, [S].
 
-    The kernel has zeros on the diagonal.
+    ``splits`` [S, n + m] are 1 for rows of the first part, else 0. The kernel's diagonal is 0.
     """
     n = splits[0].sum()
     m = splits.shape[1] - n

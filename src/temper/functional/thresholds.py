@@ -1,8 +1,8 @@
-"""Scores of rows that depend on a threshold, which other rows set.
+"""Bootstrap of scores that depend on a threshold or temperature fitted on other rows.
 
-The threshold is as random as the judged rows, so a resample also draws the rows that set it and
-recomputes it. With fixed thresholds, two models from the same distribution differ significantly in
-up to 70% of one-seed studies. Letters: n rows drawn, m of them set thresholds, K are judged, R
+Each resample also draws the rows that the threshold is fitted on, and refits it. With fixed
+thresholds, up to 70% of one-seed studies find a significant difference between two models of the
+same distribution. Letters: n rows drawn, of which the first m are fitted on and K are scored; R
 resamples, G groups.
 """
 
@@ -22,14 +22,14 @@ from temper.functional.resampling import FloatArray, IntegerArray, divide, group
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Conformal thresholds in two folds: each judged row gets that of the other fold's rows.
+    """Conformal thresholds by two-fold cross-fitting: each scored row gets that of the other fold.
 
     Args:
-        scores: Scores of the rows that set thresholds, [m]; these are the first rows drawn.
-        folds: Fold of each, 0 or 1, [m].
-        coverage: Fraction of such rows that must not be above the threshold, in (0, 1).
-        indices: Index of each judged row among the rows drawn, [K].
-        judged_folds: Fold of each judged row, [K].
+        scores: Scores of the rows that thresholds are fitted on, [m].
+        folds: Fold of each of these rows, 0 or 1, [m].
+        coverage: Fraction of rows that must be at or below the threshold, in (0, 1).
+        indices: Index of each scored row among the rows drawn, [K].
+        judged_folds: Fold of each scored row, 0 or 1, [K].
     """
 
     scores: FloatArray
@@ -47,7 +47,7 @@ class Thresholds:
             conformal_quantile(self.scores[self.folds != fold], coverage=self.coverage)
 
     def of_fold(self, fold: int, counts: FloatArray) -> FloatArray:
-        """Return the threshold that judges a fold's rows in each resample, [R]."""
+        """Return the threshold for the scored rows of a fold in each resample, [R]."""
         if not self._last or self._last[0][0] is not counts:
             both = []
             for judged in (0, 1):
@@ -58,23 +58,23 @@ class Thresholds:
         return self._last[0][1][fold]
 
     def of_rows(self) -> FloatArray:
-        """Return the threshold for each row, from the given rows, [K]."""
+        """Return the threshold of each scored row without resampling, [K]."""
         once = np.ones((1, len(self.scores)))
         return np.concatenate([self.of_fold(fold, once) for fold in (0, 1)])[self.judged_folds]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A mean over rows that depends on thresholds: from counts [R, n] to [R] values.
+    """A mean over rows that depends on thresholds, as a function of resample counts.
 
     Args:
-        thresholds: The rule that computes the thresholds.
-        values: From a threshold and indices of judged rows to one value per such row.
-        rows: Indices of the judged rows that are averaged, [k].
-        closed: The same fraction at fixed thresholds, for its closed form; None for a mean that is
-            not a fraction.
-        groups: Group of each of these rows, whole numbers from 0 without a gap, [k]: the score is
-            the smallest of the groups' means. None takes one mean over all rows.
+        thresholds: The thresholds, which each resample refits.
+        values: Function from a threshold and indices of scored rows to one value per row.
+        rows: Indices among the K scored rows of those that are averaged, [k].
+        closed: The proportion at fixed thresholds, which has a closed form; None if the mean is no
+            proportion.
+        groups: Group of each averaged row, numbered from 0 without gaps, [k]; the score is the
+            lowest mean of any group. None averages over all rows.
     """
 
     thresholds: Thresholds
@@ -108,15 +108,16 @@ class Judged:
 
     @property
     def fewest(self) -> int:
-        """The rows of the smallest group, or those that set thresholds if these are fewer."""
+        """The number of rows in the smallest group, or that are fitted on if these are fewer."""
         judged = len(self.rows) if self.groups is None else int(np.bincount(self.groups).min())
         return min(judged, len(self.thresholds.scores)) if len(self.rows) else 0
 
 
 def resampled_quantiles(scores: FloatArray, counts: FloatArray, *, coverage: float) -> FloatArray:
-    """Return the conformal quantile of scores [m] in each resample, [R]; see `conformal_quantile`.
+    """Return the `conformal_quantile` of scores [m] in each resample, [R].
 
-    It is infinite if a resample has too few rows for the coverage. ``counts`` are [R, m].
+    ``counts`` [R, m] are how often each row is drawn. A quantile is infinite if a resample has too
+    few rows for the coverage.
     """
     order = np.argsort(scores, kind="stable")
     reached = np.cumsum(counts[:, order], axis=1)
@@ -128,13 +129,13 @@ def resampled_quantiles(scores: FloatArray, counts: FloatArray, *, coverage: flo
 
 @dataclass(frozen=True)
 class FittedOn:
-    """The rows that a temperature is fitted on, with their derivatives of the loss.
+    """Rows that a temperature is fitted on, and the derivatives of their loss.
 
     Args:
-        rows: Their indices among the rows drawn, [m].
-        slopes: Derivative of each row's NLL with respect to the logarithm of the temperature, at
-            the fitted temperature, [m]; they sum to 0.
-        curvatures: Expected second derivative, >= 0, [m].
+        rows: Indices of these rows among the rows drawn, [m].
+        slopes: Derivative of each row's NLL by the log temperature at the optimum, [m]; they sum to
+            0.
+        curvatures: Expected second derivative of each row's NLL, >= 0, [m].
     """
 
     rows: IntegerArray
@@ -143,10 +144,9 @@ class FittedOn:
 
     @classmethod
     def of(cls, labels: ArrayLike, logits: ArrayLike, rows: IntegerArray) -> FittedOn:
-        """Fit the temperature to m rows, and compute their derivatives.
+        """Fit a temperature to m rows and compute the derivatives.
 
-        ``rows`` are their indices among the rows drawn; a logit may be the logarithm of a
-        probability.
+        Logits may be log-probabilities; for ``rows`` see the class.
         """
         array, classes = np.asarray(logits, dtype=np.float64), np.asarray(labels).astype(np.int64)
         inverse = 1.0 / fit_temperature(classes, array).value
@@ -160,28 +160,27 @@ class FittedOn:
         return cls(rows, chosen - mean, (weights * (values - mean[:, None]) ** 2).sum(axis=1))
 
     def moves(self, counts: FloatArray) -> FloatArray:
-        """Return how far each resample moves the logarithm of the temperature, [R]."""
+        """Return the change of the log temperature in each resample, to first order, [R]."""
         drawn = counts[:, self.rows]
         curvature = drawn @ self.curvatures
         return -(drawn @ self.slopes) / np.where(curvature > 0, curvature, np.nan)
 
     @property
     def error(self) -> float:
-        """The standard error of the logarithm of the temperature."""
+        """Standard error of the log temperature."""
         return float(np.sqrt((self.slopes**2).sum()) / self.curvatures.sum())
 
 
 @dataclass(frozen=True)
 class Refitted:
-    """A score after temperature scaling, as a statistic: from counts [R, n] to [R] values.
+    """A score after temperature scaling, as a function of resample counts.
 
     Args:
-        score: The score at the fitted temperatures, from counts of the scored rows [R, K].
+        score: The score at the original temperatures, from counts of the scored rows [R, K] to [R].
         indices: Index of each scored row among the rows drawn, [K].
-        fits: The fit of each fold's temperature, F of them.
-        slopes: Derivative of the score with respect to the logarithm of each fold's temperature,
-            [F].
-        fewest: Rows of the smallest class behind the score.
+        fits: Fit of the temperature of each of F folds.
+        slopes: Derivative of the score by the log temperature of each fold, [F].
+        fewest: Number of rows in the smallest class.
     """
 
     score: Callable[[FloatArray], FloatArray]

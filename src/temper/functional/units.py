@@ -1,4 +1,4 @@
-"""Units and digits of scores."""
+"""How scores are written: unit, scale and digits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ABSENT = "\u2013"  # en dash: a number that does not exist
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit and digits of a score.
+    """How a score is written.
 
     Args:
-        scale: Factor from the stored to the shown number.
-        decimals: Digits after the point.
-        sign: Unit after the score's name, empty for a bare number.
-        significant: Significant digits, instead of ``decimals``, for numbers of very different
-            sizes; None otherwise.
+        scale: Factor from the stored to the displayed number.
+        decimals: Digits after the decimal point.
+        sign: Symbol of the unit; empty for a plain number.
+        significant: Number of significant digits, used instead of ``decimals`` for scores of very
+            different sizes.
     """
 
     scale: float
@@ -29,7 +29,7 @@ class Unit:
     significant: int | None = None
 
     def with_sign(self, text: str) -> str:
-        """Append the unit to a number.
+        """Append the unit's symbol to a formatted number.
 
         Example:
             >>> (
@@ -44,16 +44,16 @@ class Unit:
         return f"{text} {self.sign}" if self.sign[0].isalpha() else f"{text} ({self.sign})"
 
     def margin(self, points: float) -> float | None:
-        """Convert points, hundredths of the way from 0 to 1, to a stored difference.
+        """Convert points (1 point is 0.01) to a difference of stored scores.
 
-        None if the unit has no points.
+        None if the score is not displayed on a scale of 100.
         """
         return points / self.scale if self.scale == _POINTS else None
 
     def text(self, value: float | None, *, signed: bool = False) -> str:
-        """Write a stored number, or a dash if there is none.
+        """Format a stored score for display, as a dash if it is None.
 
-        A true minus sign is as wide as a plus, so that decimals align.
+        The minus sign is as wide as a plus, so decimals align.
         """
         if value is None:
             return ABSENT
@@ -66,7 +66,7 @@ class Unit:
 
 
 MARGIN = 0.5
-"""Default margin, in points."""
+"""Default margin of equivalence tests, in points (1 point is 0.01)."""
 PERCENT = Unit(100.0, 1, "%")
 HUNDREDTHS = Unit(100.0, 1, "\u00d7 100")
 PLAIN = Unit(1.0, 4, "")
@@ -74,14 +74,14 @@ ANY_SIZE = Unit(1.0, 4, "", significant=3)
 
 
 def check_detect(points: float | None) -> None:
-    """Raise a `SettingError` unless a difference to detect is None or finite and above 0 points."""
+    """Raise a `SettingError` unless ``points`` is None or finite and > 0."""
     if points is not None and not 0.0 < points < math.inf:
         raise SettingError(f"`detect` must be a finite number of points > 0, got {points}.")
 
 
 def check_margin(points: float) -> None:
-    """Raise a `SettingError` unless a margin is finite and at least 0 points."""
+    """Raise a `SettingError` unless ``points`` is finite and >= 0."""
     if not 0.0 <= points < math.inf:
         raise SettingError(
-            f"`margin` must be a finite number of points >= 0, got {points}. 0 is no margin."
+            f"`margin` must be a finite number of points >= 0, got {points}. Use 0 for no margin."
         )

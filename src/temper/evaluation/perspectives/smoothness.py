@@ -38,7 +38,7 @@ from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, mean_of
 from temper.functional.intervals import standard_error
 from temper.functional.scores import ScoreFacts
-from temper.functional.smoothness import directions, probes, pulled_back, squared_norm
+from temper.functional.smoothness import directions, probes, squared_norm, vector_jacobian_product
 from temper.functional.units import ANY_SIZE
 from temper.lazy import torch
 from temper.seeding import derive_seed, generator
@@ -153,8 +153,8 @@ def norms(
     total = torch.zeros((len(state), len(NORMS)), dtype=torch.float64, device=state.device)
     for number in range(projections):
         probe, direction = draw(part, state, words, key=(*key, number))
-        gradient = pulled_back(state, words, probe, again=True)
-        change = pulled_back(gradient, words, direction)
+        gradient = vector_jacobian_product(state, words, probe, create_graph=True)
+        change = vector_jacobian_product(gradient, words, direction)
         total[:, 0] += squared_norm(gradient.detach().double(), mask)
         total[:, 1] += squared_norm(change.double(), mask) / state.shape[-1]
     return total / projections
