@@ -163,8 +163,8 @@ def adaptive_calibration_error(
         mass = resample[order]
         np.cumsum(mass, out=mass)
         total = mass[-1]
-        # A group of equal confidences adds its gap evenly, so an edge only needs the sums up to
-        # the ends of the group that contains it.
+        # Within a group of equal confidences the gap grows linearly, so an edge inside it is
+        # interpolated between the sums at the group's ends.
         at = ordered[np.minimum(mass.searchsorted(edges * total), len(mass) - 1)]
         ends = np.sort(np.append(ordered.searchsorted(at), ordered.searchsorted(at, "right")))
         gaps = _sums_before(ends, resample, hits, values, order)
@@ -287,7 +287,7 @@ def class_indices(labels: ArrayLike, array: FloatArray) -> IntegerArray:
     return classes
 
 
-# Number of doublings from 1 that covers every slope in double precision.
+# Doubling 1 this often reaches the largest double, so the bracket's upper end is always found.
 _DOUBLINGS = 1024
 
 

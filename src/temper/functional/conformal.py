@@ -113,7 +113,7 @@ def lac_scores(probabilities: ArrayLike) -> FloatArray:
     array = np.asarray(probabilities, dtype=np.float64)
     if array.ndim != 2:
         raise ValueError(f"Expected probabilities [N, C], got shape {list(array.shape)}.")
-    # NaN compares false; sums of probabilities may exceed 1 by a rounding error.
+    # Written so that NaN fails; sums of probabilities may exceed 1 by a rounding error.
     if array.size and not (array.min() >= 0 and array.max() <= 1 + 1e-6):
         raise ValueError("Probabilities must be in [0, 1]. Pass probabilities, not logits.")
     return 1.0 - array
@@ -173,7 +173,8 @@ def risk_threshold(scores: ArrayLike, applies: ArrayLike, *, coverage: float) ->
     row, label = np.nonzero(truth)
     order = np.argsort(-array[row, label], kind="stable")
     ranked, losses = array[row, label][order], np.cumsum(1.0 / sizes[row][order])
-    # The losses above a score are those before the first pair that has it. The sum is rounded.
+    # Losses with a threshold at each score: of the labels with higher scores. The tolerance
+    # covers the rounding of their sum.
     allowed = float((rows + 1) * (1 - _exact(coverage)) - 1) + 1e-9
     above = np.append(0.0, losses)[np.searchsorted(-ranked, -ranked, side="left")]
     return float(ranked[above <= allowed].min())

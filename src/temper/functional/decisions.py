@@ -74,7 +74,7 @@ def choose_threshold(applies: ArrayLike, probabilities: ArrayLike, rule: str) ->
     values = np.unique(chances)[::-1]
     upper, lower = np.append(1.0, values), np.append(values, 0.0)
     middles = (upper + lower) / 2
-    # Between neighboring doubles, the middle is one of them.
+    # The rounded midpoint of two adjacent doubles is one of them; take the lower one.
     thresholds = np.append(0.5, np.where(middles < upper, middles, lower))
     possible = (thresholds > 0) & (thresholds < 1)
     order = np.argsort(-chances, kind="stable")

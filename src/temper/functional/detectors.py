@@ -143,8 +143,7 @@ def _whitening(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     except np.linalg.LinAlgError as error:
         raise ValueError("the states are the same for all rows") from error
     white = scipy.linalg.solve_triangular(factor, np.eye(len(mean)), lower=True)
-    # Single precision halves the stored file. Scores use the rounded values from here on, so a
-    # threshold and the scores it is compared with agree exactly.
+    # The file stores single precision. Round now, so that scores do not change after loading.
     return mean, np.asarray(white.astype(np.float32), dtype=np.float64)
 
 

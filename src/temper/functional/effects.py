@@ -126,11 +126,12 @@ def seeds_to_detect(
     rows, total = row_variance or 0.0, standard_error**2
     least = LEAST_SEEDS if row_variance is None else LEAST_SEEDS_WITH_ROWS
     for count in range(least, MOST_SEEDS + 1):
-        # The seeds' part decreases as 1 / n, and its uncertainty as 1 / (n^2 (n - 1)).
+        # The part of the variance from seeds falls as 1 / n, and the variance of its estimate as
+        # 1 / (n^2 (n - 1)).
         changed = rows + (total - rows) * seeds / count
         growth = (count / seeds) ** 2 * (count - 1) / (seeds - 1)
         ratio = (changed / total) ** 2 * growth if total else 1.0
-        # A t test never detects less than a normal one, which is quick to compute.
+        # Quick check: a t test needs at least the difference of a z test, 2.8 standard errors.
         if 2.8 * changed**0.5 > difference:
             continue
         if _least_shift(min(freedom * ratio, _FREEDOM)) * changed**0.5 <= difference:
@@ -244,7 +245,7 @@ def _shift(freedom: float) -> float:
     if reach > 100.0:
         # The critical value is so large that only the chi part of t matters, not the normal part.
         return float(reach * (scipy.stats.chi2.ppf(POWER, freedom) / freedom) ** 0.5)
-    # The other tail adds less than 1e-4 to the power.
+    # The other rejection region adds less than 1e-4 to the power.
     result = scipy.optimize.brentq(
         lambda shift: scipy.stats.nct.sf(reach, freedom, shift) - POWER, 0.0, 1e4
     )

@@ -126,7 +126,7 @@ def _interval(mean: float, variance: float) -> Estimate:
     """Return the estimate with the interval of a beta distribution of this mean and variance."""
     size = mean * (1 - mean) / variance - 1 if variance > 0 else np.inf
     if not 0 < size < np.inf:
-        # No such beta distribution: the score is certain, or may be anything.
+        # No beta distribution has this mean and variance: the score is certain or unknown.
         low, high = (mean, mean) if size > 0 else (0.0, 1.0)
     else:
         low, high = scipy.stats.beta.interval(COVERAGE, mean * size, (1 - mean) * size)

@@ -50,12 +50,11 @@ class Centered:
         return self.statistic(counts)
 
 
-# Doubles per block: a million are 8 MB, and a correlation needs ten such arrays. Blocks keep large
-# sets within memory.
+# Counts per block, to limit memory: a million doubles are 8 MB, and a correlation needs ten arrays.
 _BLOCK = 1_000_000
 
 
-# Quantiles of a 95% interval, as double precision computes them from 0.95.
+# Computed, because 0.025 is not exactly (1 - 0.95) / 2 in double precision.
 _EDGE = (1.0 - 0.95) / 2
 _ENDS = [_EDGE, 1.0 - _EDGE]
 
@@ -200,7 +199,7 @@ def _paired(first: Statistic, second: Statistic) -> Interval | None:
         return _paired(first.closed, second.closed)
     if not isinstance(first, Proportion) or not isinstance(second, Proportion):
         return None
-    # Proportions among rows that each model chooses are not proportions of the same rows.
+    # With `among`, each model has its own rows, so the proportions are not paired.
     apart = first.among is not None or second.among is not None
     return None if apart else paired_proportions(first.right, second.right)
 
@@ -347,7 +346,7 @@ def _interval(values: ArrayLike) -> Interval:
     array: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
     defined = array[np.isfinite(array)]
     undefined = (len(array) - len(defined)) / len(array)
-    # All are equal up to the rounding of their sums.
+    # The last condition: all resamples have the same score, up to rounding.
     if undefined > 0.05 or np.ptp(defined) <= 1e-12 * np.abs(defined).max():
         return Interval(None, None, undefined)
     low, high = np.quantile(defined, _ENDS)

@@ -62,7 +62,7 @@ def levels_of(q: Tensor) -> int:
 def random_levels(count: int, draws: torch.Generator) -> Tensor:
     """Draw uniform 16-bit integers, [count] int16."""
     words = torch.empty((count + 3) // 4, dtype=torch.int64, device=draws.device)
-    # The default range leaves the top bit, and so a quarter of the draws, one-sided.
+    # The default range is [0, 2^63): the top bit, and so the sign of every fourth draw, would be 0.
     words.random_(-(1 << 63), None, generator=draws)
     return words.view(torch.int16)[:count]
 
@@ -102,7 +102,7 @@ def pieces_with_draws(
     which fit into the CPU's cache. On a GPU groups are larger.
     """
     flat, device = [tensor.view(-1) for tensor in tensors], tensors[0].device
-    # On a CPU, keys for each word cost more time than the calls that a group saves.
+    # On a CPU, joining tensors (a key for each word) costs more time than it saves in calls.
     for group in _groups(flat, chunk, join=wants_few_kernels(device)):
         pieces = [flat[index][first : first + count] for index, first, count in group]
         spans = [(count, keys[index], starts[index] + first) for index, first, count in group]
@@ -155,7 +155,7 @@ def _keyed(
     if len(rows) == 1:
         _hashed(words, *rows[0][:3])
     else:
-        # A copy that does not block: a GPU's queue never runs empty.
+        # Non-blocking, so the GPU's queue does not run empty.
         table = torch.tensor(rows, dtype=torch.int32).T.to(device, non_blocking=True)
         _hashed(words, *table[:3].repeat_interleave(table[3], dim=1, output_size=total))
     drawn = words.view(torch.int16) if lanes == 2 else words
@@ -347,7 +347,7 @@ def bucket_counts(
     for every, flat in samples.items():
         for group in _groups(flat, chunk, join=True):
             entries = _joined([flat[index][first:][:count] for index, first, count in group])
-            # A bincount waits for the device, so there are few.
+            # Each bincount synchronizes with the device, so tensors are joined first.
             counts = torch.bincount(buckets_of(entries).long(), minlength=BUCKETS)
             total.add_(counts, alpha=every)
     total[0] = 0
@@ -384,7 +384,7 @@ def range_normalize(
     most = largest(torch.stack([tensor.max() for tensor in full]))
     most = torch.where(most > 0, most, 1.0)
     fractions = [(tensor.float() / most).square() for tensor in tensors]
-    # Squares and quotients keep the order, so this is the smallest value.
+    # The smallest absolute gradient, scaled like the others; squaring keeps its order.
     low = (-largest(torch.stack([-tensor.min() for tensor in full])) / most).square()
     width = torch.where(low < 1, 1 - low, 1.0)
     return [(fraction - low) / width for fraction in fractions]

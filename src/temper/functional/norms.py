@@ -35,8 +35,8 @@ def size(values: Tensor, *, norm: Norm, scope: Scope = "example") -> Tensor:
     largest = values.abs().amax(dim=axes, keepdim=True)
     if norm != "l2":
         return largest
-    # Squares of a small gradient underflow (a sure example would look as if it had none), so the
-    # largest entry is taken out first.
+    # Squares of a small gradient underflow to 0 (on a confident example), so divide by the largest
+    # entry first.
     unit = torch.where((largest > 0) & torch.isfinite(largest), largest, 1.0)
     length: Tensor = torch.linalg.vector_norm(values / unit, dim=axes, keepdim=True)
     return length * unit
@@ -56,7 +56,7 @@ def steepest(gradient: Tensor, *, norm: Norm, scope: Scope = "example") -> Tenso
     """
     gradient = at_least_single(gradient)
     length = size(gradient, norm=norm, scope=scope)
-    # A loss scaler skips a step that is not finite, so it must not poison the next pass.
+    # The loss scaler skips this step later; until then NaN must not reach the next pass.
     usable = (length > 0) & torch.isfinite(length)
     unit = gradient.sign() if norm == "linf" else gradient / torch.where(usable, length, 1.0)
     return torch.where(usable, unit, 0.0)

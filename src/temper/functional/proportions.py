@@ -182,7 +182,7 @@ def wilson_ends(
     proportion, weight = right / rows, z * z / rows
     middle = (proportion + weight / 2) / (1 + weight)
     reach = z / (1 + weight) * np.sqrt(proportion * (1 - proportion) / rows + weight / (4 * rows))
-    # At 0 and at n right the end is the proportion itself, which rounding would miss by an ulp.
+    # With 0 or n right, one end is exactly 0 or 1; rounding would miss it by an ulp.
     low = np.where(right == 0, 0.0, middle - reach)
     return low, np.where(right == rows, 1.0, middle + reach)
 

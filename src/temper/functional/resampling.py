@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntegerArray = NDArray[np.int64]
 
-# Cells of a table of rows and groups: 2 MB of doubles, for any number of rows.
+# Cells of the largest temporary table: 2 MB of doubles.
 _CELLS = 1 << 18
 
 

@@ -60,7 +60,7 @@ class ScoreFacts:
     undefined: str
     unit: Unit | None = PERCENT
     guessing: float | Literal["class", "metric"] | None = None
-    # A file of a user may be run twice, with a new function each time.
+    # Not compared: a user's file may be imported twice, which creates a new function.
     measure: Measure | None = field(default=None, compare=False)
     kinds: tuple[str, ...] = ()
     usual: bool = True
@@ -265,8 +265,8 @@ def _correlation(first: FloatArray, second: FloatArray, weights: FloatArray) -> 
     safe = np.where(total > 0, total, 1.0)
     one = first - (weights * first).sum(axis=-1, keepdims=True) / safe
     two = second - (weights * second).sum(axis=-1, keepdims=True) / safe
-    # Scaled before squaring: targets near 1e-200 would underflow to a variance of 0. Rows that a
-    # resample does not hold decide no scale.
+    # Scale before squaring: targets near 1e-200 would underflow to a variance of 0. Rows that are
+    # not in a resample must not affect its scale.
     one, two = (np.where(weights > 0, side, 0.0) for side in (one, two))
     one, two = one / _scale(one), two / _scale(two)
     spread = np.sqrt((weights * one**2).sum(axis=-1) * (weights * two**2).sum(axis=-1))

@@ -33,7 +33,8 @@ def area_under_risk(
     mass, errors = _summed(wrong, confidences, counts)
     harmonic = _harmonic(mass[..., -1].max(initial=0.0))
     rows, result = np.diff(mass), np.diff(errors)
-    # Within a group of fraction e the errors grow by e a row: sum_k (E + (k - M) e) / k.
+    # Ties are in random order: after M rows with E errors, a group with the fraction e of errors
+    # adds sum_k (E + (k - M) e) / k.
     fraction = np.divide(result, rows, out=np.zeros_like(rows), where=rows > 0)
     offset = errors[..., :-1] - fraction * mass[..., :-1]
     sums = np.diff(harmonic[mass.astype(np.int64)])
@@ -56,12 +57,12 @@ def excess_area(
     rows, errors = weights.sum(axis=-1), weights @ faults.astype(np.float64)
     right = rows - errors
     harmonic = _harmonic(rows.max(initial=0.0))
-    # With all wrong rows last: sum over k > right of (k - right) / k.
+    # The AURC with all wrong rows last is the mean of (k - right) / k over k > right.
     sums = harmonic[rows.astype(np.int64)] - harmonic[right.astype(np.int64)]
     excess = area_under_risk(wrong, confidences, counts=counts) - divide(
         errors - right * sums, rows
     )
-    # Not below 0 by the rounding of two sums.
+    # Rounding of the two sums may give a value just below 0.
     return np.maximum(excess, 0.0)
 
 

@@ -61,7 +61,7 @@ def mmd_test(
             f"{second.shape[1]}."
         )
     rows, size = np.concatenate([first, second]), len(first)
-    # Centered: distances of states far from 0 would lose their digits.
+    # Centered first: distances between states far from 0 would lose digits.
     squares = scipy.spatial.distance.cdist(
         rows - rows.mean(axis=0), rows - rows.mean(axis=0), "sqeuclidean"
     )
@@ -76,7 +76,7 @@ def mmd_test(
     for split in splits[1:]:
         split[draws.permutation(len(rows))[:size]] = 1.0
     statistics = _squared_mmd(kernel, splits)
-    # Splits into the same two parts differ only by the rounding of their sums.
+    # The tolerance counts a split equal to the observed one, whose sum is rounded differently.
     as_large = statistics[1:] >= statistics[0] - 1e-12
     return ShiftTest(
         float(statistics[0]),

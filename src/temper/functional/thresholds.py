@@ -37,7 +37,7 @@ class Thresholds:
     coverage: float
     indices: IntegerArray
     judged_folds: IntegerArray
-    # A cache of the last counts and their thresholds: several scores use the same ones in a row.
+    # Caches the thresholds of the last counts: several scores are computed on the same counts.
     _last: list[tuple[FloatArray, list[FloatArray]]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -94,7 +94,7 @@ class Judged:
         for fold in (0, 1):
             in_fold = np.flatnonzero(folds[self.rows] == fold)
             drawn = counts[:, indices[self.rows[in_fold]]]
-            # Resamples share few thresholds, each of which is one row's score.
+            # Many resamples share a threshold, because each threshold is the score of a row.
             limits, which = np.unique(self.thresholds.of_fold(fold, counts), return_inverse=True)
             for number, limit in enumerate(limits.tolist()):
                 alike = which == number

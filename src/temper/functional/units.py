@@ -61,7 +61,7 @@ class Unit:
         digits = f".{self.significant}g"
         if self.significant is None:
             shown, digits = round(shown, self.decimals), f".{self.decimals}f"
-        # Adding zero turns -0.0 into 0.0, so that no difference has no sign.
+        # Adding 0.0 turns -0.0 into 0.0, so a difference of 0 has no minus sign.
         return f"{shown + 0.0:{'+' if signed else ''}{digits}}".replace("-", "\u2212")
 
 
