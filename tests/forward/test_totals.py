@@ -239,7 +239,7 @@ def test_unlabeled_rows_train_only_losses_without_labels() -> None:
     average = {n: t.detach() / 2 for n, t in network.model.named_parameters()}
     (total,) = totals_of(method, network, batch, state={"teacher": {"weights": average}})
     assert [term.name for term in total] == ["distillation"]
-    with pytest.raises(DataError, match="every loss of the method 'at' reads them"):
+    with pytest.raises(DataError, match="every loss of the method 'at' needs them"):
         next(totals_of(AT(), network, batch))
 
 

@@ -1,4 +1,4 @@
-"""The forward stage: the context of a step, plans, and the losses of composed methods."""
+"""The forward stage: one training step's clean pass, plans, and the losses of composed methods."""
 
 from temper.forward.perturbations import Noise as Noise
 from temper.forward.plan import Plan as Plan

@@ -1,4 +1,4 @@
-"""Consistency: the divergence of a perturbed pass from the clean one."""
+"""The consistency loss: divergence of a perturbed pass from the clean pass."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def consistency(
     same_dropout: bool,
     detached: bool,
 ) -> tuple[Tensor, Term]:
-    """Run a pass at a perturbation, and return its logits and its divergence from the clean pass.
+    """Run a perturbed pass; return its logits and its divergence from the clean pass.
 
     The gradient flows through both passes. If the clean pass has several sub-models, the divergence
-    is the mean over them. The size of the perturbation is logged, and every 50 steps the fraction
-    of the divergence that is due only to dropout.
+    is the mean over them. Logs get the relative size of the perturbation and, every 50 steps, the
+    fraction of the divergence that is due only to dropout.
 
-    ``delta`` is a perturbation [B, T, D] at the ``site``. With ``same_dropout`` the pass drops the
-    units that the clean pass drops; ``detached`` detaches the embeddings under ``delta`` from the
-    graph. The logits are [B, U, C].
+    ``delta`` is the perturbation [B, T, D] at the ``site``, logits are [B, U, C]. With
+    ``same_dropout`` the pass uses the dropout masks of the clean pass. ``detached`` detaches the
+    embeddings under ``delta`` from the graph.
     """
     recording = Recording()
     perturbed = step.logits(

@@ -1,4 +1,4 @@
-"""The embedding table under a smoothness penalty, whose gradient it must not receive."""
+"""Keep a smoothness penalty from training the embedding table."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from temper.models.states import Trace
 
 
-def past_table(step: StepContext, trace: Trace, *, penalty: Collection[str]) -> None:
-    """Give the embedding table the gradient of all terms of the loss except the penalty.
+def restore_table_gradient(step: StepContext, trace: Trace, *, penalty: Collection[str]) -> None:
+    """Give the embedding table the gradient of all losses except the smoothness penalty.
 
-    The trace, and the clean pass with it, is detached from the table, which must not receive the
-    penalty's gradient. The other terms' gradient of the table is computed once (1F) and added to
-    the total as a scalar that is 0 and has that gradient.
+    The embedding table must not receive the penalty's gradient, so the traced clean pass is
+    detached from it. The gradient of all other terms is computed separately (1F). It reaches the
+    table through a scalar with the value 0 and that gradient, which is added to the total.
 
-    ``penalty`` has the names of the penalty's own terms.
+    ``penalty`` has the names of the penalty's terms.
     """
-    # A leaf root means that the embedding table is not trained.
+    # If the traced embeddings are a leaf, the embedding table is not trained.
     if trace.root.is_leaf:
         return
     clean, network = step.clean, step.network
@@ -38,8 +38,8 @@ def past_table(step: StepContext, trace: Trace, *, penalty: Collection[str]) -> 
 
     early: list[Tensor] | None = None
     if step.plan.gradient and clean.task is not None:
-        # An attack reads the task's gradient. It is taken before other gradients go through the
-        # graph, because the dropout sites would record those. At the words it is needed here too.
+        # Compute the task's gradient for an attack first: later backwards through this graph
+        # would overwrite what the dropout sites record. At the word embeddings, reuse it below.
         if clean.site == "word" and copies == 1 and clean.task.weight:
             early = by_roots([clean.task])
             clean.take_gradient(early[0])

@@ -1,4 +1,4 @@
-"""Perturbations of the embeddings: noise of a law and size, and the gradient of an attack."""
+"""Perturbations of the embeddings: noise, and the gradient for an attack."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 
 def zeros(network: Network, batch: Batch, *, site: Site = "word") -> Tensor:
-    """Return a zero delta [B, T, D] at a site that requires a gradient."""
+    """Return a zero perturbation [B, T, D] for a site, which requires a gradient."""
     shape = (*batch.ids.shape, network.width(batch, site=site))
     return torch.zeros(shape, device=batch.device, dtype=network.delta_dtype, requires_grad=True)
 
 
 def relative_size(delta: Tensor, embeddings: Tensor, batch: Batch, network: Network) -> Tensor:
-    """Return the size of a perturbation relative to the embeddings of the real tokens.
+    """Return the mean over examples of ``||delta|| / ||x||``, with x the embeddings of real tokens.
 
-    The result is the scalar ``RMS(delta) / RMS(x)``, the mean over examples. The network stores the
-    norms of the first measured perturbation.
+    Norms are l2, over an example. The network stores both norms of the first call, for a warning.
     """
     unmoved = norms.size(norms.masked(embeddings, batch.mask), norm="l2").clamp(min=1e-12)
     moved = norms.size(delta.detach(), norm="l2")
@@ -44,16 +43,18 @@ NoiseSize = Literal["entry", "length"]
 
 @dataclass(frozen=True)
 class Noise:
-    """The distribution of noise on the embeddings.
+    """Random noise on the embeddings.
 
     Args:
-        size: Half width of the ``uniform`` law, standard deviation of the ``normal`` one, upper end
-            of the ``positive`` one, at least 0.
-        law: ``uniform`` on [-1, 1], ``normal``, or ``positive``: uniform on [0, 1] (RoAST).
-        per: ``entry``: each entry is drawn at that size. ``length``: divided by sqrt(n D), n the
-            real tokens of the example (FreeLB, NEFTune), so that the expected l2 norm of a uniform
-            draw is size / sqrt 3 for every length.
-        targets: Whether tokens that a language model is to predict move too.
+        size: s >= 0, see ``law``.
+        law: ``uniform`` on [-s, s], ``normal`` with standard deviation s, or ``positive``: uniform
+            on [0, s] (RoAST).
+        per: ``entry`` uses s as it is. ``length`` divides it by sqrt(n D), with n real tokens in
+            the example (FreeLB, NEFTune). So the l2 norm of uniform noise is about s / sqrt 3 for
+            every n.
+        site: Where the noise is added.
+        special_tokens: Whether special tokens get noise.
+        targets: Whether the target tokens of a language model get noise.
     """
 
     size: float
@@ -85,12 +86,12 @@ class Noise:
 
 
 def gradient_at(step: StepContext, delta: Tensor, *, site: Site) -> tuple[Tensor, Tensor]:
-    """Return the gradient of the task loss with respect to delta, not the weights (2F).
+    """Return the gradient of the task loss with respect to delta, and the unperturbed embeddings.
 
-    The unperturbed embeddings are returned too; delta and both results are [B, T, D].
+    Both are [B, T, D], as delta is. The weights get no gradient. It costs 2F (F: a forward pass).
     """
     point, recording = delta.detach().requires_grad_(), Recording()
-    # One stream for all passes of an attack: they drop the same units and ascend one function.
+    # All passes of an attack share a stream, so they use the same dropout and ascend one function.
     logits = step.logits("attack", delta=point, site=site, recording=recording, wrapped=False)
     (gradient,) = torch.autograd.grad(step.task_rows(logits).sum(), point)
     assert recording.embeddings is not None

@@ -1,4 +1,4 @@
-"""Plans: the requirements of each method for a step, and how they merge in a composition."""
+"""Plans: what each method needs from a step, and how plans merge in a composition."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """Requirements of a method for one optimizer step, fixed before its losses run.
+    """What a method needs from one optimizer step, fixed before its losses run.
 
-    The clean pass is the pass over the unchanged batch. All methods of a composition share one
-    clean pass, so its settings must be known in advance. Its total always includes the task loss.
+    The clean pass is the pass over the unchanged batch. All methods of a composition share it, so
+    its settings must be known in advance. A *total* is a sum of loss terms on which backward runs
+    once. The clean pass's total always includes the task loss.
 
     Args:
         clean: Whether the first terms that ``losses`` yields belong to the clean pass's total.
         totals: How many totals ``losses`` yields after that. Distributed training synchronizes
             gradients in the backward of the last total of a step.
-        task_weight: Weight of the task loss on the clean pass; None accepts any weight (default 1).
-        submodels: Number and dropout rates of the clean passes. The rates of a single pass apply
+        task_weight: Weight of the task loss on the clean pass. None accepts the weight of another
+            method, by default 1.
+        submodels: Number and dropout rates of the clean passes. If it is one pass, its rates apply
             to all single passes of the step.
-        start: Draws the tensor that the clean pass adds to the embeddings [B, T, D], such as noise.
-        site: Where the clean pass adds it, and where ``gradient`` is taken.
-        gradient: Whether the gradient of the task loss with respect to the embeddings is needed.
-        channel_norms: Whether the norms per channel at the dropout sites are needed too.
+        start: Function that draws a tensor [B, T, D], such as noise, which the clean pass adds to
+            the embeddings.
+        site: Where ``start`` is added and ``gradient`` is taken.
+        gradient: Whether the method reads the gradient of the task loss by the embeddings.
+        channel_norms: Whether it also reads the gradient norms per channel at the dropout sites.
         smoothing: Fraction of each label that is spread over all classes, in every task loss.
-        watch: Contexts in which the clean pass runs. ``CleanPass.watched`` keeps the values that
-            they yield under the same names.
-        needs_labels: Whether the method has no loss for a batch without labels.
+        watch: Name -> context manager in which the clean pass runs; ``CleanPass.watched`` has the
+            value that it yields.
+        needs_labels: Whether all losses of the method need labels.
         conflicts: Resources that only one method of a composition may use: ``perturbation``,
             ``sub-models``, ``label smoothing``, ``smoothness``.
     """
@@ -60,7 +63,7 @@ class Plan:
 
     @property
     def changes_clean_pass(self) -> bool:
-        """Whether the method changes the clean pass to train on it, not only to attack it."""
+        """Whether the method trains on a clean pass with noise or with several sub-models."""
         noise = self.start is not None and not self.gradient
         return noise or (self.submodels is not None and self.submodels.passes > 1)
 
@@ -70,11 +73,11 @@ class Plan:
 
     @property
     def all_totals(self) -> int:
-        """Number of totals of the step, with the one of the clean pass."""
+        """Number of totals of the step, including that of the clean pass."""
         return self.runs_clean + self.totals
 
     def without_losses(self) -> Plan:
-        """Return the plan of the clean pass without the losses of the method."""
+        """Return the plan for a batch on which the method has no losses (no labels)."""
         start = None if self.gradient else self.start
         return replace(self, clean=False, totals=0, gradient=False, start=start, watch={})
 
@@ -84,11 +87,11 @@ def plain(task_weight: float) -> Plan:
 
 
 def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
-    """Merge the plans of the named methods; each setting comes from the method that sets it.
+    """Merge the plans of (name, plan) pairs; each setting comes from the method that sets it.
 
     Raises:
-        CompositionError: If two methods conflict or give the task loss different weights, or one
-            changes a clean pass that another omits; it names both.
+        CompositionError: If two methods conflict or give the task loss different weights, or if one
+            changes the clean pass and no method trains on it. The message names both.
     """
     for index, (later, second) in enumerate(named):
         for earlier, first in named[:index]:
@@ -118,8 +121,8 @@ def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
     if changing and total.task_weight == 0 and not used:
         silent = next(name for name, plan in named if plan.task_weight == 0)
         raise CompositionError(
-            f"{changing[0]!r} changes the clean pass, and {silent!r} runs none. Give {silent!r} a "
-            "clean loss (clean_weight=1), or leave one of them out."
+            f"{changing[0]!r} trains on a changed clean pass, and {silent!r} switches its loss off. "
+            f"Set clean_weight=1 in {silent!r}, or leave one of them out."
         )
     return total
 
@@ -133,6 +136,6 @@ def _check_pair(one: str, left: Plan, other: str, right: Plan) -> None:
     weights = (left.task_weight, right.task_weight)
     if None not in weights and weights[0] != weights[1]:
         raise CompositionError(
-            f"The clean task's loss has weight {weights[0]:g} in {one!r} and {weights[1]:g} in "
+            f"The clean loss has clean_weight={weights[0]:g} in {one!r} and {weights[1]:g} in "
             f"{other!r}. Set the same clean_weight in both, or leave one of them out."
         )

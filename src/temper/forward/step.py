@@ -1,4 +1,4 @@
-"""The context of one step: the inputs of all losses, and the shared clean pass."""
+"""The context of one training step: passes, losses, and the shared clean pass."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ if TYPE_CHECKING:
     from temper.models.passes import DropoutPlan
 
 MEASURE_EVERY = 50
-"""Steps between diagnostics that need an extra pass, counted from the first step."""
+"""Number of steps between diagnostics that need an extra pass, from the first step on."""
 
 
 @dataclass
 class StepContext:
-    """One micro-batch of a step, with everything that its losses need.
+    """Everything that losses need for one micro-batch of a step.
 
     Args:
-        state: The update rules' state, by name of the rule.
-        now: Position in training, and the number of units that losses are divided by.
-        notes: Detached scalars to log with the next total, by name.
+        state: Name of an update rule -> its state.
+        now: Position in training, and the number of units by which losses are divided.
+        streams: Seeds of the random draws.
+        plan: Merged plan of all methods.
+        notes: Name -> detached scalar to log with the next total.
     """
 
     network: Network
@@ -54,17 +56,17 @@ class StepContext:
 
     @property
     def labels(self) -> Tensor:
-        """The labels [B]; raise a `DataError` if the batch has none."""
+        """The batch's labels; raises a `DataError` if it has none."""
         if self.batch.labels is None:
             raise DataError(
-                f"The batch has no labels; it has {sorted(self.batch.inputs)}. Give them as "
-                "'labels' [B]."
+                f"The batch has no labels, only {sorted(self.batch.inputs)}. Give them as 'labels' "
+                "[B]."
             )
         return self.batch.labels
 
     @property
     def single_rates(self) -> SubModels | None:
-        """Dropout rates of every single pass; None for the model's own."""
+        """Dropout rates that the plan sets for all single passes; None for the model's own."""
         submodels = self.plan.submodels
         return submodels if submodels is not None and submodels.passes == 1 else None
 
@@ -74,11 +76,11 @@ class StepContext:
         return self.now.number % MEASURE_EVERY == 0 and self.streams.micro == 0
 
     def take(self, rows: Tensor) -> StepContext:
-        """Return the context of some rows, without a clean pass."""
+        """Return the context of the given rows of the batch, without a clean pass."""
         return replace(self, batch=self.batch.take(rows))
 
     def noise(self, noise: Noise, stream: str) -> Tensor:
-        """Draw noise for the embeddings [B, T, D]; draws of the same stream are equal."""
+        """Draw noise for the embeddings [B, T, D]; the same stream repeats the same noise."""
         return noise.draw(self.network, self.batch, seed=self.streams.local("noise", stream))
 
     def logits(
@@ -95,15 +97,15 @@ class StepContext:
         """Run one forward pass; return logits [B, U, C].
 
         Args:
-            stream: Name of the pass; passes of the same name drop the same units.
+            stream: Name of the pass; passes with the same name use the same dropout masks.
             delta: Perturbation [B, T, D].
             site: Where it is added.
             recording: Filled with embeddings and gradient norms.
-            wrapped: Whether to go through the distributed wrapper, which waits for one backward
-                per forward. False for a second pass of a total, and for a pass whose backward is
+            wrapped: Whether to run through the distributed wrapper (DDP), which expects one
+                backward per forward. Use False for the second pass of a total, and before
                 ``torch.autograd.grad``.
             detached: Whether the embeddings under ``delta`` are detached from the graph.
-            weights: Other values for some parameters, by name.
+            weights: Name -> value of parameters to replace in this pass.
         """
         plan: DropoutPlan | None = None
         if self.single_rates is not None:
@@ -129,27 +131,29 @@ class StepContext:
         stream: str = "passes",
         delta: Tensor | None = None,
         site: Site = "word",
-        followed: Recording | None = None,
+        clean_recording: Recording | None = None,
         recording: Recording | None = None,
         wrapped: bool = True,
     ) -> tuple[Tensor, ...]:
-        """Run K sub-models as one forward pass of K*B rows.
+        """Run K sub-models as one forward pass of K*B rows; return K tensors of logits [B, U, C].
 
         A single sub-model at the model's own rates uses the rates of the plan. All passes have the
-        same ``delta`` [B, T, D]. Rates that depend on the clean pass's gradient read ``followed``.
-        The result has K tensors [B, U, C]; the other arguments are as in `logits`.
+        same ``delta`` [B, T, D]. Adaptive rates read the clean pass's gradient norms from
+        ``clean_recording``. The other arguments are as in `logits`.
         """
         if submodels.single and self.single_rates is not None:
             submodels = self.single_rates
         network, count = self.network, submodels.passes
         network.probe(self.batch)
-        # The default stream has no key, so that its draws stay those of earlier runs.
+        # Without a key, the default stream repeats the draws of runs before streams had names.
         key = () if stream == "passes" else (stream,)
         logits = network.logits(
             self.batch.repeat(count),
             delta=None if delta is None else delta.repeat(count, 1, 1),
             site=site,
-            dropout=submodels.plan(network, followed, seed=self.streams.local("sites", *key)),
+            dropout=submodels.plan(
+                network, clean_recording, seed=self.streams.local("sites", *key)
+            ),
             recording=recording,
             seed=self.streams.local("dropout", stream),
             wrapped=wrapped,
@@ -157,33 +161,33 @@ class StepContext:
         return logits.chunk(count)
 
     def head(self, logits: Tensor) -> Head:
-        """Return the head for the labels, or for the logits [B, U, C] of a batch without labels."""
+        """Return the head of the batch by its labels; without labels, by the logits [B, U, C]."""
         return self.network.heads.of(self.batch.labels, logits)
 
     def per_row(self, values: Tensor, logits: Tensor) -> Tensor:
-        """Sum the values of each row's units [B, U] to [B], without masked units.
+        """Sum values of units [B, U] to one per row [B], without masked units.
 
-        ``logits`` [B, U, C] are those that the values were computed from.
+        The values were computed from ``logits`` [B, U, C].
         """
         return per_row(values, self.head(logits).unit_mask(self.batch, logits))
 
     def task_rows(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Return the task's loss of each row [B], with the plan's label smoothing.
+        """Return the task loss of each row [B], with the plan's label smoothing.
 
-        ``labels`` are in the format of the batch; by default they are the batch's.
+        ``labels`` replace those of the batch, in the same format.
         """
         labels = self.labels if labels is None else labels
         loss = self.head(logits).loss(logits, labels, smoothing=self.plan.smoothing)
         return self.per_row(loss, logits)
 
     def task(self, logits: Sequence[Tensor], *, name: str = "task", weight: float = 1.0) -> Term:
-        """Average the task's loss over K passes: ``1/K sum_k CE(z_k, y)``."""
+        """Return the mean task loss of K passes, ``1/K sum_k CE(z_k, y)``."""
         rows = [self.task_rows(each) for each in logits]
         mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
         return Term(name, mean, weight, logits=tuple(logits))
 
     def divergence_rows(self, logits: Sequence[Tensor], kind: Divergence) -> Tensor:
-        """Return ``sum_{l<k} D(P_l || P_k)`` of each row [B], over all pairs of K passes.
+        """Return the divergence ``sum_{l<k} D(P_l || P_k)`` of K passes for each row [B].
 
         ``kind`` is ``js`` or ``sym_kl``; for a regression D is the squared difference.
         """
@@ -210,10 +214,10 @@ class StepContext:
         self.notes["attack/relative_size"] = size
 
     def note_dropout_fraction(self, term: Term, unperturbed: Callable[[], Tensor]) -> None:
-        """Log the fraction of a divergence that is due only to dropout (one pass, no graph).
+        """Log the fraction of a divergence that is due to dropout alone, every 50 steps.
 
-        At 1, the loss is R-Drop's. It is measured every 50 steps. ``unperturbed`` computes the
-        divergence's rows with an unperturbed second pass.
+        At 1 the perturbation has no effect, and the loss equals R-Drop's. ``unperturbed`` returns
+        the divergence of each row from a second pass without perturbation.
         """
         if not self.measures:
             return
@@ -223,17 +227,17 @@ class StepContext:
         self.notes["divergence/dropout_fraction"] = fraction
 
     def single_clean(self) -> tuple[Tensor, str]:
-        """Return unperturbed logits [B, U, C] with their graph, and the stream of their dropout.
+        """Return logits [B, U, C] of a single clean pass with their graph, and its dropout stream.
 
-        These are the logits of the clean pass if it is a single one, else those of one more pass.
+        If the clean pass has several sub-models, one more pass runs.
         """
         if len(self.clean.logits) == 1:
             return self.clean.logits[0], "clean"
-        # No single pass can repeat the dropout of several sub-models.
+        # A single pass cannot repeat the dropout masks of several sub-models.
         return self.logits("single", wrapped=False), "single"
 
     def average(self, rule: str) -> dict[str, Tensor]:
-        """Return the average that the rule named ``rule`` keeps, in the model's precision."""
+        """Return the weight average of the update rule named ``rule``, in the model's dtype."""
         model, kept = self.network.model, self.state[rule]["weights"]
         return {name: value.to(model.get_parameter(name).dtype) for name, value in kept.items()}
 
@@ -242,14 +246,15 @@ class CleanPass:
     """The pass over the unchanged batch.
 
     Attributes:
-        logits: K tensors [B, U, C], with their graph until the backward of the clean total has run.
-        detached: The same, detached from the graph; kept after the backward.
-        task: The term of the task loss; None for a batch without labels.
-        start: Tensor added to the embeddings [B, T, D], zeros or noise; None without one.
+        logits: K tensors [B, U, C] with their graph; empty after the backward of the clean total.
+        detached: The same logits without their graph, also available after the backward.
+        task: Term of the task loss; None without labels.
+        start: Zeros or noise [B, T, D] that was added to the embeddings, or None.
         recording: Embeddings and gradient norms recorded during the pass.
-        watched: Values that the plan's ``watch`` contexts yielded, by name.
-        carried: Called with all terms of the clean total before its backward; each returns a scalar
-            that is 0 and has a gradient, which is added to the total, or None.
+        watched: Name -> value that the plan's ``watch`` context yielded.
+        carried: Functions called with all terms of the clean total before its backward. Each
+            returns None or a scalar to add, with the value 0 and a gradient (see
+            `forward.embedding_table`).
     """
 
     def __init__(self, step: StepContext) -> None:
@@ -281,7 +286,7 @@ class CleanPass:
     def recompute(
         self, recording: Recording | None = None, *, wrapped: bool = False
     ) -> tuple[Tensor, ...]:
-        """Run the pass once more under the same dropout; arguments and result as in ``passes``."""
+        """Run the clean pass again with the same dropout; see `StepContext.passes`."""
         step, submodels = self._step, self._step.plan.submodels
         given: dict[str, Any] = {"delta": self.start, "site": self.site, "recording": recording}
         if submodels is None or submodels.passes == 1:
@@ -297,15 +302,16 @@ class CleanPass:
 
     @property
     def gradient(self) -> Tensor:
-        """Gradient of the task loss w.r.t. the embeddings [B, T, D], up to a factor per row.
+        """Gradient of the task loss by the embeddings [B, T, D], up to a positive factor per row.
 
-        The backward of the clean total leaves it, at no cost. If it is read before that, one more
-        backward pass to the embeddings computes it (1F).
+        After the backward of the clean total it costs nothing. Before it, an extra backward pass to
+        the embeddings computes it (1F).
         """
         if self._gradient is None:
             if not self.logits or self.task is None or self.start is None:
                 raise ValueError(
-                    "The plan requests no gradient, or the clean pass has not run yet."
+                    "The clean pass has no gradient of the embeddings. Set gradient=True in the "
+                    "method's Plan, give labels, and run backward on the clean total."
                 )
             (self._gradient,) = torch.autograd.grad(
                 self.task.rows.sum(), self.start, retain_graph=True
@@ -313,12 +319,12 @@ class CleanPass:
         return self._gradient
 
     def take_gradient(self, gradient: Tensor) -> None:
-        """Store a gradient that another computation has already taken."""
+        """Store the gradient that another computation has already obtained."""
         if self._gradient is None:
             self._gradient = gradient
 
     def release(self) -> None:
-        """Keep the gradient that the backward of the clean total left, and free the graph."""
+        """Keep the gradient from the backward of the clean total, and free the graph."""
         if self._gradient is None and self.start is not None:
             self._gradient = self.start.grad
         self.logits, self.task, self.carried = (), None, []

@@ -1,4 +1,4 @@
-"""Sub-models: K passes under dropout in one batched forward, at rates that may follow gradients."""
+"""Sub-models: K dropout passes in one batched forward, with fixed or adaptive rates."""
 
 from __future__ import annotations
 
@@ -17,31 +17,28 @@ if TYPE_CHECKING:
 Adaptive = Literal["uniform", "fixed", "gradient"]
 
 BLOCK_DROPOUT = 0.3
-"""Rate of sub-models at the blocks' outputs, over the number of blocks, where no dropout is.
+"""Dropout rate for sub-models of a model without dropout, divided by its number of blocks.
 
-A decoder adds its blocks up, so that what is dropped behind each of them adds up too: two passes
-are as far apart as at 0.1 in all dropout layers, however deep it is (``python -m
-dev.benchmarks.submodels``).
+It applies to the output of each block, as a decoder has no dropout layers. Because the residual
+stream sums the blocks, two passes then differ as much as with 0.1 in all dropout layers, at any
+depth (``python -m dev.benchmarks.submodels``).
 """
 
 
 @dataclass(frozen=True)
 class SubModels:
-    """How many sub-models there are and at which rates they drop.
+    """Number and dropout rates of sub-models, which are passes with different dropout masks.
 
     Args:
-        passes: K, at least 1.
-        adaptive: ``uniform``: the model's own rates; of several passes of a model without any
-            dropout, `BLOCK_DROPOUT` over the number of blocks at their outputs. ``fixed``:
-            ``rates``, one a pass.
-            ``gradient``: a rate per example and channel, ``low + (high - low) * rank`` of the
-            clean pass's gradient norm at the site, so that units with large gradients are
-            suppressed.
+        passes: Number of passes, K >= 1.
+        adaptive: ``uniform``: the model's own rates; see `BLOCK_DROPOUT` for a model without
+            dropout. ``fixed``: one of ``rates`` per pass. ``gradient``: a rate per example and
+            channel, ``low + (high - low) * rank``. The rank is that of the channel's gradient norm
+            in the clean pass, so channels with large gradients are dropped more often.
         low: Smallest adaptive rate, in [0, 1).
         high: Largest adaptive rate, in [low, 1).
         rates: K fixed rates in [0, 1).
-        sites: ``all`` dropout layers that a forward calls on hidden states, or only the ``last``
-            before the head.
+        sites: ``all`` dropout layers on hidden states, or only the ``last`` one before the head.
 
     References:
         UEGR (arXiv 2503.16550), section V-A and Figure 3. Differs: the paper gives no formula; see
@@ -62,14 +59,14 @@ class SubModels:
 
     @property
     def follows_gradient(self) -> bool:
-        """Whether the clean pass must record gradients at the sites."""
+        """Whether the clean pass must record gradient norms at the dropout layers."""
         return self.adaptive == "gradient"
 
     def plan(self, network: Network, recording: Recording | None, *, seed: int) -> DropoutPlan:
-        """Make the dropout plan of a batch that is stacked K times.
+        """Return the dropout plan for a batch that is repeated K times.
 
-        The network must have been probed, so that its sites are known. ``gradient`` needs the
-        recording of the clean pass after its backward, else a `ValueError` is raised.
+        The network must have been probed, so that its dropout layers are known. ``gradient`` needs
+        the clean pass's recording after its backward; without it a `ValueError` is raised.
         """
         only = None if self.sites == "all" else frozenset(network.site_keys[-1:])
         fixed = self.rates if self.adaptive == "fixed" else None
@@ -81,7 +78,10 @@ class SubModels:
         rates: dict[SiteKey, Tensor | None] | None = None
         if self.adaptive == "gradient":
             if recording is None:
-                raise ValueError("adaptive='gradient' needs the recording of the clean pass.")
+                raise ValueError(
+                    "adaptive='gradient' needs the recording of the clean pass. Pass "
+                    "clean_recording=step.clean.recording after its backward."
+                )
             rates = {key: self.rate(recording, key) for key in recording.sites.shapes}
         return DropoutPlan(
             seed=seed,
@@ -92,7 +92,7 @@ class SubModels:
         )
 
     def _at_blocks(self, network: Network) -> tuple[tuple[float, ...], frozenset[SiteKey]]:
-        """Return rates and sites of passes that differ by dropout, for a model that has none."""
+        """Return rates and sites for a model without dropout, at the outputs of its blocks."""
         rate = BLOCK_DROPOUT / len(network.blocks)
         blocks, where = network.blocks, f"each of its {len(network.blocks)} blocks"
         if self.sites == "last":
@@ -103,7 +103,7 @@ class SubModels:
         return (rate,) * self.passes, frozenset((name, 0) for name, _ in blocks)
 
     def rate(self, recording: Recording, key: SiteKey) -> Tensor | None:
-        """Return a site's rates [B, D], or None if no gradient reached it."""
+        """Return the rates [B, D] of a dropout layer, or None if no gradient reached it."""
         norms = recording.sites.channel_norms.get(key)
         if norms is None:
             return None

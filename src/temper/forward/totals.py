@@ -1,4 +1,4 @@
-"""Totals: run the losses of composed methods over one clean pass, one backward after the other."""
+"""Run the losses of composed methods; each total gets its own backward."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Losses = Sequence[Term | None]
-"""Terms of one total; None is skipped."""
+"""Loss terms of one total; None entries are skipped."""
 
 
 class HasLosses(Protocol):
-    """The part of a method that the forward stage runs."""
+    """What the forward stage needs of a method."""
 
     @property
     def name(self) -> str: ...
@@ -29,26 +29,26 @@ class HasLosses(Protocol):
 
 
 def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[LossTerms]:
-    """Plan a step, and return its totals; the caller runs backward on each before the next.
+    """Plan a step and return its totals; run backward on each before asking for the next.
 
-    ``L(A + B) = L_A + L_B`` minus the task loss on the clean pass, which both include and which
-    counts once. The first total is that of the clean pass, with the first terms of each method. The
-    further totals of each method follow in order, so that one graph is alive at a time.
+    The loss of a composition is ``L(A + B) = L_A + L_B`` minus the clean task loss, which both
+    include. The first total is that of the clean pass, with the first terms of each method. Each
+    method's further totals follow in order, so only one graph is in memory.
 
-    Without methods it is plain fine-tuning. The context's plan is set here:
-    ``step.plan.all_totals`` totals follow.
+    Without methods it is plain fine-tuning. It sets ``step.plan``, whose ``all_totals`` is the
+    number of totals.
 
     Raises:
-        CompositionError: If the methods conflict, or two yield a term of one name.
-        DataError: If the batch has no labels and all losses read them.
+        CompositionError: If the methods conflict, or two yield a term of the same name.
+        DataError: If the batch has no labels and all losses need them.
     """
     plans = [(method, method.plan(step.now)) for method in methods]
     if step.batch.labels is None:
         if all(plan.needs_labels for _, plan in plans):
             names = " + ".join(method.name for method in methods) or "plain"
             raise DataError(
-                f"The batch has no labels, and every loss of the method {names!r} reads them. Give "
-                "labels, or use a method that needs none (vat, jachess)."
+                f"The batch has no labels, and every loss of the method {names!r} needs them. Give "
+                "labels, or use a method that also trains without them (vat, jachess)."
             )
         plans = [(m, plan.without_losses() if plan.needs_labels else plan) for m, plan in plans]
     step.plan = merge([(method.name, plan) for method, plan in plans])
@@ -68,7 +68,7 @@ def _totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Itera
         for name, plan, generator in generators:
             if plan.clean:
                 first += _owned(next(generator), name, owners)
-        # Every method yields the task's term; it counts once, and not at weight 0.
+        # Several methods may yield the task loss: count it once, and drop it at weight 0.
         kept = {id(t): t for t in first if t is not None and (t is not clean.task or t.weight)}
         yield _clean_total(step, list(kept.values()))
         clean.release()
@@ -83,26 +83,27 @@ def with_weight(*terms: Term) -> list[Term]:
 
 
 def _owned(terms: Losses, method: str, owners: dict[str, str]) -> list[Term]:
-    """Drop None; raise if another method yielded a term of the same name."""
+    """Return the terms without None; raise if another method yielded one of the same name."""
     kept = [term for term in terms if term is not None]
     for term in kept:
         owner = owners.setdefault(term.name, method)
         if owner != method and term.name != "task":
             raise CompositionError(
-                f"{owner!r} and {method!r} both yield a term {term.name!r}. Leave one of them out."
+                f"The methods {owner!r} and {method!r} both have a loss named {term.name!r}. Leave "
+                "one of them out."
             )
     return kept
 
 
 def _clean_total(step: StepContext, terms: list[Term]) -> LossTerms:
     clean = step.clean
-    # Only a backward of just the task's loss leaves the gradient that an attack reads.
+    # Only if the task loss is the sole term does this backward yield the gradient for an attack.
     if step.plan.gradient and [term.name for term in terms] != ["task"] and clean.task is not None:
         _ = clean.gradient
     carried = [value for make in clean.carried if (value := make(terms)) is not None]
     if clean.task is None or not terms:
-        # A parameter that no term reaches gets a gradient of 0 instead of none: distributed
-        # training waits for one, and one process must take the same steps as several.
+        # Without terms, give all parameters a gradient of 0: DDP waits for gradients, and a run
+        # on one process must take the same steps.
         carried.append(clean.logits[0].sum() * 0)
     total: Tensor | None = sum(carried[1:], carried[0]) if carried else None
     return LossTerms.of(terms, _taken(step), total)

@@ -29,7 +29,7 @@ from temper.backward.layer_norms import LayerNorms
 from temper.backward.rule import UpdateRule
 from temper.errors import ModelError, SettingError
 from temper.forward import Losses, Plan, StepContext
-from temper.forward.embedding_table import past_table
+from temper.forward.embedding_table import restore_table_gradient
 from temper.functional.precision import at_least_single, in_half_precision
 from temper.functional.smoothness import (
     Law,
@@ -243,7 +243,7 @@ class SmoothnessConfig(Method):
         if not self._reads_states(step):
             return []
         if trace is not None:
-            past_table(step, trace, penalty=self.factors)
+            restore_table_gradient(step, trace, penalty=self.factors)
         elif step.plan.gradient and step.clean.task is not None:
             # Taken before other gradients, which the dropout sites would record too.
             _ = step.clean.gradient

@@ -194,7 +194,9 @@ class UEGR(AttackConfig, SelectionConfig):
         step.note_size(delta, embeddings)
         # Algorithm 1, line 5: K passes at x + delta in one forward, K x [B, U, C]; one dropout rate
         # per example and channel, from the norms of the clean pass's gradient.
-        attacked = step.passes(self.submodels(), delta=delta, site=self.site, followed=recording)
+        attacked = step.passes(
+            self.submodels(), delta=delta, site=self.site, clean_recording=recording
+        )
         compared = (*clean_logits, *attacked) if self.with_clean else attacked
         weight, pair_weight = factor * self.adversarial_weight, factor * self.pair_weight
         yield with_weight(
