@@ -154,7 +154,7 @@ def test_a_layer_with_norm_0_raises_an_error() -> None:
 
 
 def test_no_rows_raise_an_error() -> None:
-    with pytest.raises(ModelError, match="measured on at least one row, got none"):
+    with pytest.raises(ModelError, match="need at least one row, got none"):
         jacobian_norms(Network(tiny_bert()), [], projections=1, draws=torch.Generator())
 
 

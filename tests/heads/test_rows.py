@@ -137,7 +137,7 @@ def test_a_given_loss_is_one_per_row_or_a_mean_that_counts_for_each() -> None:
     [
         (lambda z, y: z, 0.0, r"one loss per row \[2\], got \(2, 3\)"),
         (lambda z, y: 0.5, 0.0, "got float"),
-        (lambda z, y: z.mean(), 0.1, "a loss function was given instead"),
+        (lambda z, y: z.mean(), 0.1, "which your loss function replaces"),
     ],
 )
 def test_a_given_loss_of_anything_else_raises_an_error(

@@ -1,4 +1,4 @@
-"""The backward stage: update rules."""
+"""The backward stage: update rules, which change gradients, weights or learning rates."""
 
 from temper.backward.rule import Chain, UpdateRule, chain
 

@@ -1,4 +1,4 @@
-"""Averages of the weights over steps: a teacher, or the final weights."""
+"""Running averages of the weights, used as a teacher or as the final weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def warn_of_running_statistics(params: Parameters) -> None:
-    """Warn that the running statistics of batch normalization are not averaged."""
+    """Warn if the model has batch normalization, whose running statistics are not averaged."""
     if params.has_running_statistics:
         logger.warning(
             "The model has batch normalization, whose running statistics belong to the last "
@@ -31,9 +31,9 @@ def warn_of_running_statistics(params: Parameters) -> None:
 
 
 def update_average(average: dict[str, Tensor], params: Parameters, *, fraction: float) -> None:
-    """Move an average towards the current weights; an empty average is set to them.
+    """Move an average towards the current weights in place: ``a + fraction * (w - a)``.
 
-    The average, in at least fp32, is changed in place; ``fraction`` is that of the distance.
+    An empty average is set to the weights. It is in at least fp32.
     """
     if not average:
         for name, tensor in params.tensors.items():
@@ -45,18 +45,20 @@ def update_average(average: dict[str, Tensor], params: Parameters, *, fraction: 
 
 @dataclass(frozen=True)
 class RunningAverage(WeightAverageRule):
-    """Average the weights after each step; the weights themselves are not changed.
+    """Keep a running average of the weights, without changing the weights.
 
-    The average starts at the weights after the first step that counts. After c such steps it
-    becomes ``b * average + (1 - b) * weights``, ``b = min(decay, c / (c + warm_up))``. With a
-    warm-up of 1 it is the mean of all these steps until b reaches ``decay``; a larger warm-up gives
-    late steps more weight (polynomial-decay averaging); 0 is the plain exponential average.
+    It starts as the weights after the first step that counts. With c steps counted before, a step
+    sets it to ``b * average + (1 - b) * weights``, where ``b = min(decay, c / (c + warm_up))``.
+    ``warm_up`` 1 yields the mean of all counted steps until b reaches ``decay``. A larger one gives
+    later steps more weight (polynomial-decay averaging). With 0 it is an exponential moving
+    average.
 
-    The average is a copy of the trainable weights in at least fp32.
+    It takes a copy of the trainable weights in at least fp32.
 
     Args:
-        decay: Largest b, in [0, 1].
-        begin: Fraction of the run whose steps do not count, in [0, 1).
+        decay: Maximum of b, in [0, 1].
+        warm_up: How slowly b increases to ``decay``, in steps, >= 0.
+        begin: Fraction of the run, from its start, whose steps do not count, in [0, 1).
 
     References:
         Polyak and Juditsky (1992); Izmailov et al., UAI 2018; Shamir and Zhang, ICML 2013,
@@ -90,7 +92,7 @@ class RunningAverage(WeightAverageRule):
 
 @dataclass(frozen=True)
 class FinalAverage(RunningAverage):
-    """Set the final weights to the running average."""
+    """Replace the weights by their running average after the last step."""
 
     conflicts = frozenset({"on_train_end"})
 

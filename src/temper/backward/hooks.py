@@ -1,4 +1,4 @@
-"""Hooks of an update rule, one protocol each. A rule implements the hooks it needs.
+"""Hooks of update rules, one protocol each. A rule implements the hooks it needs.
 
 Order of a run:
 
@@ -8,7 +8,7 @@ Order of a run:
 - optimizer step: ``learning_rate_scales``, the optimizer, ``after_step``
 - after the last step: ``on_train_end``
 
-Every hook reads and changes the rule's own ``state`` in place; checkpoints hold it.
+Hooks read the rule's ``state`` and change it in place. Checkpoints store it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class BeginsRun(Protocol):
-    """Changes the weights before the first step, for example re-initializes layers."""
+    """Changes the weights before training, for example re-initializes layers."""
 
     def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
-        """Run once, before everything else; not repeated when a run resumes.
+        """Change the weights before all other hooks; not called when a run resumes.
 
-        ``rng`` has the streams of the first step. ``params.start`` is updated afterwards.
+        ``rng`` has the random streams of the first step. ``params.start`` is updated afterwards.
         """
 
 
 @runtime_checkable
 class Accumulates(Protocol):
-    """Reads the gradients of an epoch before training, for example squared gradients."""
+    """Reads the gradients of one epoch before training, for example to sum their squares."""
 
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
-        """Add the gradient of the clean loss on one batch."""
+        """Read the gradient of the clean loss on one batch."""
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class Calibrates(Protocol):
 
     @property
     def calibration_rows(self) -> int:
-        """Number of rows to measure on; 0 skips the calibration."""
+        """Number of rows to measure on; 0 skips the measurement."""
 
     def calibrate(
         self,
@@ -59,10 +59,9 @@ class Calibrates(Protocol):
         step: Step,
         rng: Streams,
     ) -> None:
-        """Measure the model on at least ``calibration_rows`` rows, if the data has that many.
+        """Measure the model on at least ``calibration_rows`` rows (or on all, if there are fewer).
 
-        The network must be unchanged afterwards. The step and the streams are those of the first
-        step.
+        The network must be unchanged afterwards. ``step`` and ``rng`` are those of the first step.
         """
 
 
@@ -76,26 +75,26 @@ class BeginsEpoch(Protocol):
 
 @runtime_checkable
 class BeforeForward(Protocol):
-    """Acts before the first pass of a step; may move weights until ``after_backward``."""
+    """Acts before the first pass of a step, for example moves the weights for all passes."""
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        """Run before the first forward pass of a step, for example move the weights."""
+        """Act before the first pass, for example move the weights until ``after_backward``."""
 
 
 @runtime_checkable
 class RecomputesGradient(Protocol):
-    """Computes the gradient several times, for example at other weights.
+    """Computes the gradient of a step several times, for example at other weights.
 
-    The micro-batches of a step are kept until the rule has its gradient.
+    The micro-batches of the step stay in memory until it returns.
     """
 
     def gradient(
         self, params: Parameters, state: State, compute: Callable[[], Gradients]
     ) -> Gradients:
-        """Return the gradient to use.
+        """Return the gradient that the step uses.
 
-        ``compute`` returns the gradient at the current weights and repeats the same random draws. A
-        rule that moves weights restores them by copying, in a ``finally``.
+        Each call of ``compute`` returns the gradient at the current weights, with the same dropout
+        and noise. A rule that moves weights must restore them, also after an error (``finally``).
         """
 
 
@@ -104,19 +103,19 @@ class AfterBackward(Protocol):
     """Acts after the last pass of a step."""
 
     def after_backward(self, params: Parameters, state: State) -> None:
-        """Undo the changes of ``before_forward``, bit for bit; also called if a pass failed."""
+        """Undo the changes of ``before_forward`` exactly; also called if a pass failed."""
 
 
 @runtime_checkable
 class Regularizes(Protocol):
-    """Changes the gradients before clipping: everything that belongs to the loss itself."""
+    """Changes the gradients before clipping, for terms that belong to the loss (L2-SP)."""
 
     def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
         """Return the gradients of the regularized loss.
 
-        ``grads`` are multiplied by ``step.loss_scale``; their storage may be reused.
+        ``grads`` are multiplied by ``step.loss_scale``, and may be changed in place.
         """
 
 
@@ -129,23 +128,23 @@ class TransformsGradient(Protocol):
     ) -> Gradients:
         """Return the gradients for the optimizer.
 
-        The storage of ``grads`` may be reused. The optimizer skips parameters that are left out.
+        ``grads`` may be changed in place. The optimizer skips parameters that are not returned.
         """
 
 
 @runtime_checkable
 class ScalesLearningRates(Protocol):
-    """Scales the learning rates of single parameters."""
+    """Multiplies the learning rates of parameters by factors."""
 
     def learning_rate_scales(
         self, params: Parameters, state: State, step: Step
     ) -> Mapping[str, float]:
-        """Return a factor for each parameter, 1 by default."""
+        """Return name -> factor; the factor of other parameters is 1."""
 
 
 @runtime_checkable
 class AfterStep(Protocol):
-    """Acts on the weights after the optimizer."""
+    """Changes or reads the weights after the optimizer's step."""
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
         """Change or read the new weights.
@@ -156,7 +155,7 @@ class AfterStep(Protocol):
 
 @runtime_checkable
 class OnTrainEnd(Protocol):
-    """Sets the final weights."""
+    """Changes the weights after the last step."""
 
     def on_train_end(self, params: Parameters, state: State) -> None:
-        """Change the weights after the last step."""
+        """Set the final weights."""

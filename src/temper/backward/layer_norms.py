@@ -1,4 +1,4 @@
-"""Layer norms before training: how fast each layer of the base model changes with its input."""
+"""Jacobian norms of the base model's layers, which weight the layers of a smoothness penalty."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ logger = logging.getLogger(__name__)
 
 SATURATED = 0.99
 PROJECTIONS = 2
-"""Probes per row and layer."""
+"""Number of random probes per row and layer."""
 
 
 @dataclass(frozen=True)
 class LayerNorms(UpdateRule):
-    """Keep the layer weights of a smoothness penalty; the model's weights do not change.
+    """Measure the weights lambda_l of the layers in a smoothness penalty, once before training.
 
-    ``lambda_l`` follows from ``s_l``, the mean over examples of ``||J_l||_F^2`` of the base model
-    in evaluation mode, measured once. Both are kept in the state and saved in checkpoints.
+    They follow from ``s_l``, the mean of ``||J_l||_F^2`` over examples in evaluation mode, with J_l
+    the Jacobian of layer l by the word embeddings. Checkpoints store both. The rule changes neither
+    gradients nor the model.
 
     Args:
-        strategy: Formula of the weights; ``uniform`` needs no measurement.
+        strategy: Formula of lambda_l, see `layer_weights`; ``uniform`` needs no measurement.
+        temperature: Temperature of the strategy ``log``.
         rows: Number of rows to measure on, >= 1.
-        twice: Whether the penalty will differentiate the states twice; a model without a second
-            derivative then raises before training.
+        twice: Whether the penalty needs second derivatives. If the model has none, an error is
+            raised before training.
 
     References:
         Jukic and Snajder, TACL 2025, Eqs. 2 and 5, and the ablation in section 7.
@@ -87,8 +89,8 @@ class LayerNorms(UpdateRule):
         )
         if not bool((torch.isfinite(norms) & (norms > 0)).all()):
             raise ModelError(
-                f"Every layer's Jacobian norm must be above 0 and finite, got {norms.tolist()}. "
-                "Check the model's weights."
+                "The Jacobian norm of every layer must be above 0 and finite, got "
+                f"{norms.tolist()}. Check the model's weights, or set layers='uniform'."
             )
         weights = layer_weights(norms, self.strategy, temperature=self.temperature)
         state["norms"], state["weights"] = norms, weights
@@ -112,12 +114,13 @@ def jacobian_norms(
     ranks: int = 1,
     twice: bool = False,
 ) -> Tensor:
-    """Estimate the mean over examples of ``||J_l||_F^2`` in evaluation mode (Eq. 2).
+    """Estimate the mean of ``||J_l||_F^2`` over examples for each layer l, [L] fp64 on the CPU.
 
-    ``twice`` raises if the states have no second derivative. The result is [L], fp64 on the CPU,
-    over the examples of all ``ranks`` processes, with ``projections`` probes per row and layer.
+    The model is in evaluation mode (Eq. 2). The mean is over the examples of all ``ranks``
+    processes, with ``projections`` probes per row and layer. With ``twice`` it raises if the states
+    have no second derivative.
     """
-    # Several derivatives of one graph read weights after FSDP would have freed them.
+    # Several backwards through one graph need the weights longer than FSDP keeps them.
     keep_whole(network.model)
     total: Tensor | None = None
     count = 0
@@ -125,7 +128,7 @@ def jacobian_norms(
         with in_mode(network.model, training=False):
             for batch in batches:
                 device = batch.device
-                # The products are computed without an enclosing half-precision autocast, too.
+                # Products must be in full precision, even inside a half-precision autocast.
                 with torch.autocast(device.type, enabled=False):
                     norms = _of_batch(network, batch, projections, draws, twice=twice)
                 total = norms if total is None else total + norms
@@ -133,7 +136,10 @@ def jacobian_norms(
     finally:
         network.reset()
     if total is None:
-        raise ModelError("Layer norms are measured on at least one row, got none.")
+        raise ModelError(
+            "The Jacobian norms of the layers need at least one row, got none. Pass training "
+            "batches."
+        )
     sums = torch.cat([total, total.new_tensor([count])])
     if ranks > 1:
         sums = sums.to(device)

@@ -1,4 +1,4 @@
-"""Update rules: everything between the gradient and the weights except the optimizer."""
+"""Update rules: changes of a training step other than the loss and the optimizer."""
 # Chain passes protocols as types, which isinstance accepts.
 # mypy: disable-error-code="type-abstract"
 
@@ -36,16 +36,16 @@ Hook = TypeVar("Hook")
 
 
 class UpdateRule:
-    """Base of update rules. A rule adds the hooks it needs (`temper.backward.hooks`).
+    """Base class of update rules. A rule implements the hooks it needs (`temper.backward.hooks`).
 
     Attributes:
-        name: Key of the rule's state in the state of its chain.
+        name: Key of the rule's state.
         conflicts: Resources that only one rule of a method may use: ``gradient`` (the weights at
-            which it is computed), ``mask``, ``weights`` (those of the passes), ``after_step``,
-            ``phases``, ``on_train_end``.
-        supports_fsdp: Whether the rule supports weights sharded by FSDP2: its sums and norms go
-            through `Parameters`, its draws are keyed by position.
-        logged: Entries of the state to log: their key by the name in logs.
+            which it is computed), ``mask``, ``weights`` (those of the forward passes),
+            ``after_step``, ``phases``, ``on_train_end``.
+        supports_fsdp: Whether the rule supports weights sharded by FSDP2. It must sum through
+            `Parameters` and key its random draws by position.
+        logged: Name in logs -> key of the state to log.
     """
 
     name: str = "rule"
@@ -56,43 +56,44 @@ class UpdateRule:
     def init(self, params: Parameters) -> State:
         """Return the rule's state before the first step.
 
-        It is nested dicts of tensors and plain values. A tensor shaped like a parameter is stored
-        under the parameter's name and sharded like it.
+        It consists of nested dicts of tensors and plain values. A tensor of a parameter's shape
+        must be stored under the parameter's name, and is sharded like it.
         """
         return {}
 
     def regularization_losses(self, state: State) -> Mapping[str, Tensor]:
-        """Return the weighted losses whose gradients ``regularize`` added, by name.
+        """Return name -> weighted loss whose gradient ``regularize`` added.
 
-        Logs add them to the step's loss.
+        The logged loss of the step includes them.
         """
         return {}
 
     def diagnostics(self, state: State) -> Mapping[str, Tensor | float]:
-        """Return measurements of the last step by their name in logs."""
+        """Return name in logs -> measurement of the last step."""
         return {name: state[key] for name, key in self.logged.items() if key in state}
 
 
 class InitialWeightsRule(UpdateRule):
-    """Base of rules that read ``params.start``, the weights before the first step.
+    """Base class of rules that read ``params.start``, the weights before the first step.
 
-    All rules of a method share one copy.
+    All such rules share one copy.
     """
 
     def init(self, params: Parameters) -> State:
-        """Keep the initial weights; a subclass that overrides this calls it."""
+        """Store the initial weights; a subclass that overrides this must call it."""
         params.keep_initial_weights()
         return {}
 
 
 class WeightAverageRule(UpdateRule):
-    """Base of averages of the weights. A chain runs them last, on the other rules' results."""
+    """Base class of weight averages, which a chain runs last to see the other rules' results."""
 
 
 class Chain(UpdateRule):
-    """Apply rules in order, or none; the state of each is stored under its name.
+    """Several rules as one, applied in order.
 
-    ``gradient`` nests with the first rule outermost, and ``after_backward`` runs in reverse order.
+    ``gradient`` nests with the first rule outermost; ``after_backward`` runs in reverse order. Each
+    rule's state is stored under its name.
     """
 
     name = "chain"
@@ -113,7 +114,7 @@ class Chain(UpdateRule):
         self.supports_fsdp = all(rule.supports_fsdp for rule in rules)
 
     def implementing(self, state: State, hook: type[Hook]) -> Iterator[tuple[Hook, State]]:
-        """Yield the rules that implement a hook, each with its own state."""
+        """Yield each rule that implements a hook, and its state."""
         # isinstance is slow for a protocol, and a step runs every hook.
         if hook not in self._implementing:
             self._implementing[hook] = [rule for rule in self.rules if isinstance(rule, hook)]
@@ -214,9 +215,9 @@ class Chain(UpdateRule):
 
 
 def chain(*rules: UpdateRule) -> Chain:
-    """Join rules; ``chain()`` is the identity, and chains among the rules are flattened.
+    """Combine rules into one; ``chain()`` without rules changes nothing, and chains are flattened.
 
-    Rules keep their order, except that averages of the weights come last.
+    Rules keep their order, but weight averages move to the end.
 
     Raises:
         CompositionError: If two rules have the same name or conflict.
@@ -226,17 +227,17 @@ def chain(*rules: UpdateRule) -> Chain:
 
 
 def rules_of(rule: UpdateRule) -> tuple[UpdateRule, ...]:
-    """Return the update rules that a rule is made of: those of a `Chain`, else the rule alone."""
+    """Return the rules of a `Chain`, or a single rule as a tuple."""
     return rule.rules if isinstance(rule, Chain) else (rule,)
 
 
 def implements(rule: UpdateRule, kind: type) -> bool:
-    """Whether a rule, or one of a chain's rules, implements a hook or is of a class."""
+    """Return whether a rule, or a rule of a chain, implements a hook or is of a class."""
     return any(isinstance(each, kind) for each in rules_of(rule))
 
 
 def known_total(rule: UpdateRule, step: Step) -> int:
-    """Return the number of steps of the run; raise a `SettingError` if it is unknown."""
+    """Return the run's number of optimizer steps; raise a `SettingError` if it is unknown."""
     if not step.total:
         raise SettingError(
             f"The update rule {rule.name!r} needs the number of optimizer steps. Pass "

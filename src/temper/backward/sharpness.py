@@ -1,10 +1,10 @@
-"""Ascent in the weights: compute the gradient at a point of higher loss, and apply it here.
+"""Sharpness-aware steps: use the gradient at nearby weights with a higher loss (SAM, AWP).
 
-    e = a step towards a higher loss,  gradient = dL(w + e)/dw
+    e = ascent step from the weights w,  gradient = dL(w + e)/dw
 
-Both passes see the same batch and the same dropout (the Stepper repeats them with equal seeds). The
-weights are restored by copying, bit for bit, also if the second pass fails. Norms and copies skip
-rows whose gradient is zero, which are most rows of an embedding matrix.
+Both passes use the same batch and dropout masks. The weights are restored exactly, also if the
+second pass fails. Norms and copies skip rows whose gradient is zero, which are most rows of an
+embedding matrix.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from temper.models.network import Parameters
 
 SMALLEST = 1e-30
-"""A gradient whose norm is below this has no direction: dividing by the norm overflows."""
+"""Smallest norm of a gradient that has a direction; dividing by less would overflow."""
 
 
 @dataclass(frozen=True)
 class WeightPart:
-    """The part of a parameter that an ascent moves; its ``rows`` [n], or all if None."""
+    """The ``rows`` [n] of a parameter that an ascent moves; None for all."""
 
     name: str
     weight: Tensor
     rows: Tensor | None
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Return the part of a tensor of the parameter's shape; the tensor itself if all moves."""
+        """Return these rows of a tensor in the parameter's shape."""
         return tensor if self.rows is None else tensor.index_select(0, self.rows)
 
     def copy(self) -> Tensor:
@@ -53,7 +53,7 @@ class WeightPart:
 
 
 class WeightAscent(UpdateRule):
-    """Take the gradient at weights that were moved uphill; the base of SAM, ASAM and AWP."""
+    """Compute the gradient at weights after an ascent step; base class of SAM, ASAM and AWP."""
 
     name = "ascent"
     conflicts = frozenset({"gradient"})
@@ -66,25 +66,25 @@ class WeightAscent(UpdateRule):
         sizes: Sequence[float],
         params: Parameters,
     ) -> list[float] | None:
-        """Return the factor by which each gradient is multiplied.
+        """Return the factor of each gradient in the ascent step ``e = factor * gradient``.
 
-        ``sizes`` are the l2 norms of the gradients, of whole parameters if they are sharded. The
-        gradients may be changed in place into other directions. A part with the factor 0 does not
-        move. None means that no part can move: the gradient is zero or not finite.
+        ``sizes`` are the l2 norms of the gradients, over all shards. The gradients may be changed
+        in place. A factor of 0 leaves a part where it is. Return None if no part can move, because
+        the gradient is zero or not finite.
         """
 
     def covers(self, tensor: Tensor) -> bool:
-        """Return whether a parameter may move, given it or its gradient."""
+        """Return whether the ascent may move a parameter, given it or its gradient."""
         return True
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        # `diagnostics` divides by it.
+        # Gradients carry the loss scale, which `diagnostics` removes from their norm.
         state["loss_scale"] = step.loss_scale
 
     def gradient(
         self, params: Parameters, state: State, compute: Callable[[], Gradients]
     ) -> Gradients:
-        """Return the gradient at the moved weights; the weights are restored afterwards."""
+        """Return the gradient at the moved weights, and restore the weights."""
         moved: list[tuple[WeightPart, Tensor]] = []
         try:
             with torch.no_grad():
@@ -111,7 +111,7 @@ class WeightAscent(UpdateRule):
         compute: Callable[[], Gradients],
         moved: list[tuple[WeightPart, Tensor]],
     ) -> None:
-        """Move the weights; ``moved`` is filled with the weights of each part before it moves."""
+        """Move the weights; append each part and its original weights to ``moved``."""
         with torch.enable_grad():
             here = {name: g for name, g in compute().items() if self.covers(g)}
         if not here:
@@ -133,14 +133,14 @@ class WeightAscent(UpdateRule):
 
 
 def has_direction(size: float) -> bool:
-    """Return whether a gradient can be divided by its norm."""
+    """Return whether a gradient of this norm can be divided by it."""
     return math.isfinite(size) and size > SMALLEST
 
 
 def l2_norms(tensors: Sequence[Tensor], params: Parameters) -> list[float]:
-    """Return the l2 norm of each tensor, in at least fp32, with one device synchronization.
+    """Return the l2 norm of each tensor in at least fp32, with a single device synchronization.
 
-    The tensors are on one device. For sharded parameters the norms are those of the whole.
+    All tensors are on one device. Norms of sharded parameters are over all shards.
     """
     single = torch.float32
     for tensor in tensors:

@@ -121,8 +121,8 @@ def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
     if changing and total.task_weight == 0 and not used:
         silent = next(name for name, plan in named if plan.task_weight == 0)
         raise CompositionError(
-            f"{changing[0]!r} trains on a changed clean pass, and {silent!r} switches its loss off. "
-            f"Set clean_weight=1 in {silent!r}, or leave one of them out."
+            f"{changing[0]!r} trains on a changed clean pass, and {silent!r} switches its loss "
+            f"off. Set clean_weight=1 in {silent!r}, or leave one of them out."
         )
     return total
 

@@ -1,4 +1,4 @@
-"""Heads: one file for each kind of labels, with everything that depends on it."""
+"""Heads: one file per kind of labels, with all code that depends on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices: one of the N answers to a question is right."""
+"""Multiple choice: one of N answers to a question is correct."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from temper.heads.head import Gives
 
 
 class Choices(Classification):
-    """One right choice of N, with logits [B, N] and labels [B]: one unit per row, C = N.
+    """Multiple choice with N answers: logits [B, N], labels [B], one unit per row, C = N.
 
-    Inputs are [B, N, T], and the encoder reads B * N sequences. The embeddings of a row are those
-    of all its choices, so a perturbation's norm is taken over the choices of a question together.
+    Inputs are [B, N, T]; the encoder reads B * N sequences. The norm of a perturbation is over all
+    choices of a question together.
 
     References:
         FreeLB (arXiv 1909.11764), section 3.2: ranking tasks.

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Classification(Head):
-    """One class per unit: cross-entropy with optional class weights, divergences of softmax.
+    """One class per unit: cross-entropy, optionally with class weights, and divergences of softmax.
 
-    With smoothing s the target is ``(1 - s) * onehot(y) + s / C``. Class weights then weigh each
-    class of the target, as torch's ``cross_entropy`` does, and are not renormalized.
+    With smoothing s the target is ``(1 - s) * onehot(y) + s / C``. Class weights multiply each
+    class of this target, as in torch's ``cross_entropy``, and are not normalized.
     """
 
     name: ClassVar[str] = "classification"
@@ -35,7 +35,7 @@ class Classification(Head):
     _checked = False
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the cross-entropy of each unit; a label of -100 has none."""
+        """Compute the cross-entropy of each unit; it is 0 for the label -100."""
         scores = at_least_single(logits)
         classes = scores.shape[-1]
         if classes == 1:
@@ -43,7 +43,7 @@ class Classification(Head):
                 "The labels are class indices, but the model returns one number per row (a "
                 "regression head). Use floating-point labels, or a head with one logit per class."
             )
-        # On a device the check waits for the computation, so only the first batch is checked.
+        # On a GPU the check forces a synchronization, so only the first batch is checked.
         if not self._checked or labels.device.type == "cpu":
             self._checked = True
             check_classes(labels, classes)
@@ -58,12 +58,12 @@ class Classification(Head):
         return losses.view(labels.shape)
 
     def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
-        """Compute the Jensen-Shannon divergence or half the sum of both KL divergences."""
+        """Compute the Jensen-Shannon (``js``) or symmetric KL (``sym_kl``) divergence of each unit."""
         measure = {"js": jensen_shannon, "sym_kl": symmetric_kl}[kind]
         return measure(first, second)
 
     def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
-        """Compute ``T^2 KL(softmax(t / T) || softmax(z / T))``."""
+        """Compute ``T^2 KL(softmax(t / T) || softmax(z / T))`` for teacher t and student z."""
         return distillation(student, teacher, temperature=temperature)
 
     def answers(self, logits: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class Classification(Head):
 
 
 def check_classes(labels: Tensor, classes: int) -> None:
-    """Raise a `DataError` for a class index out of range; -100 is accepted."""
+    """Raise a `DataError` if a class index is out of range; -100 (no label) is allowed."""
     # Without it, torch raises an error that does not name the label.
     wrong = labels[((labels < 0) | (labels >= classes)) & (labels != UNLABELED)]
     if wrong.numel():

@@ -1,4 +1,4 @@
-"""Completions: the target tokens of a language model, after a prompt or from an encoder."""
+"""Completions: target tokens of a causal or an encoder-decoder language model."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHUNK = 2**24
-"""Logits that a loss or divergence reads at once: 64 MiB in fp32."""
+"""Number of logits that a loss or divergence reads at once: 64 MiB in fp32."""
 
 
 class Completions(Classification):
-    """Next tokens of a causal language model, C = vocabulary.
+    """Target tokens of a causal language model; C is the vocabulary.
 
-    Labels are [B, T], the ids of the target tokens and -100 elsewhere (prompt, padding). The logits
-    at position t predict the label at t + 1. A unit is such a position: U counts the positions at
-    which any row of the batch has a target, and ``lm_head`` is applied to those alone if the model
-    takes ``logits_to_keep``. Losses and divergences are computed over a part of the units at a time
-    and again in the backward pass, so no copy of all logits in fp32 is kept.
+    Labels [B, T] are token ids of the targets, and -100 for prompt and padding. The logits at
+    position t predict the label at t + 1. The U units are the positions at which any row of the
+    batch has a target. ``lm_head`` runs only on those if the model accepts ``logits_to_keep``. To
+    save memory, losses and divergences are computed in chunks of units and recomputed in the
+    backward pass.
     """
 
     name: ClassVar[str] = "completions"
@@ -39,7 +39,7 @@ class Completions(Classification):
     not_in_windows: ClassVar[str] = "a language model predicts a token from all tokens before it"
 
     def inputs(self, batch: Batch, model: Any) -> dict[str, Any]:
-        """Let the model compute logits at the units' positions only."""
+        """Ask the model for logits at the units' positions only."""
         return {"logits_to_keep": self._positions(batch)}
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
@@ -51,12 +51,13 @@ class Completions(Classification):
         if logits.dim() != 3 or logits.shape[1] != len(positions):
             raise ModelError(
                 f"Expected logits at {batch.ids.shape[1]} or {len(positions)} positions, but "
-                f"{model} returned {tuple(logits.shape)}."
+                f"{model} returned {tuple(logits.shape)}. Load the checkpoint with "
+                "AutoModelForCausalLM."
             )
         return logits
 
     def unit_mask(self, batch: Batch, logits: Tensor) -> Tensor:
-        """Return which units a row has a target for [B, U]."""
+        """Return whether a row has a target at each unit's position, [B, U]."""
         return self._targets(batch)[:, self._positions(batch)]
 
     def units(self, batch: Batch) -> int:
@@ -64,23 +65,24 @@ class Completions(Classification):
         return int(self._targets(batch).sum())
 
     def movable(self, batch: Batch) -> Tensor:
-        """Return which tokens an attack may move [B, T]: the prompt's; of rows without one, all."""
+        """Return which tokens an attack may move, [B, T]: the prompt, or all if there is none."""
         if batch.labels is None:
             return batch.mask
         prompt = batch.mask & (batch.labels == UNLABELED)
-        # The first token is never predicted, so alone it is no prompt.
+        # The first token is never a target, so a row with only this token unlabeled has no prompt.
         alone = ~prompt[:, 1:].any(1, keepdim=True)
         return prompt | (batch.mask & alone)
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the target ids [B, U]."""
+        """Return the target token ids [B, U]."""
         following = labels[:, 1:] if labels.dim() == 2 else labels
         if following.dim() == 2:
             following = following[:, (following != UNLABELED).any(0)]
         if following.shape != logits.shape[:2]:
             raise DataError(
-                f"The labels {tuple(labels.shape)} do not fit the logits. Give the token ids as "
-                "labels, and -100 where nothing is to be predicted."
+                f"Labels of shape {tuple(labels.shape)} do not fit logits of shape "
+                f"{tuple(logits.shape)}. Give token ids [B, T] as labels, and -100 for tokens that "
+                "are no targets."
             )
         return following
 
@@ -101,20 +103,19 @@ class Completions(Classification):
         return in_chunks(lambda a, b: whole(a, b, temperature=temperature), student, teacher)
 
     def _targets(self, batch: Batch) -> Tensor:
-        """Return at which positions [B, T - 1] the next token is a target."""
+        """Return whether the token after each position is a target, [B, T - 1]."""
         following = batch.mask if batch.labels is None else batch.labels != UNLABELED
         return following[:, 1:]
 
     def _positions(self, batch: Batch) -> Tensor:
-        """Return the positions [U] before which no row of the batch has a target."""
+        """Return the positions [U] at which the next token is a target in any row."""
         return self._targets(batch).any(0).nonzero().flatten()
 
 
 class Seq2Seq(Completions):
-    """Target tokens of an encoder-decoder model: the decoder's logits [B, U, C] at U = T' labels.
+    """Target tokens of an encoder-decoder model: one unit per label, U = T'.
 
-    Labels are [B, T'], -100 at padding. Unless the collator gives ``decoder_input_ids``, the model
-    shifts the labels itself. Perturbations act on what the encoder reads.
+    Labels are [B, T'], -100 at padding. Perturbations change the embeddings of the encoder's input.
     """
 
     name: ClassVar[str] = "seq2seq"
@@ -124,7 +125,7 @@ class Seq2Seq(Completions):
     not_in_windows: ClassVar[str] = "the decoder reads one encoded text"
 
     def inputs(self, batch: Batch, model: Any) -> dict[str, Any]:
-        """Return the decoder's input ids: the labels shifted by one."""
+        """Return ``decoder_input_ids``: the labels shifted by one, unless the batch has them."""
         if "decoder_input_ids" in batch.inputs:
             return {}
         if batch.labels is None:
@@ -141,13 +142,13 @@ class Seq2Seq(Completions):
         return logits
 
     def unit_mask(self, batch: Batch, logits: Tensor) -> Tensor:
-        """Return which labels are real [B, T']."""
+        """Return which labels are not padding, [B, T']."""
         if batch.labels is None:
             return super(Completions, self).unit_mask(batch, logits)
         return batch.labels != UNLABELED
 
     def movable(self, batch: Batch) -> Tensor:
-        """Return which tokens an attack may move [B, T]: all real ones that the encoder reads."""
+        """Return which tokens an attack may move, [B, T]: all tokens of the encoder's input."""
         return batch.mask
 
     def units(self, batch: Batch) -> int:
@@ -158,17 +159,16 @@ class Seq2Seq(Completions):
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
         if labels.shape != logits.shape[:2]:
             raise DataError(
-                f"The labels {tuple(labels.shape)} do not fit the decoder's logits "
-                f"{tuple(logits.shape)}. Pad them with -100: DataCollatorForSeq2Seq."
+                f"Labels of shape {tuple(labels.shape)} do not fit the decoder's logits of shape "
+                f"{tuple(logits.shape)}. Pad them with -100, for example by DataCollatorForSeq2Seq."
             )
         return labels
 
 
 def in_chunks(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Compute a function of units, some at a time, and again in the backward pass.
+    """Apply a function to chunks of units; recompute it in the backward pass to save memory.
 
-    It maps tensors [N, ...] to [N]; the result is [B, U]. The first of the tensors [B, U, ...]
-    decides how many units are taken at once.
+    ``tensors`` are [B, U, ...]; the function maps chunks [N, ...] to [N]. The result is [B, U].
     """
     flat = [each.flatten(0, 1) for each in tensors]
     size = max(1, CHUNK // max(1, flat[0].shape[-1]))

@@ -1,10 +1,9 @@
-"""The contract of a head: everything that depends on the kind of labels.
+"""The interface of a head: everything that depends on the kind of labels.
 
-A head sees a model's output as units, each with one label and one loss. A classifier of texts has
-one unit per row; a tagger has one per word. Methods work on logits [B, U, C] and never look at
-labels.
+A *unit* is a part of a row with one label and one loss. Text classification has one unit per row;
+tagging has one per word. Methods work on logits [B, U, C] and never read labels.
 
-Letters: B rows, U units of a row, C scores of a unit, K passes.
+Letters: B rows, U units of a row, C logits of a unit, K passes.
 """
 
 from __future__ import annotations
@@ -27,39 +26,38 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GivenLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
-"""A user's loss: logits [B, C] and labels [B] to the losses [B] or their mean."""
+"""A user's loss function: logits [B, C] and labels [B] to losses [B] or their mean."""
 Gives = Literal["logits", "probabilities", "values", "labels", "tags", "choices", "spans", "texts"]
-"""Kinds of output of a predictor."""
+"""Kinds of output that a predictor may return."""
 
 
 class Head(ABC):
-    """Losses, divergences and predictions of one kind of labels.
+    """Losses, divergences and predictions for one kind of labels.
 
-    The layout (`logits`, `unit_mask`, `units`, `unit_labels`) is by default one unit per row.
-    Heads with other units override it. All losses and divergences are per unit and divided by
-    nothing: the caller sums them with `per_row` and divides by the `units` of the optimizer step.
+    By default there is one unit per row; other heads override `logits`, `unit_mask`, `units` and
+    `unit_labels`. Losses and divergences are per unit. The caller sums them with `per_row` and
+    divides by the number of `units` in the optimizer step.
 
     Attributes:
         name: The kind of labels.
-        labels: The labels in words, for messages.
-        gives: Kind of output of a predictor with this head.
-        auto_class: Class of Transformers that loads its models.
-        problem_type: Entry of the model's config that tells it from others of the same class; None
-            if there are none.
-        task_type: PEFT's name of the task, None if it has none.
-        has_classes: Whether the C scores of a unit compete (softmax). Label smoothing and penalties
-            on differences of logits need classes. A method that uses one of them checks this.
-        named: Whether labels are classes, labels or tags with names.
-        one_unit: Whether a row has one unit.
-        not_in_windows: Why texts with such labels are not read in windows; empty if labels belong
-            to a text as a whole, and not to words, positions, choices or next tokens.
+        labels: Description of the labels, for messages.
+        gives: Output of a predictor with this head.
+        auto_class: Transformers class that loads models with this head.
+        problem_type: Value in the model's config by which Transformers selects this head; None if
+            the class decides.
+        task_type: PEFT's name of the task; None without one.
+        has_classes: Whether the C logits of a unit are classes (softmax). Label smoothing and
+            penalties on differences of logits need classes.
+        named: Whether labels have names.
+        one_unit: Whether each row has exactly one unit.
+        not_in_windows: Why long texts cannot be split into windows with such labels; empty if they
+            can, because a label belongs to the whole text.
 
     Args:
-        class_weights: [C] factors on the loss of each class; None for none.
-        task_loss: A user's function in place of the head's own loss. It gets logits in the shape in
-            which the model returns them, and returns one loss per row, of a head with several units
-            per row one per unit, or a mean, which then counts for each of them.
-        outputs: Scores per text that the model's config has, for heads that count them.
+        class_weights: Factors [C] on the loss of each class, or None.
+        task_loss: A user's loss, instead of the head's. It gets logits in the shape that the model
+            returns. It returns one loss per row (per unit, if a row has several), or their mean.
+        outputs: Number of outputs in the model's config (``num_labels``).
     """
 
     name: ClassVar[str]
@@ -86,17 +84,17 @@ class Head(ABC):
         self._flat = False
 
     def inputs(self, batch: Batch, model: Any) -> dict[str, Any]:
-        """Return further arguments of the model's forward; none, unless a head overrides it.
+        """Return additional arguments for the model's forward; by default none.
 
-        Arguments that the forward of the model, without wrappers, does not take are dropped.
+        Arguments that the model's forward does not accept are dropped.
         """
         return {}
 
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
-        """Read the logits [B, U, C], in at least fp32, from a tensor or an output of Transformers.
+        """Return the logits [B, U, C] in at least fp32 from the output of a model.
 
         Raises:
-            ModelError: If the shape is wrong.
+            ModelError: If the shape does not fit the head.
         """
         logits: Tensor = at_least_single(
             output if isinstance(output, torch.Tensor) else output.logits
@@ -104,34 +102,33 @@ class Head(ABC):
         if logits.dim() not in (1, 2) or len(logits) != batch.size:
             raise ModelError(
                 f"Expected one row of logits per text, [{batch.size}, classes], but {model} "
-                f"returned {tuple(logits.shape)}. Load the checkpoint with the class that "
-                "Transformers has for the task, such as AutoModelForTokenClassification, and the "
-                "head is recognized."
+                f"returned {tuple(logits.shape)}. For other kinds of labels, load the checkpoint "
+                "with the Transformers class of the task, such as AutoModelForTokenClassification."
             )
-        # A custom module may return [B], and a user's loss then expects [B] and not [B, 1].
+        # If a model returns [B], the user's loss expects [B] too, not [B, 1].
         self._flat = logits.dim() == 1
         return logits.reshape(len(logits), 1, -1)
 
     def unit_mask(self, batch: Batch, logits: Tensor) -> Tensor:
-        """Return which units count [B, U], boolean; all, unless a head overrides it."""
+        """Return which units count, [B, U] boolean; by default all."""
         return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
 
     def units(self, batch: Batch) -> int:
-        """Count the units of a batch, which losses are divided by after a sum over the step.
+        """Return the number of units in a batch, by which the sum of losses is divided.
 
-        A label of -100 has no loss, but its row counts.
+        In this default a row with the label -100 counts, with a loss of 0.
         """
         return batch.size
 
     def movable(self, batch: Batch) -> Tensor:
-        """Return which tokens an attack may move [B, T], boolean: all real ones."""
+        """Return which tokens an attack may move, [B, T] boolean; by default all except padding."""
         return batch.mask
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return one label per unit [B, U].
+        """Return one label per unit, [B, U].
 
         Raises:
-            DataError: If their number is wrong.
+            DataError: If the number of labels does not fit the logits.
         """
         if labels.numel() != len(logits):
             raise DataError(
@@ -143,14 +140,14 @@ class Head(ABC):
         return labels.reshape(-1, 1)
 
     def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Compute the task loss of each unit, [B, U] in at least fp32.
+        """Compute the task loss of each unit, by the head or by the user's function, [B, U].
 
         ``smoothing`` is the fraction of each label that is spread over all classes, in [0, 1].
 
         Raises:
             DataError: If the labels do not fit the logits.
-            SettingError: If smoothing or class weights need classes and there are none, a user's
-                loss returns another shape, or smoothing is set with a user's loss.
+            SettingError: If smoothing or class weights are set but the labels are not classes. With
+                a user's loss: if smoothing is set, or the loss has a wrong shape.
         """
         if self.task_loss is not None:
             return self._given_loss(self.task_loss, logits, labels, smoothing)
@@ -161,8 +158,8 @@ class Head(ABC):
     ) -> Tensor:
         if smoothing:
             raise SettingError(
-                "Label smoothing changes the default task loss, but a loss function was given "
-                "instead. Leave one of them out."
+                "Label smoothing changes the default task loss, which your loss function replaces. "
+                "Leave one of them out."
             )
         by_unit = self.unit_labels(logits, labels)
         outputs, targets = self.as_returned(logits, by_unit)
@@ -176,44 +173,44 @@ class Head(ABC):
         return at_least_single(value).expand(targets.shape).reshape(by_unit.shape)
 
     def as_returned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits and labels in the shape in which a user's loss expects them.
+        """Return logits and labels in the shapes for a user's loss function.
 
-        Logits are [B, C] or [B], and labels [B]; of a head with several units per row they are
-        [B, U, C] and [B, U].
+        With one unit per row they are [B, C] (or [B], as the model returns them) and [B]. With
+        several units they are [B, U, C] and [B, U].
         """
         return logits.flatten() if self._flat else self.by_row(logits), self.by_row(labels)
 
     def by_row(self, units: Tensor) -> Tensor:
-        """Return values of units [B, U, ...], as [B, ...] if a row has one unit."""
+        """Return [B, U, ...] as [B, ...] if each row has one unit; else unchanged."""
         return units.squeeze(1) if self.one_unit else units
 
     @abstractmethod
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the head's own loss [B, U] in at least fp32; labels are [B, U]."""
+        """Compute the head's own loss of each unit, [B, U] in at least fp32."""
 
     @abstractmethod
     def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
-        """Compute the divergence of two passes, unit by unit: [B, U] in at least fp32."""
+        """Compute the divergence of two passes for each unit, [B, U] in at least fp32."""
 
     @abstractmethod
     def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
-        """Compute how far a student's predictions are from a teacher's: [B, U] in at least fp32.
+        """Compute the distillation loss of each unit, [B, U] in at least fp32.
 
-        ``teacher`` may be log-probabilities.
+        Both arguments are logits [B, U, C]; the teacher's may be log-probabilities.
         """
 
     @abstractmethod
     def answers(self, logits: Tensor) -> Tensor:
-        """Return what metrics compare with the labels [B, U]: classes, values, or binary logits."""
+        """Return what metrics compare with the labels, [B, U]: classes, values or binary logits."""
 
     @abstractmethod
     def decode(self, logits: ArrayLike) -> FloatArray:
         """Return the predictions in float64: probabilities [..., C], or values [..., 1]."""
 
     def pairwise(self, logits: Sequence[Tensor], *, kind: Divergence) -> Tensor:
-        """Sum the divergence over all pairs of passes: ``sum_{l<k} D(P_l || P_k)``.
+        """Sum the divergence over all pairs of passes, ``sum_{l<k} D(P_l || P_k)``, [B, U].
 
-        The result is [B, U] in at least fp32; zeros for one pass.
+        With one pass it is 0.
 
         References:
             UEGR (arXiv 2503.16550), Eq. 4.
@@ -226,5 +223,5 @@ class Head(ABC):
 
 
 def per_row(values: Tensor, mask: Tensor) -> Tensor:
-    """Sum each row's units, [B, U] to [B]; units that do not count may be NaN."""
+    """Sum the units of each row, [B, U] to [B]; values of masked units may be NaN."""
     return values.masked_fill(~mask, 0.0).sum(1)

@@ -1,4 +1,4 @@
-"""Several labels per text: each of L labels applies or does not."""
+"""Multi-label classification: each of L labels applies to a text or not."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 class MultiLabel(Classification):
-    """L yes-or-no labels by sigmoid: binary cross-entropy of each label.
+    """L binary labels per text with sigmoid outputs: binary cross-entropy of each label.
 
-    A unit is one label of one text, U = L. Its two classes have the logits ``(0, z)``, whose
-    softmax is the sigmoid of z, so divergences are those of `Classification`. Labels [B, L] are
-    from 0 to 1; -100 is an unknown label, which is ignored. ``class_weights`` [L] are factors on
-    the loss of the labels that apply (torch's ``pos_weight``).
+    A unit is one label of one text, U = L. It has two classes with the logits ``(0, z)``, whose
+    softmax is the sigmoid of z, so divergences are those of `Classification`. Labels [B, L] are in
+    [0, 1], or -100 if unknown. ``class_weights`` [L] are factors on the loss of the labels that
+    apply (torch's ``pos_weight``).
 
-    Transformers takes the mean over all labels of a micro-batch, ours is that over the step.
+    The loss is the mean over the known labels of the optimizer step; Transformers averages each
+    micro-batch.
     """
 
     name: ClassVar[str] = "multi_label"
@@ -44,7 +45,7 @@ class MultiLabel(Classification):
         return batch.labels != UNLABELED
 
     def units(self, batch: Batch) -> int:
-        """Count the known labels; of a batch without labels, all that the model has."""
+        """Return the number of known labels; without labels, L for each text."""
         if batch.labels is None:
             return batch.size * self.outputs
         return int((batch.labels != UNLABELED).sum())
@@ -52,8 +53,8 @@ class MultiLabel(Classification):
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
         if labels.shape != logits.shape[:2]:
             raise DataError(
-                f"Expected {logits.shape[1]} labels per text, as the model has outputs, got labels "
-                f"of shape {tuple(labels.shape)}. Give each text a list of 0 and 1, one per label."
+                f"Expected {logits.shape[1]} labels per text, one per output of the model, got "
+                f"labels of shape {tuple(labels.shape)}. Give each text a list of 0 and 1."
             )
         return labels
 
@@ -65,7 +66,10 @@ class MultiLabel(Classification):
         return logits[..., 1]
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the binary cross-entropy of each label [B, L]; smoothing s moves it to s / 2."""
+        """Compute the binary cross-entropy of each label, [B, L].
+
+        Smoothing s replaces the label y by ``(1 - s) y + s / 2``.
+        """
         scores = at_least_single(logits)[..., 1]
         known = labels != UNLABELED
         targets = torch.where(known, labels, 0).to(scores.dtype)

@@ -1,4 +1,4 @@
-"""The heads by name, and those of one model."""
+"""All heads by name, and the heads of one model."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from temper.types import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Every module of the package, so that a new head is one new file.
+# Collected from all modules of the package, so a new head only needs a new file.
 HEADS: dict[str, type[Head]] = {
     head.name: head
     for module in pkgutil.iter_modules([str(Path(__file__).parent)])
     for head in vars(import_module(f"temper.heads.{module.name}")).values()
     if isinstance(head, type) and issubclass(head, Head) and hasattr(head, "name")
 }
-"""A class is listed after its base, because its module imports that."""
+"""Name -> head; a subclass comes after its base class, because its module imports that."""
 
 
 class Heads:
-    """The heads of one model: the one of its class and config, or that of each batch's labels.
+    """The head, or the heads, of one model.
 
-    A sequence classifier of several tasks has batches with classes and batches with numbers, so its
-    head is chosen for each batch and not once for a run.
-
-    ``head`` is the model's; the other arguments are those of `Head`.
+    A sequence classifier may train on several tasks, with class labels in one batch and numbers in
+    another. So it chooses between `Classification` and `Regression` for each batch. ``head`` is
+    that of the model's class and config; the other arguments are those of `Head`.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Heads:
         task_loss: GivenLoss | None = None,
         outputs: int = 1,
     ) -> None:
-        # `of` indexes them by whether the labels are numbers.
+        # In this order, because `of` uses a boolean as the index: are the labels numbers?
         by_labels = (Classification, Regression)
         self._by_labels = head in by_labels
         self._heads = [
@@ -51,7 +50,7 @@ class Heads:
         ]
 
     def of(self, labels: Tensor | None, logits: Tensor | None = None) -> Head:
-        """Return the head of a batch; without labels, of its logits: one output is a regression."""
+        """Return the head for a batch's labels, or for its logits (one output: regression)."""
         if not self._by_labels:
             return self._heads[0]
         if labels is not None:

@@ -1,4 +1,4 @@
-"""Regression: each unit has one number."""
+"""Regression: each unit has one number as its label."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMOOTHING_NEEDS_CLASSES = (
 
 
 class Regression(Head):
-    """One number per unit: squared error, and the squared difference as divergence."""
+    """One number per unit: squared error as loss, squared difference as divergence."""
 
     name: ClassVar[str] = "regression"
     labels: ClassVar[str] = "numbers"
@@ -50,11 +50,11 @@ class Regression(Head):
         return (values - labels.to(values.dtype)).square()
 
     def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
-        """Compute the squared difference, whatever the kind."""
+        """Compute the squared difference; ``kind`` is ignored."""
         return squared_difference(first, second)
 
     def distillation(self, student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
-        """Compute the squared difference; numbers have no temperature."""
+        """Compute the squared difference; ``temperature`` is ignored."""
         return squared_difference(student, teacher)
 
     def answers(self, logits: Tensor) -> Tensor:

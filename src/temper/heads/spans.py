@@ -1,4 +1,4 @@
-"""Spans: the start and the end of an answer in a text."""
+"""Extractive question answering: start and end of the answer in a context."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Spans(Classification):
-    """Start and end of an answer, each a choice among the tokens of the context.
+    """Start and end of an answer, each a softmax over the tokens of the context.
 
-    A text has two units, U = 2, whose classes are its tokens, C = T. Labels are the positions
-    [B, 2]; one outside the text (an answer that was cut off) does not count, as in Transformers.
-    Tokens that cannot be chosen (padding, and the question if the batch has a ``context_mask``) get
-    the lowest finite logit before both softmaxes: -inf would make divergences NaN.
+    A row has two units (start and end), whose classes are the tokens, C = T. Labels are token
+    positions [B, 2]. A position outside the text, from a truncated answer, does not count, as in
+    Transformers. Padding, and the question if the batch has a ``context_mask``, cannot be chosen:
+    their logit is the lowest finite number, because -inf would make divergences NaN.
     """
 
     name: ClassVar[str] = "spans"
@@ -47,19 +47,19 @@ class Spans(Classification):
         return logits.masked_fill(~allowed.unsqueeze(1), torch.finfo(logits.dtype).min)
 
     def unit_mask(self, batch: Batch, logits: Tensor) -> Tensor:
-        """Return which positions are in the text, [B, 2]."""
+        """Return which labels are positions in the text, [B, 2]."""
         if batch.labels is None:
             return super().unit_mask(batch, logits)
         return _inside(batch.labels, logits.shape[-1]) != UNLABELED
 
     def units(self, batch: Batch) -> int:
-        """Count the positions in the texts; two per row of a batch without labels."""
+        """Return the number of labels in the text; without labels, two per row."""
         if batch.labels is None:
             return 2 * batch.size
         return int((_inside(batch.labels, batch.ids.shape[1]) != UNLABELED).sum())
 
     def unit_labels(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the positions [B, 2], -100 for those outside the text."""
+        """Return the positions [B, 2], with -100 for those outside the text."""
         if labels.shape != logits.shape[:2]:
             raise DataError(
                 f"Expected start and end per text, [{len(logits)}, 2], got labels of shape "
@@ -68,9 +68,12 @@ class Spans(Classification):
         return _inside(labels, logits.shape[-1])
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
-        """Compute the cross-entropy of both positions; smoothing spreads over allowed tokens."""
+        """Compute the cross-entropy of start and end; smoothing spreads over selectable tokens."""
         if self.class_weights is not None:
-            raise SettingError("Positions have no classes to weigh. Leave the class weights out.")
+            raise SettingError(
+                "Start and end positions are not classes, so they cannot have class weights. Leave "
+                "the class weights out."
+            )
         check_classes(labels, logits.shape[-1])
         allowed = logits > torch.finfo(logits.dtype).min
         scores = at_least_single(logits).log_softmax(-1)
@@ -82,17 +85,16 @@ class Spans(Classification):
 
 
 LONGEST = 30
-"""Most tokens of a predicted answer, as in Transformers' examples."""
+"""Maximum number of tokens of a predicted answer, as in Transformers' examples."""
 
 
 def best_spans(logits: Tensor, *, longest: int = LONGEST) -> tuple[Tensor, Tensor]:
-    """Return the likeliest answers, whose end is not before their start.
+    """Return the most probable answer of each row, whose end is not before its start.
 
-    The probability of an answer is ``softmax(z_start)[i] softmax(z_end)[j]``, as the two positions
-    are trained apart; the answer is its maximum over ``i <= j < i + longest``.
+    The probability of an answer is ``softmax(z_start)[i] softmax(z_end)[j]``, because both
+    positions are trained separately. It is maximized over ``i <= j < i + longest``.
 
-    ``logits`` of start and end [B, 2, T] have the lowest number where no answer is allowed; an
-    answer has at most ``longest`` tokens.
+    ``logits`` of start and end are [B, 2, T], as `Spans` returns them.
 
     Returns:
         The positions [B, 2] of the first and the last token, and the probabilities [B] in float64.

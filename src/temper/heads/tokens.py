@@ -1,4 +1,4 @@
-"""Labels of words: each token has one of C classes or none."""
+"""Token classification: tags of words, such as named entities."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class Tokens(Classification):
     """One class per labeled token (named entities, parts of speech).
 
-    A unit is a token, U = T; labels are [B, T], -100 for tokens that do not count: padding, special
-    tokens, and all sub-words of a word but its first. A batch without labels counts its real
-    tokens.
+    A unit is a token, U = T. Labels are [B, T], and -100 for padding, special tokens and all
+    sub-words of a word except the first. Without labels, all tokens except padding count.
 
-    Transformers takes the mean over the tokens of a micro-batch, ours is that over the step.
+    The loss is the mean over the labeled tokens of the optimizer step; Transformers averages each
+    micro-batch.
     """
 
     name: ClassVar[str] = "tokens"
@@ -39,7 +39,8 @@ class Tokens(Classification):
         if logits.dim() != 3 or logits.shape[:2] != batch.ids.shape:
             raise ModelError(
                 f"Expected one row of logits per token, {[*batch.ids.shape, 'classes']}, but "
-                f"{model} returned {tuple(logits.shape)}."
+                f"{model} returned {tuple(logits.shape)}. Load the checkpoint with "
+                "AutoModelForTokenClassification."
             )
         return logits
 
