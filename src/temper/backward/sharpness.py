@@ -89,8 +89,7 @@ class WeightAscent(UpdateRule):
         try:
             with torch.no_grad():
                 self._ascend(params, state, compute, moved)
-            # Inside an open autocast, the passes would otherwise use half-precision copies of the
-            # weights from before the move.
+            # Otherwise an enclosing autocast would use cached copies of the old weights.
             torch.clear_autocast_cache()
             return compute()
         finally:

@@ -43,7 +43,7 @@ def consistency(
         delta=delta,
         site=site,
         recording=recording,
-        # The clean pass went through the distributed wrapper, which waits for one forward only.
+        # The clean pass used the distributed wrapper, which allows one forward per backward.
         wrapped=False,
         detached=detached,
     )

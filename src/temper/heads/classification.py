@@ -58,7 +58,7 @@ class Classification(Head):
         return losses.view(labels.shape)
 
     def divergence(self, first: Tensor, second: Tensor, *, kind: Divergence) -> Tensor:
-        """Compute the Jensen-Shannon (``js``) or symmetric KL (``sym_kl``) divergence of each unit."""
+        """Compute the Jensen-Shannon (``js``) or symmetric KL divergence of each unit."""
         measure = {"js": jensen_shannon, "sym_kl": symmetric_kl}[kind]
         return measure(first, second)
 

@@ -1,6 +1,6 @@
 """Methods, one file each: settings, losses and update rule.
 
-Names are imported on first use, because the command line needs none of them for `--help`.
+Names are imported on first use, so that `--help` does not import torch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _public = on_first_use(__name__, _PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name, or a method's settings class: ``from temper.methods import FreeLB``."""
+    """Import and return a public name or the settings class of a method, such as ``FreeLB``."""
     if name not in _PUBLIC and not name.startswith("_"):
         for registered in _public("names")():
             config = _public("entry")(registered).config

@@ -1,14 +1,14 @@
-"""Adversarial embeddings: the loss at a worst-case step, and its divergence from the clean pass.
+"""RoAST's objective: the loss at an adversarial step, and its divergence from the clean pass.
 
-``L = clean_weight * CE(x) + adversarial_weight * CE(x~) + divergence_weight * symKL(x, x~)``, symKL
-summed over the batch. ``x~ = x + n + epsilon * g / max_h |g[b,t,h]|`` by token, ``g`` the gradient
-of the clean loss at ``x + n``, ``n ~ U(0, 1) * noise``. The direction is the scaled gradient, not
-its sign.
+``L = clean_weight * CE(x) + adversarial_weight * CE(x~) + divergence_weight * symKL(x, x~)``, with
+symKL summed over the batch. The attacked embeddings are ``x~ = x + n + epsilon * g / max_h
+|g[b,t,h]|`` for each token, with noise ``n ~ U(0, 1) * noise`` and ``g`` the gradient of the clean
+loss at ``x + n``.
 
 Source: RoAST (arXiv 2312.04032) without its mask; released code bbuing9/RoAST. Differs: the clean
 pass runs at ``x + n`` and yields the gradient of the attack (7F; the released code has a separate
-attack pass, 8F); padding is masked (the released code runs without an attention mask). The released
-code never adds the perturbed loss (an unreachable branch) and detaches all of ``x~``: preset
+attack pass, 8F); padding is masked (the released code runs without an attention mask). In the
+released code the perturbed loss is in an unreachable branch, and all of ``x~`` is detached: preset
 ``released``.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     paper="RoAST, arXiv 2312.04032",
 )
 class AdvEmbed(AttackConfig):
-    """Settings of RoAST's objective, with those of the attack."""
+    """Settings of RoAST's objective and of its attack."""
 
     OFF: ClassVar = {"clean_weight": 1.0, "adversarial_weight": 0.0, "divergence_weight": 0.0}
 
@@ -51,7 +51,7 @@ class AdvEmbed(AttackConfig):
     epsilon: FiniteFloat = Field(
         default=0.1,
         ge=0.0,
-        description="Budget (the paper: 0.1, the largest entry of each token's step).",
+        description="Largest entry of each token's attack step (the paper: 0.1).",
     )
     relative: bool = Field(
         default=False, description="Whether epsilon is a fraction of the token's norm."
@@ -70,29 +70,31 @@ class AdvEmbed(AttackConfig):
     noise: FiniteFloat = Field(
         default=1e-5,
         ge=0.0,
-        description="Upper end of the uniform noise on the clean pass (the released code: 1e-5).",
+        description="Upper limit of the uniform noise on the clean pass (released code: 1e-5).",
     )
     clean_weight: FiniteFloat = Field(default=0.5, ge=0.0, description="Weight of the clean loss.")
     adversarial_weight: FiniteFloat = Field(
         default=0.5,
         ge=0.0,
-        description="Weight of the perturbed loss. With 0, set `divergence_weight` too: to 0 for "
-        "no attack.",
+        description="Weight of the attacked loss. If it is 0, set `divergence_weight` too: 0 "
+        "switches the attack off.",
     )
     divergence_weight: FiniteFloat = Field(
-        default=0.01, ge=0.0, description="Weight lambda of the divergence."
+        default=0.01, ge=0.0, description="Weight lambda of the divergence from the clean pass."
     )
-    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as published, or `js`.")
+    divergence: Divergence = Field(
+        default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."
+    )
     reduction: Reduction = Field(
-        default="sum", description="`sum` over the rows as released, or `mean`."
+        default="sum", description="Divergence over the rows: `sum` as released, or `mean`."
     )
     same_dropout: bool = Field(
         default=False,
-        description="Whether both passes drop the same units (the released code: no).",
+        description="Whether both passes use the same dropout masks (released code: no).",
     )
     detached: bool = Field(
         default=False,
-        description="Whether the perturbed pass gives the embeddings no gradient (the released "
+        description="Whether the embeddings get no gradient from the perturbed pass (released "
         "code: yes).",
     )
 
@@ -123,7 +125,7 @@ class AdvEmbed(AttackConfig):
         )
 
     def _noise(self, step: StepContext) -> Tensor:
-        """Draw n [B, T, D], uniform on ``[0, noise]``."""
+        """Draw the noise n [B, T, D], uniform on ``[0, noise]``."""
         noise = Noise(
             self.noise, law="positive", site=self.site, special_tokens=self.special_tokens
         )
@@ -135,7 +137,7 @@ class AdvEmbed(AttackConfig):
         assert clean.start is not None
         if not self.epsilon:
             step.network.expect_dropout()
-        # g at x + n. It is read before the backward of the total, which costs 1F.
+        # g at x + n. Reading it before the backward of the total costs 1F.
         # epsilon * g / max_h |g[b,t,h]|, [B, T, D].
         ascent = self.attack_step(step, clean.gradient, clean.embeddings)
         delta = clean.start.detach() + ascent  # x~ - x, [B, T, D]

@@ -1,13 +1,14 @@
 """Sharpness-aware minimization: the gradient is taken at the worst weights nearby.
 
-``e = rho * g / ||g||`` with one norm over all trainable parameters; the step goes along ``dL(w +
-e)/dw`` from w. With ``adaptive`` the ball follows the weights' sizes (ASAM): ``e = rho * T^2 g /
-||T g||``, ``T = |w| + eta``, and T = 1 for biases.
+The ascent step is ``e = rho * g / ||g||`` with one norm over all trainable parameters. The
+optimizer then uses the gradient at ``w + e`` to update w. With ``adaptive`` the ball scales with
+the weights (ASAM): ``e = rho * T^2 g / ||T g||``, ``T = |w| + eta``, and T = 1 for biases.
 
 Source: SAM, Foret et al., ICLR 2021; on text Bahri et al., ACL 2022. ASAM, Kwon et al., ICML 2021,
 and SamsungLabs/ASAM@dc9b513. Differs: both passes use the same dropout masks; all micro-batches of
-a step and all ranks share one e (davda54/sam has one e per rank, and cannot accumulate); nothing is
-added to the norm, so the radius is exactly rho, and a zero or non-finite gradient moves nothing.
+a step and all ranks share one e (davda54/sam has one e per rank and no gradient accumulation). No
+constant is added to the norm, so the radius is exactly rho. There is no ascent if the gradient is
+zero or not finite.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ LARGE = 1.0
 
 
 class ASAM(Variant):
-    """A ball scaled by the sizes of the weights."""
+    """A ball whose radius scales with the sizes of the weights (ASAM)."""
 
     kind: Literal["asam"] = "asam"
-    eta: float = Field(default=0.01, gt=0.0, description="Added to the sizes of the weights.")
+    eta: float = Field(
+        default=0.01, gt=0.0, description="Constant added to the absolute value of each weight."
+    )
 
 
 @dataclass(frozen=True)
 class SharpnessAware(WeightAscent):
-    """Move along the whole gradient: SAM, or ASAM with a ball scaled by the sizes of the weights.
+    """The ascent of SAM, or of ASAM with a ball scaled by the sizes of the weights.
 
     SAM: ``e = rho * g / ||g||``, one norm over all trainable parameters. ASAM: ``e = rho * T^2 g /
     ||T g||`` with ``T = |w| + eta``, and T = 1 for biases; ``||e / T|| = rho``.
@@ -79,7 +82,7 @@ class SharpnessAware(WeightAscent):
         return [self.rho / size] * len(parts)
 
     def _scale(self, parts: Sequence[WeightPart], gradients: Sequence[Tensor]) -> None:
-        """Multiply the gradients by T, which is recomputed to save a copy of the weights."""
+        """Multiply the gradients by T in place; recomputing T saves a copy of the weights."""
         for part, gradient in zip(parts, gradients, strict=True):
             if "bias" not in part.name.rpartition(".")[2]:
                 gradient.mul_(part.of(part.weight).abs().add_(self.eta))
@@ -107,13 +110,13 @@ class AdvWeight(Method):
     rho: FiniteFloat = Field(
         default=0.05,
         ge=0.0,
-        description="Radius; 0 is plain fine-tuning. ASAM's radius is measured relative to the "
-        "weights and is ten times as large or more.",
+        description="Radius of the ascent step; 0 is plain fine-tuning. The radius of ASAM is "
+        "relative to the weights, and at least ten times as large.",
     )
     adaptive: ASAM | Off = Field(
         default=Off(),
         discriminator="kind",
-        description="`asam`, with a ball scaled by the sizes of the weights, or `off`.",
+        description="`asam` scales the ball by the sizes of the weights; `off` is SAM.",
     )
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
-"""Adversarial training: the clean loss plus the loss at a worst-case step of the embeddings.
+"""Adversarial training: the clean loss plus the loss at attacked embeddings.
 
-``L = CE(x) + adversarial_weight * CE(x + delta)``, ``delta`` one FGM step, or several projected
-ones (PGD).
+``L = CE(x) + adversarial_weight * CE(x + delta)``, where ``delta`` is one FGM step or several
+projected steps (PGD).
 
 Source: Miyato et al., ICLR 2017; UEGR (arXiv 2503.16550), ablation. Differs: the clean pass and
 the attack share one backward, so a step costs 6F.
@@ -29,7 +29,7 @@ from temper.types import Step
     paper="Miyato et al., ICLR 2017",
 )
 class AT(AttackConfig):
-    """Settings of adversarial training, with those of the attack."""
+    """Settings of adversarial training and of its attack."""
 
     OFF: ClassVar = {"adversarial_weight": 0.0}
 
@@ -39,7 +39,7 @@ class AT(AttackConfig):
     ascent: Single | Projected = Field(
         default=Single(),
         discriminator="kind",
-        description="`single` step of the whole budget, or `projected` ones (PGD).",
+        description="One `single` step with the whole budget, or several `projected` steps (PGD).",
     )
 
     def plan(self, now: Step) -> Plan:

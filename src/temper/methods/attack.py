@@ -1,4 +1,4 @@
-"""The attack on the embeddings that methods share: its settings and its steps."""
+"""The attack on the embeddings that several methods share: settings and steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SMALLEST_LOSS = 0.01
-"""A term of the loss that is always smaller has almost no effect."""
+"""A loss term that cannot exceed this has almost no effect."""
 
 
 class Single(Variant):
@@ -34,42 +34,45 @@ class Single(Variant):
 
 
 class Projected(Variant):
-    """Several ascent steps, each projected to the budget (PGD)."""
+    """Several ascent steps, each projected back to the budget (PGD)."""
 
     kind: Literal["projected"] = "projected"
-    steps: int = Field(default=2, ge=2, description="Ascent steps.")
+    steps: int = Field(default=2, ge=2, description="Number of ascent steps.")
     step_size: FiniteFloat = Field(
         default=0.5, gt=0.0, description="Size of a step as a fraction of epsilon."
     )
 
 
 class AttackConfig(Method):
-    """Settings of the attack on the embeddings, and its steps."""
+    """Base class of methods that attack the embeddings: settings and steps of the attack."""
 
     SIZE: ClassVar[str] = "epsilon"
 
     epsilon: FiniteFloat = Field(
         default=0.025,
         ge=0.0,
-        description="Budget (the paper: 0.01, 0.1 or 0.4 absolute). 0 does not move the "
-        "embeddings, but the attacked passes still run; to skip them set their "
-        "weights to 0.",
+        description="Budget of the perturbation (the paper: 0.01, 0.1 or 0.4 absolute). With 0 "
+        "the attacked passes still run; to skip them, set their weights to 0.",
     )
     relative: bool = Field(
         default=True,
         description="Whether epsilon is a fraction of the example's embedding norm, which "
-        "transfers between models; 0.025 is about 0.15 absolute on MiniLM.",
+        "transfers between models. 0.025 is about 0.15 absolute on MiniLM.",
     )
     norm: Norm = Field(
         default="l2",
-        description="`l2`, `linf` (the sign of the gradient), or `linf_scaled` (the gradient over "
-        "its largest entry, in the same ball).",
+        description="Norm of the budget: `l2`, `linf` (steps by the sign of the gradient), or "
+        "`linf_scaled` (steps by the gradient divided by its largest entry).",
     )
     attack_scope: Literal["example", "token", "batch"] = Field(
-        default="example", description="Scope of the budget: `example`, `token`, or `batch`."
+        default="example",
+        description="Whether epsilon is the budget of each `example`, each `token`, or the "
+        "whole `batch`.",
     )
     site: Literal["word", "output"] = Field(
-        default="word", description="`word` embeddings or the `output` of the embeddings block."
+        default="word",
+        description="What is perturbed: the `word` embeddings or the `output` of the "
+        "embeddings block.",
     )
     special_tokens: bool = Field(
         default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
@@ -78,10 +81,10 @@ class AttackConfig(Method):
     def attack_step(
         self, step: StepContext, gradient: Tensor, embeddings: Tensor, *, fraction: float = 1.0
     ) -> Tensor:
-        """Return a step of a fraction of the budget along the gradient with respect to delta.
+        """Return an attack step, whose size is a fraction of the budget epsilon.
 
-        The gradient, the unperturbed embeddings and the result are [B, T, D]; the result is
-        detached, and zero at padding.
+        ``gradient`` is that of the loss by the embeddings. It, the unperturbed ``embeddings`` and
+        the result are [B, T, D]. The result is detached, and zero at padding.
 
         References:
             UEGR (arXiv 2503.16550), Eq. 2.
@@ -100,19 +103,19 @@ class AttackConfig(Method):
         *,
         fraction: float,
     ) -> Tensor:
-        """Take a step from delta [B, T, D] and project to the budget (PGD); see `attack_step`."""
+        """Add an `attack_step` to delta [B, T, D] and project the sum to the budget (PGD)."""
         moved = delta.detach() + self.attack_step(step, gradient, embeddings, fraction=fraction)
         radius = self.radius(embeddings, self.movable(step))
         return norms.project(moved, radius, norm=self.norm, scope=self.attack_scope)
 
     def movable(self, step: StepContext) -> Tensor:
-        """Return which tokens the attack may move [B, T]."""
+        """Return which tokens the attack may move, [B, T]."""
         return step.network.movable(step.batch, special_tokens=self.special_tokens)
 
     def radius(self, embeddings: Tensor, mask: Tensor, *, fraction: float = 1.0) -> Tensor:
-        """Return a fraction of the budget, one number or one per scope.
+        """Return a fraction of the budget as an absolute radius, one number or one per scope.
 
-        The embeddings [B, T, D] are unperturbed; ``mask`` [B, T] has the tokens that may move.
+        ``embeddings`` [B, T, D] are unperturbed; ``mask`` [B, T] marks the tokens that may move.
         """
         embeddings = norms.masked(embeddings, mask)
         radius = embeddings.new_tensor(self.epsilon * fraction)
@@ -124,7 +127,7 @@ class AttackConfig(Method):
 def warn_of_small_divergence(
     method: str, kind: Divergence, reduction: Reduction, weight: float
 ) -> None:
-    """Warn about a Jensen-Shannon term that is too small to have an effect."""
+    """Warn if a Jensen-Shannon term is too small to have an effect."""
     # The divergence is at most ln 2 per row, and so is its mean over the rows.
     largest = weight * math.log(2)
     if (kind, reduction) == ("js", "mean") and 0 < largest < SMALLEST_LOSS:
@@ -138,11 +141,11 @@ def warn_of_small_divergence(
 
 
 def check_attack_off(config: Method, *, divergence_weight: float) -> None:
-    """Raise if only a default ``divergence_weight`` keeps an attack's passes running."""
+    """Raise if ``adversarial_weight`` is 0 and only a default divergence needs the attack."""
     is_set = "divergence_weight" in config.model_fields_set
     if not vars(config)["adversarial_weight"] and divergence_weight and not is_set:
         raise ValueError(
-            "adversarial_weight=0 alone leaves the attacked passes running, for their divergence "
-            f"(divergence_weight={divergence_weight:g}). Set divergence_weight=0 too for no "
-            "attack, or set divergence_weight explicitly to keep only the divergence"
+            "with adversarial_weight=0 the attacked passes still run for their divergence "
+            f"(divergence_weight={divergence_weight:g}); set divergence_weight=0 too to switch the "
+            "attack off, or set divergence_weight explicitly to keep only the divergence"
         )

@@ -1,11 +1,11 @@
-"""Adversarial weight perturbation: every matrix moves uphill by a fraction of its norm.
+"""Adversarial weight perturbation (AWP): an ascent step of each matrix, relative to its norm.
 
-``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter of two axes or more; the step goes
-along ``dL(w + e)/dw`` from w. Alone it uses the clean loss; ``at + awp`` is the paper's
-AT-AWP.
+``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter l with two or more axes. The optimizer
+then uses the gradient at ``w + e`` to update w. Alone it uses the clean loss; ``at + awp`` is the
+paper's AT-AWP.
 
-Source: Wu et al., NeurIPS 2020; released code csdongxian/AWP. Differs: the gradient is that of the
-whole step's loss; the released code takes one step of SGD on a copy of the model.
+Source: Wu et al., NeurIPS 2020; released code csdongxian/AWP. Differs: the ascent uses the gradient
+of the whole optimizer step; the released code takes one SGD step on a copy of the model.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RelativeAscent(WeightAscent):
-    """Move every matrix by a fraction of its norm: adversarial weight perturbation.
+    """The ascent step of AWP: each matrix moves by a fraction of its norm.
 
-    ``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter l of two axes or more. Gamma is
-    above 0.
+    ``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter l with two or more axes, gamma > 0.
 
     References:
         Wu et al., NeurIPS 2020, Eqs. 7 and 8; one step of it, as released.
@@ -43,7 +42,7 @@ class RelativeAscent(WeightAscent):
     supports_fsdp = True
 
     def covers(self, tensor: Tensor) -> bool:
-        # Vectors, which are biases and weights of norms, do not move.
+        # Vectors (biases, weights of norms) do not move.
         return tensor.dim() > 1
 
     def factors(

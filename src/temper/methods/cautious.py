@@ -1,12 +1,12 @@
-"""Cautious updates: drop the entries of the optimizer's step that point against the gradient.
+"""Cautious updates: drop the entries of the optimizer's step that would increase the loss.
 
-``w <- w - lr * u * m / c`` with ``m = 1[u * g > 0]`` and c the mean of m, tensor by tensor: u is
-the optimizer's update (Adam's momentum, say) and g the gradient of this step.
+``w <- w - lr * u * m / c`` with ``m = 1[u * g > 0]``, where u is the optimizer's update (such as
+Adam's) and g the gradient of this step; c is the mean of m over each tensor.
 
-Source: Liang et al., "Cautious Optimizers: Improving Training with One Line of Code",
-arXiv 2411.16085, Algorithm 1; released code kyleliang919/C-Optim. Differs: c is the mean over the
-entries whose gradient is not 0. Over all entries, the unused rows of a word embedding would make c
-tiny, and the used rows would take steps up to a thousand times as long.
+Source: Liang et al., "Cautious Optimizers: Improving Training with One Line of Code", arXiv
+2411.16085, Algorithm 1; released code kyleliang919/C-Optim. Differs: c is the mean over the entries
+whose gradient is not 0. Over all entries, the unused rows of a word embedding would make c tiny,
+and the steps of the used rows up to a thousand times as long.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class AgreeingUpdate(UpdateRule):
-    """Keep the entries of the optimizer's step whose sign agrees with the gradient's.
+    """Keep only the entries of the optimizer's step that agree with the sign of the gradient.
 
-    ``floor`` is the smallest c that a step is divided by.
+    ``floor`` is a lower bound of the divisor c.
 
     References:
         arXiv 2411.16085, Algorithm 1.
@@ -56,7 +56,7 @@ class AgreeingUpdate(UpdateRule):
         return grads
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
-        """Take the disagreeing part of the optimizer's step back, and lengthen the rest."""
+        """Undo the entries of the step that disagree with the gradient, and scale up the others."""
         before: dict[str, Tensor] = state.pop("before", {})
         if step.skipped:
             return
@@ -101,7 +101,7 @@ class Cautious(Method):
         default=1e-3,
         gt=0.0,
         le=1.0,
-        description="Smallest fraction that the kept entries are divided by.",
+        description="Lower bound of the fraction by which the kept entries are divided.",
     )
 
     def update(self) -> list[UpdateRule]:

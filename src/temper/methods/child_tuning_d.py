@@ -1,13 +1,12 @@
-"""Child-Tuning-D: train only the weights of the blocks with the largest squared gradients.
+"""Child-Tuning-D: in the blocks, train only the weights with the largest squared gradients.
 
-One pass over the training rows sums squared gradients of the clean loss, each tensor's gradient
-clipped first; the largest ``reserve_p`` of all the blocks' entries are trained from then on.
+Before training, one epoch sums the squared gradients of the clean loss, with the gradient of each
+tensor clipped. Then the fraction ``reserve_p`` of the blocks' entries with the largest sums trains.
 
 Source: Xu et al., EMNLP 2021; released code alibaba/AliceMind, ChildTuning@c17b177. As there,
-nothing is divided by p, the rest of the model trains freely, and masked weights still move by
-momentum and decay. Differs: exactly the fraction ``reserve_p`` trains (the released code keeps
-every entry equal to the percentile), and blocks are found by the network's structure (there by the
-names of parameters).
+gradients are not divided by p, embeddings and head train fully, and masked weights still move by
+momentum and weight decay. Differs: exactly the fraction ``reserve_p`` trains (the released code
+also keeps ties), and blocks are found by structure, not by name.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChosenMask(UpdateRule):
-    """Train the entries of the blocks whose squared gradients were largest in one epoch.
+    """Train the entries of the blocks with the largest squared gradients.
 
-    Before training, the gradient of each batch is clipped to ``largest_norm`` tensor by tensor,
-    squared and summed. The fraction ``keep`` of all entries with the largest sums trains, ranked
-    over all tensors at once; the rest of the blocks does not. Embeddings and head train freely. The
-    sums are freed once the mask is chosen, which takes one byte per entry.
+    In one epoch before training, each tensor's gradient is clipped to ``largest_norm``, squared and
+    summed. The fraction ``keep`` of the blocks' entries with the largest sums trains, over all
+    tensors together. Embeddings and head train fully. The mask takes one byte per entry.
 
     References:
         Xu et al., EMNLP 2021, Child-Tuning-D.
@@ -54,7 +52,7 @@ class ChosenMask(UpdateRule):
     logged = MappingProxyType({"mask/kept": "kept"})
 
     def names(self, params: Parameters) -> list[str]:
-        """Return the parameters that the mask covers; all if the model has no blocks."""
+        """Return the parameters that the mask covers: the blocks', or all without blocks."""
         return [name for name in params.tensors if name in params.blocks] or list(params.tensors)
 
     def init(self, params: Parameters) -> State:
@@ -65,7 +63,7 @@ class ChosenMask(UpdateRule):
         return {"importance": zeros, "training": {}, "observed": 0}
 
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
-        """Add the clipped and squared gradient of a batch; does nothing once the mask is chosen."""
+        """Add the clipped and squared gradient of a batch, unless the mask is already chosen."""
         for name, total in state["importance"].items():
             if name in grads:
                 gradient = grads[name].detach().float()
@@ -110,15 +108,15 @@ class ChosenMask(UpdateRule):
 
 
 def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
-    """Return boolean masks of the largest entries of several tensors on one device.
+    """Return boolean masks of the largest entries over several tensors on one device.
 
-    Exactly ``round(fraction * n)`` of all n entries are marked; among equal entries the first ones.
-    A value that is not finite raises an error.
+    Exactly ``round(fraction * n)`` of all n entries are True; ties go to the first entries. It
+    raises if a value is not finite.
     """
     flat = torch.cat([value.flatten() for value in values])
     if not bool(torch.isfinite(flat).all()):
         raise TemperError(
-            "The squared gradients of the pre-pass are not finite, so they cannot be ranked. "
+            "The squared gradients before training are not finite, so they cannot be ranked. "
             "Check the model's weights, or train in fp32."
         )
     count = round(fraction * len(flat))
@@ -156,8 +154,8 @@ class ChildTuningD(Method):
         default=1.0,
         gt=0.0,
         allow_inf_nan=False,
-        description="Norm to which the gradient of each tensor is clipped before it is squared "
-        "(the released code: the training's `max_grad_norm`, 1).",
+        description="Norm to which each tensor's gradient is clipped before it is squared "
+        "(released code: `max_grad_norm`, 1).",
     )
 
     def update(self) -> list[UpdateRule]:

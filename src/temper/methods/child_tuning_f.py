@@ -1,10 +1,10 @@
-"""Child-Tuning-F: keep every entry of the gradient with the same probability.
+"""Child-Tuning-F: drop random entries of the gradient in each step.
 
-``g * m / p`` with m ~ Bernoulli(p), every parameter, every step; the mean over draws is g.
+The gradient g of every parameter becomes ``g * m / p`` with m ~ Bernoulli(p), whose mean is g.
 
-Source: Xu et al., EMNLP 2021; released code alibaba/AliceMind, ChildTuning@c17b177. As there the
-mask comes after clipping and before the moments, so that masked weights still move by momentum and
-decay.
+Source: Xu et al., EMNLP 2021; released code alibaba/AliceMind, ChildTuning@c17b177. As there, the
+mask is applied after clipping and before the optimizer's moments, so masked weights still move by
+momentum and weight decay.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RandomMask(UpdateRule):
-    """Keep every entry of the gradient with probability p: ``g * Bernoulli(p) / p``.
+    """Keep each entry of the gradient with probability p: ``g * Bernoulli(p) / p``.
 
     Args:
-        keep: p, in (0, 1); rounded to q/65536 for the draw and for the division.
+        keep: p in (0, 1), rounded to a multiple of 1/65536.
 
     References:
         Xu et al., EMNLP 2021, Child-Tuning-F.
@@ -56,7 +56,7 @@ class RandomMask(UpdateRule):
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Mask all gradients in place; the same draw on all ranks."""
+        """Mask all gradients in place, with the same draw on all ranks."""
         if not grads:
             return grads
         masked = {name: gradient.contiguous() for name, gradient in grads.items()}
@@ -70,7 +70,7 @@ class RandomMask(UpdateRule):
             part = gradient
             if rows is not None:
                 part = gradient.index_select(0, rows)
-                # Draws are counted over the touched rows of the whole matrix.
+                # Positions of draws count only touched rows, over all shards of the matrix.
                 start, size = params.counts_before(part.numel())
                 touched[name] = (rows, part)
             parts.append(part)

@@ -1,7 +1,7 @@
-"""Composition: the losses of several methods add, their update rules follow each other.
+"""Composition: add the losses of several methods, and chain their update rules.
 
-``r_drop + adv_weight`` minimizes R-Drop's loss with SAM's step. Two methods that conflict raise an
-error that names both.
+For example, ``r_drop + adv_weight`` minimizes R-Drop's loss with SAM's step. Methods that conflict
+raise an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from temper.types import Step
 
 
 class Composed(Method):
-    """Several methods in one, each once.
+    """Several methods as one method.
 
     Raises:
         CompositionError: If two methods conflict.
@@ -61,15 +61,14 @@ class Composed(Method):
 
 
 def compose(*methods: Method | str) -> Method:
-    """Compose methods: their losses add, their update rules follow each other.
+    """Compose methods: add their losses, and chain their update rules.
 
     Args:
         methods: Methods, or names of methods with default settings.
 
     Raises:
-        CompositionError: If two methods conflict or one is named twice; it names both. If no
-            method is given.
-        SettingError: For an unknown name, and for what is no method.
+        CompositionError: If two methods conflict, one is named twice, or none is given.
+        SettingError: For an unknown name, or an argument that is not a method.
 
     Example:
         >>> compose("r_drop", "adv_weight").name
@@ -90,17 +89,17 @@ def compose(*methods: Method | str) -> Method:
 def configure(
     name: str, settings: Mapping[str, Any] | None = None, *, prefix: str | None = None
 ) -> Method:
-    """Create a method from plain values.
+    """Create a method from its name and a dict of settings.
 
     Args:
         name: A registered name, or several with ``+`` between.
-        settings: Values by field; ``preset`` selects published settings, which the others override.
-            For a composition, one table of values per method.
-        prefix: Prefix of setting names in errors, for example ``"method."``; None for the name of
-            the method's class.
+        settings: Setting -> value. The key ``preset`` selects a preset, which other keys override.
+            For a composition: method -> dict of settings.
+        prefix: Prefix of setting names in errors, for example ``"method."``; the default is the
+            name of the method's class.
 
     Raises:
-        SettingError: For an unknown name, field or value, all faults at once.
+        SettingError: For an unknown name or setting, or an invalid value; it lists all errors.
         CompositionError: If the methods do not compose.
 
     Example:
@@ -118,10 +117,10 @@ def configure(
 
 
 def build(method: Method | str) -> Method:
-    """Return a method from a method, its name, or several names with ``+`` between.
+    """Return a method itself, or create it from a name or from names joined by ``+``.
 
     Raises:
-        SettingError: For an unknown name, and for anything else.
+        SettingError: For an unknown name or another type.
         CompositionError: If the methods do not compose.
     """
     if isinstance(method, str):
@@ -134,7 +133,7 @@ def build(method: Method | str) -> Method:
 
 
 def smoothed(method: Method, smoothing: float) -> Method:
-    """Return a method with the labels smoothed in every task loss, clean and attacked."""
+    """Add label smoothing to all task losses of a method, clean and attacked."""
     if not smoothing:
         return method
     if "label smoothing" in method.plan(Step()).conflicts:
@@ -146,7 +145,7 @@ def smoothed(method: Method, smoothing: float) -> Method:
 
 
 def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | None) -> Method:
-    """Create a composition from one table of values per method; see `configure`."""
+    """Create a composition from method -> dict of settings; see `configure`."""
     named, faults = members_of(name), name_faults(name)
     for key, table in settings.items():
         if key not in named:
@@ -159,7 +158,7 @@ def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | No
     members: list[Method] = []
     for method in named:
         table = settings.get(method, {})
-        # Other names and values are among the faults already.
+        # Unknown names and values that are no tables are already in `faults`.
         if method not in names() or not isinstance(table, Mapping):
             continue
         inner = None if prefix is None else f"{prefix}{method}."

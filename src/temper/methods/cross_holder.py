@@ -1,11 +1,11 @@
-"""Cross-Hoelder regularization: differences of logits that change slowly and evenly.
+"""Cross-Hoelder regularization: penalize how fast differences of logits change with the input.
 
-``L = CE(x) + weight * 1/C sum_{i<j} (||d(z_i - z_j)/dx||^2 + 1/C ||d2(z_i - z_j)/dx2||_F^2)``, z
-the logits, x the word embeddings. A softmax depends on differences of logits only;
-probes that sum to 0 measure only these.
+``L = CE(x) + weight * 1/C sum_{i<j} (||d(z_i - z_j)/dx||^2 + 1/C ||d2(z_i - z_j)/dx2||_F^2)``, with
+logits z and word embeddings x. A softmax depends only on differences of logits, so the random
+probes sum to 0.
 
 Source: Mustafa et al., "Input Hessian Regularization of Neural Networks", arXiv 2009.06571, as the
-baseline of Jukic and Snajder, TACL 2025. Differs: estimated as JacHess is, on the logits alone.
+baseline of Jukic and Snajder, TACL 2025. Differs: estimated by random projections, as in JacHess.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from temper.methods.smoothness import (
     paper="Mustafa et al., arXiv 2009.06571",
 )
 class CrossHolder(SmoothnessConfig):
-    """Settings of Cross-Hoelder regularization: those of every smoothness penalty."""
+    """Settings of Cross-Hoelder regularization."""
 
     LAW: ClassVar[Law] = "zero_sum"
 
     strength: GradientRatio | Weight = Field(
         default=GradientRatio(ratio=RATIO_OF_LOGITS),
         discriminator="kind",
-        description="Strength of the penalty: by the `gradient_ratio`, or by its `weight`, eta. A "
-        "penalty on the logits opposes the task loss itself, so the default is small.",
+        description="Strength of the penalty, as a `gradient_ratio` or as a `weight` (eta). The "
+        "default is small, because a penalty on the logits opposes the task loss.",
     )
 
     def check_head(self, head: type[Head]) -> None:
-        """Raise if the outputs are not classes: their differences have no meaning."""
+        """Raise if the outputs are not classes, because only classes have differences of logits."""
         super().check_head(head)
         if not self.is_off and not head.has_classes:
             raise SettingError(DIFFERENCES_NEED_CLASSES)

@@ -1,4 +1,4 @@
-"""The settings of methods, as their classes describe them."""
+"""Describe the settings of methods for tables in the docs and in `temper list`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIGNS = {"ge": "\u2265", "gt": ">", "le": "\u2264", "lt": "<"}
 
 
 def settings(name: str) -> list[dict[str, Any]]:
-    """Describe the settings of a registered method: name, default, bounds and meaning.
+    """Return name, default, bounds and meaning of each setting of a method.
 
     Example:
         >>> [each["setting"] for each in settings("r_drop")]
@@ -51,7 +51,7 @@ def _described(setting: str, default: Any, takes: str, meaning: str) -> dict[str
 
 
 def flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return some settings of a method by dotted name, as the table of settings has them.
+    """Flatten nested settings of a method to dotted names, as in the docs' tables.
 
     Example:
         >>> flat("uegr", {"epsilon": 0.1, "adaptive": {"low": 0.3}, "mask": False})
@@ -72,7 +72,7 @@ def flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bounds(field: FieldInfo) -> str:
-    """Return the valid values of a setting: its limits, or its choices.
+    """Return the limits or the choices of a setting, as text.
 
     Example:
         >>> bounds(entry("lp_ft").config.model_fields["head_learning_rate_scale"])
@@ -92,7 +92,7 @@ def bounds(field: FieldInfo) -> str:
 
 
 def _metadata(annotation: Any) -> list[Any]:
-    """Return the annotations of a type and of the types that it is made of."""
+    """Return the metadata of a type annotation and of the types it consists of."""
     inner = [result for part in get_args(annotation) for result in _metadata(part)]
     return [*getattr(annotation, "__metadata__", ()), *inner]
 

@@ -1,9 +1,9 @@
-"""Distillation: learn a teacher's predictions in addition to the labels.
+"""Distillation: learn from a teacher's predictions in addition to the labels.
 
-``L = clean_weight * CE(z, y) + weight * T^2 KL(softmax(t / T) || softmax(z / T))``, the mean over
-the rows; for a regression the squared difference. The teacher is the mean of the probabilities of
-trained models, computed once before training (``ensemble``), or the network at the average of its
-own weights (``average``: mean teacher).
+``L = clean_weight * CE(z, y) + weight * T^2 KL(softmax(t / T) || softmax(z / T))``, with logits z
+of the student and t of the teacher, averaged over the rows. A regression uses the squared
+difference. The teacher is an ``ensemble`` of trained models, whose mean probabilities are computed
+before training. Or it is the ``average`` of the network's own weights (mean teacher).
 
 Source: Hinton et al., arXiv 1503.02531; ensembles of seeds: Allen-Zhu and Li, ICLR 2023; mean
 teacher: Tarvainen and Valpola, NeurIPS 2017. Differs: docs/methods/distil.md.
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TEACHER_RULE = "teacher"
-"""Name of the update rule that keeps the average of the weights."""
+"""Name of the update rule that averages the weights."""
 
 
 class OwnAverage(Variant):
-    """The network at an average of its weights, without dropout."""
+    """The network itself at an average of its weights, without dropout."""
 
     kind: Literal["average"] = "average"
     decay: float = Field(
         default=0.999,
         ge=0.0,
         lt=1.0,
-        description="Largest weight of the previous average in a step.",
+        description="Maximum weight of the previous average in the running average.",
     )
     warm_up: float = Field(
         default=9.0,
         ge=0.0,
-        description="How slowly the weight rises to `decay`, as in `ema`; until then, 1 is the "
-        "mean of all steps so far.",
+        description="How slowly this weight rises to `decay`, as in the method `ema`. With 1, the "
+        "average is the mean of all steps until then.",
     )
     kept: Literal["student", "teacher"] = Field(
         default="student",
@@ -56,11 +56,12 @@ class OwnAverage(Variant):
 
 
 class Ensemble(Variant):
-    """Trained models with the same classes, whose probabilities are averaged."""
+    """Trained models with the same classes, whose mean probabilities are the teacher."""
 
     kind: Literal["ensemble"] = "ensemble"
     folders: tuple[str, ...] = Field(
-        min_length=1, description="Runs, or checkpoints of sequence classifiers, at least one."
+        min_length=1,
+        description="Folders of the teacher models: runs, or checkpoints of sequence classifiers.",
     )
 
 
@@ -79,17 +80,17 @@ class Distil(Method):
     teacher: OwnAverage | Ensemble = Field(
         default=OwnAverage(),
         discriminator="kind",
-        description="`average`, of the network's own weights, or `ensemble`, of trained models.",
+        description="`average` of the network's own weights, or `ensemble` of trained models.",
     )
     weight: FiniteFloat = Field(
         default=1.0, ge=0.0, description="Weight of the divergence from the teacher."
     )
     temperature: FiniteFloat = Field(
-        default=2.0, gt=0.0, description="Temperature T: the logits of both are divided by it."
+        default=2.0,
+        gt=0.0,
+        description="Temperature T, by which the logits of student and teacher are divided.",
     )
-    clean_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the loss on the labels."
-    )
+    clean_weight: FiniteFloat = Field(default=1.0, ge=0.0, description="Weight of the task loss.")
 
     def check(self) -> None:
         super().check()
@@ -101,11 +102,11 @@ class Distil(Method):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders of the ensemble's models; empty if the teacher is the network's own average."""
+        """Folders of the ensemble's models; empty for the teacher ``average``."""
         return self.teacher.folders if self.weight and isinstance(self.teacher, Ensemble) else ()
 
     def plan(self, now: Step) -> Plan:
-        """Add the divergence to the clean pass's total; it reads no labels."""
+        """Add the divergence, which needs no labels, to the clean pass's total."""
         if not self.weight:
             return plain(self.clean_weight)
         return Plan(clean=True, task_weight=self.clean_weight, needs_labels=False)
@@ -121,7 +122,7 @@ class Distil(Method):
         yield [step.clean.task, Term("distillation", rows, self.weight, logits=(logits,))]
 
     def _given(self, step: StepContext, logits: Tensor) -> Tensor:
-        """Return the ensemble's logits from the batch [B, U, C]."""
+        """Return the ensemble's logits [B, U, C], which the batch contains."""
         teacher = step.batch.teacher
         if teacher is None or teacher.shape not in (logits.shape, logits.squeeze(1).shape):
             got = "none" if teacher is None else f"shape {list(teacher.shape)}"
@@ -135,7 +136,7 @@ class Distil(Method):
         return teacher.to(logits.dtype).reshape(logits.shape)
 
     def _averaged(self, step: StepContext) -> Tensor:
-        """Return the logits [B, U, C] at the average of the weights, without dropout."""
+        """Return the logits [B, U, C] of the averaged network, without dropout."""
         # Before the first step there is no average yet, so the weights themselves are used.
         weights = step.average(TEACHER_RULE) or None
         network = step.network

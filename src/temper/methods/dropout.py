@@ -1,6 +1,6 @@
-"""Dropout at a set rate: every site at the same rate, one pass.
+"""Dropout: the same rate in every dropout layer, one pass.
 
-Source: UEGR (arXiv 2503.16550), Table IV's "w/" rows, where classical models run at 0.5.
+Source: UEGR (arXiv 2503.16550), the "w/" rows of Table IV (0.5 for classical models).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from temper.types import Step
     paper="Srivastava et al., JMLR 2014; UEGR Table IV",
 )
 class Dropout(Method):
-    """Settings of dropout at a set rate."""
+    """Settings of dropout at a fixed rate."""
 
     OFF: ClassVar = {"rate": None}
 
@@ -35,7 +35,7 @@ class Dropout(Method):
     )
 
     def plan(self, now: Step) -> Plan:
-        """Run every single pass at the rate: the clean one and those of other methods."""
+        """Use the rate in every single pass: the clean one and those of other methods."""
         if self.rate is None:
             return Plan()
         single = SubModels(passes=1, adaptive="fixed", rates=(self.rate,))

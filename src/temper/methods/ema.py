@@ -1,9 +1,9 @@
-"""Weight averaging: the final weights are an average over the steps of the run.
+"""Weight averaging: the final weights are a running average over the steps.
 
-After c steps that count, ``average = b * average + (1 - b) * w``, ``b = min(decay, c / (c +
-warm_up))``. It is an exponential moving average whose decay warms up; with ``decay`` and
-``warm_up`` both 1 it is the mean (preset ``mean``), with ``begin`` that of the last part of the
-run.
+After each step ``average = b * average + (1 - b) * w`` with ``b = min(decay, c / (c + warm_up))``,
+c the number of averaged steps so far. So it is an exponential moving average whose decay warms up.
+With ``decay`` and ``warm_up`` of 1 it is the mean (preset ``mean``). ``begin`` excludes the first
+part of the run.
 
 Source: Polyak and Juditsky (1992); the mean of the last part: SWA, Izmailov et al., UAI 2018; the
 warm-up: polynomial-decay averaging, Shamir and Zhang, ICML 2013. Differs: docs/methods/ema.md.
@@ -41,18 +41,21 @@ class EMA(Method):
         default=0.999,
         ge=0.0,
         le=1.0,
-        description="Largest weight b of the previous average; 0 is plain fine-tuning, 1 sets no "
-        "bound except the warm-up's.",
+        description="Maximum weight b of the previous average. 0 is plain fine-tuning; with 1 "
+        "only the warm-up limits b.",
     )
     warm_up: float = Field(
         default=9.0,
         ge=0.0,
         allow_inf_nan=False,
-        description="How slowly b rises to `decay`, at least 0: 9 averages about the last tenth "
-        "of the steps so far, 1 all of them equally, 0 has no warm-up.",
+        description="How slowly b rises to `decay`: 0 has no warm-up, 1 averages all steps so far "
+        "equally, 9 about the last tenth of them.",
     )
     begin: float = Field(
-        default=0.0, ge=0.0, lt=1.0, description="Fraction of the run whose steps do not count."
+        default=0.0,
+        ge=0.0,
+        lt=1.0,
+        description="Fraction of the run, from its start, that is not averaged.",
     )
 
     def check(self) -> None:

@@ -1,11 +1,11 @@
 """NEFTune: uniform noise on the word embeddings of the training pass.
 
-``L = CE(x + n)``, ``n = U(-1, 1) * alpha / sqrt(n_b D)`` on the n_b real tokens of each example, so
-that the noise of an example has an l2 norm of about alpha / sqrt 3 whatever its length.
+``L = CE(x + n)`` with ``n = U(-1, 1) * alpha / sqrt(n_b D)`` on the n_b real tokens of an example.
+Its l2 norm is about alpha / sqrt 3 for any length.
 
-Source: Jain et al., ICLR 2024 (arXiv 2310.05914). Differs: n_b counts real tokens, so
-the noise of a row does not depend on other rows (the released code uses the padded length); padding
-gets no noise.
+Source: Jain et al., ICLR 2024 (arXiv 2310.05914). Differs: n_b counts real tokens, so the noise of
+a row does not depend on other rows (the released code uses the padded length). Padding gets no
+noise.
 """
 
 from __future__ import annotations

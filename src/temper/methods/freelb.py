@@ -1,13 +1,13 @@
-"""FreeLB: every step of an ascent on the embeddings also trains the weights.
+"""FreeLB: adversarial training on every step of an ascent on the embeddings.
 
-``L = 1/K sum_k CE(x + d_k)``, ``d_0 = U(-1, 1) * init / sqrt(n D)`` on the n real tokens,
-``d_{k+1} = project(d_k + step_size * g_k / ||g_k||_2)`` per example, ``g_k`` the gradient of the
-k-th loss with respect to delta; the K passes drop the same units.
+``L = 1/K sum_k CE(x + d_k)``, with ``d_0 = U(-1, 1) * init / sqrt(n D)`` on the n real tokens, and
+``d_{k+1} = project(d_k + step_size * g_k / ||g_k||_2)`` per example. ``g_k`` is the gradient of the
+k-th loss by ``d_k``. All K passes use the same dropout masks.
 
 Source: Zhu et al., ICLR 2020 (arXiv 1909.11764); released code zhuchen03/FreeLB@eb23701. Differs:
-by default, sizes are fractions of the example's embedding norm and the start is the clean example
-(the authors' advice in issue #10; the presets have the published values); the start is projected
-too, which has no effect at published values; ``clean_weight`` adds the clean loss.
+by default, sizes are fractions of the example's embedding norm, and ``d_0`` is 0 (the authors'
+advice in issue #10); presets have the published values. ``d_0`` is projected too, which has no
+effect at published values. ``clean_weight`` adds the clean loss.
 """
 
 from __future__ import annotations
@@ -80,10 +80,13 @@ class FreeLB(Method):
     SIZE: ClassVar[str] = "step_size"
 
     passes: int = Field(
-        default=3, ge=2, le=64, description="K, number of passes; the first one is at the start."
+        default=3,
+        ge=2,
+        le=64,
+        description="Number K of passes, including the one at the starting point.",
     )
     adversarial_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the mean loss along the ascent."
+        default=1.0, ge=0.0, description="Weight of the mean loss of the K passes."
     )
     clean_weight: FiniteFloat = Field(
         default=0.0, ge=0.0, description="Weight of the additional clean loss."
@@ -97,20 +100,20 @@ class FreeLB(Method):
         default=0.0,
         ge=0.0,
         allow_inf_nan=False,
-        description="Size of the random start; its l2 norm is about init / sqrt 3. 0 starts at "
-        "the clean example, so that the first pass is the clean one (the paper: 0 to "
-        "1 absolute).",
+        description="Size of the random start, whose l2 norm is about init / sqrt 3 (the paper: 0 "
+        "to 1 absolute). With 0 the first pass is the clean one.",
     )
     max_norm: float = Field(
         default=0.0,
         ge=0.0,
         allow_inf_nan=False,
-        description="l2 radius of the ball of delta, 0 for none (the paper: 0 to 0.7 absolute).",
+        description="Maximum l2 norm of delta (the paper: 0 to 0.7 absolute); 0 is no limit.",
     )
     relative: bool = Field(
         default=True,
-        description="Whether these three are fractions of the example's embedding norm, which "
-        "transfer between models; 0.0125 is about 0.075 absolute on MiniLM.",
+        description="Whether step_size, init and max_norm are fractions of the example's "
+        "embedding norm, which transfer between models. 0.0125 is about 0.075 "
+        "absolute on MiniLM.",
     )
     special_tokens: bool = Field(
         default=True, description="Also perturb special tokens such as [CLS] and [SEP]."
@@ -156,7 +159,7 @@ class FreeLB(Method):
         first = torch.zeros(())  # becomes the mean loss at d_0
         for k in range(self.passes):
             delta = delta.detach().requires_grad_()
-            # All K passes drop the same units, so that the steps ascend one function.
+            # All K passes share dropout masks, so that the steps ascend one function.
             logits = step.logits("adversarial", delta=delta)  # f(x + d_k), [B, U, C]
             weight = self.adversarial_weight / self.passes
             term = step.task((logits,), name="adversarial", weight=weight)
@@ -166,18 +169,18 @@ class FreeLB(Method):
                 step.note_size(delta, embeddings)
                 step.notes["attack/loss_rise"] = mean_loss - first
             yield [term]
-            # The graph is used up and must not stay in memory during the next pass.
+            # Free the used graph before the next pass.
             del logits, term
             if k < self.passes - 1:
                 # g_k is in delta.grad; the gradients of the weights include other micro-batches.
                 if delta.grad is None:
-                    raise ValueError("Backward must run on a total before the next is asked for.")
+                    raise ValueError("Run backward on each total before asking for the next.")
                 direction = norms.steepest(norms.masked(delta.grad, mask), norm="l2")  # g / ||g||_2
                 delta = delta.detach() + direction * (self.step_size * unit)
                 delta = self._inside_ball(delta, unit)  # d_{k+1}
 
     def _start(self, step: StepContext, embeddings: Tensor) -> Tensor:
-        """Draw d_0 [B, T, D] in units of the embedding norm (Algorithm 1, line 3)."""
+        """Draw d_0 [B, T, D], in units of the embedding norm if sizes are relative."""
         if not self.init:
             return torch.zeros_like(embeddings, dtype=step.network.delta_dtype)
         noise = Noise(self.init, per="length", special_tokens=self.special_tokens)

@@ -1,13 +1,13 @@
-"""HiddenCut: a second pass with a span of tokens cut in every block, and a consistency loss.
+"""HiddenCut: a second pass without a span of tokens in each block, and a consistency loss.
 
 ``L = CE(x) + cut_weight * CE(cut x) + divergence_weight * JS(P(x) || P(cut x))``. In every encoder
-block the feed-forward output of one span of tokens is zeroed: ``max(1, round(ratio n))`` of the n
-real tokens, beginning at one of the fraction ``candidates`` that the block attends to most.
+block the feed-forward output of one span of tokens is set to 0. The span has ``max(1, round(ratio
+n))`` of the n real tokens. It begins at a random one of the tokens with the most attention (the
+fraction ``candidates``).
 
-Source: Chen et al., ACL 2021; released code SALT-NLP/HiddenCut@8ec0cc7. Differs: no forked model;
-attention comes from the clean pass, padding is identified by the attention mask and never cut,
-a span always has its full length, and the cut pass keeps every dropout layer. Models run with
-eager attention, which returns the attention probabilities.
+Source: Chen et al., ACL 2021; released code SALT-NLP/HiddenCut@8ec0cc7. Differs: it runs any model,
+with eager attention (which returns the probabilities). Attention comes from the clean pass, padding
+is never cut, a span always has its full length, and dropout stays on in the cut pass.
 """
 
 from __future__ import annotations
@@ -54,14 +54,16 @@ class HiddenCut(Method):
         gt=0.0,
         le=1.0,
         allow_inf_nan=False,
-        description="Fraction of the real tokens at which a span may begin, those with the most "
+        description="Fraction of the real tokens at which a span may begin: those with the most "
         "attention.",
     )
     cut_weight: FiniteFloat = Field(
         default=1.0, ge=0.0, description="Weight of the cut pass's loss."
     )
     divergence_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the Jensen-Shannon divergence, the batch mean."
+        default=1.0,
+        ge=0.0,
+        description="Weight of the Jensen-Shannon divergence, averaged over the rows.",
     )
     special_tokens: bool = Field(
         default=True, description="Also cut special tokens such as [CLS] and [SEP]."
@@ -83,7 +85,7 @@ class HiddenCut(Method):
 
     def check_head(self, head: type[Head]) -> None:
         if self.cuts:
-            # The cut tokens may be labeled ones.
+            # A cut token may be one that has a label.
             check_whole_text(self, head)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
@@ -102,7 +104,7 @@ class HiddenCut(Method):
             for block, attended in enumerate(blocks.scores)
         ]
         with blocks.cutting(spans_of_blocks):
-            # The clean pass went through the distributed wrapper, which waits for one forward only.
+            # The clean pass used the distributed wrapper, which allows one forward per backward.
             cut = step.logits("cut", wrapped=False)  # f(cut x), [B, U, C]
         lengths = torch.stack([span.sum() for span in spans_of_blocks]).float()
         step.notes["cut/fraction"] = lengths.mean() / batch.mask.sum()
@@ -127,13 +129,11 @@ def _watch_attention(step: StepContext) -> AbstractContextManager[None]:
 def spans(
     scores: Tensor, free: Tensor, *, ratio: float, candidates: float, draws: torch.Generator
 ) -> Tensor:
-    """Draw one span of tokens for each example.
+    """Draw one span of tokens for each example, as a boolean mask [B, T].
 
-    Of n tokens that may be cut, a span has ``max(1, round(ratio n))`` consecutive ones. It begins
-    at one of the ``max(1, round(candidates n))`` tokens with the highest scores among those at
-    which it fits, drawn uniformly. ``scores`` has how much each token was attended to, ``free`` the
-    tokens that may be cut, both [B, T]. The result has their shape, and is all false in a row that
-    has none.
+    A span has ``max(1, round(ratio n))`` of the n tokens that may be cut (``free`` [B, T]). It
+    begins at one of the ``max(1, round(candidates n))`` tokens with the highest ``scores`` [B, T],
+    such as attention, where it fits. A row without free tokens has no span.
 
     Example:
         >>> free = torch.tensor([[True, True, True, True, False]])

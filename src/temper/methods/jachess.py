@@ -1,15 +1,14 @@
-"""JacHess: penalize how fast the hidden states of every layer change with the embeddings.
+"""JacHess: penalize Jacobian and Hessian norms of the hidden states of every layer.
 
 ``L = CE(x) + eta * sum_l lambda_l (||J_l||_F^2 + mean_i ||H_{l,i}||_F^2)``, ``J_l = dh_l/dx`` and
-``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l at the position that the head reads, x the
-word embeddings (Eq. 4). Both norms are estimated by random projections (Eqs. 1 to 3), and lambda
-follows from the Jacobian norms of the base model (Eq. 5).
+``H_{l,i} = d2 h_{l,i}/dx2``, with h_l the state of layer l at the position that the head reads, and
+x the word embeddings (Eq. 4). Both norms are estimated by random projections (Eqs. 1 to 3), and the
+layer weights lambda_l follow from the Jacobian norms of the base model (Eq. 5).
 
-Source: Jukic and Snajder, TACL 2025. Differs: the norms are estimated in 13F, where the loop of the
-paper needs hundreds (docs/methods/jachess.md); the Hessian term of the released code has no
-gradient, and its decoders read the last position even if it is padding; the printed layer weights
-``softmax(-s)`` saturate to one layer and are an option; the embedding table gets no gradient of
-the penalty.
+Source: Jukic and Snajder, TACL 2025. Differs (docs/methods/jachess.md): the estimate takes 13F
+instead of hundreds; the Hessian term has a gradient, unlike in the released code, whose decoders
+also read padding; the printed layer weights ``softmax(-s)``, which saturate to one layer, are
+optional; the embedding table gets no gradient of the penalty.
 """
 
 from __future__ import annotations
@@ -25,9 +24,13 @@ from temper.methods.variants import Variant
 
 
 class _Measured(Variant):
-    """Weights of the layers from the base model's Jacobian norms s, measured before training."""
+    """Layer weights from the base model's Jacobian norms s, measured before training."""
 
-    rows: int = Field(default=256, ge=1, description="Training rows that s is measured on.")
+    rows: int = Field(
+        default=256,
+        ge=1,
+        description="Number of training rows on which the Jacobian norms s are measured.",
+    )
 
 
 class Log(_Measured):
@@ -35,7 +38,9 @@ class Log(_Measured):
 
     kind: Literal["log"] = "log"
     temperature: float = Field(
-        default=1.0, gt=0.0, description="Temperature; high values are nearly uniform."
+        default=1.0,
+        gt=0.0,
+        description="Temperature of the softmax; high values give nearly uniform weights.",
     )
 
 
@@ -58,13 +63,13 @@ class Inverse(_Measured):
 
 
 class Uniform(Variant):
-    """Equal weights for all layers, without measurement."""
+    """The same weight for all layers, without a measurement."""
 
     kind: Literal["uniform"] = "uniform"
 
 
 class Logits(Variant):
-    """Only the logits, and no block (the paper's ablation)."""
+    """A penalty on the logits only, not on the blocks (the paper's ablation)."""
 
     kind: Literal["logits"] = "logits"
 
@@ -77,7 +82,7 @@ class Logits(Variant):
     paper="Jukic and Snajder, TACL 2025",
 )
 class JacHess(SmoothnessConfig):
-    """Settings of JacHess, with those of every smoothness penalty."""
+    """Settings of JacHess."""
 
     # The paper: eta is the learning rate.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -89,8 +94,8 @@ class JacHess(SmoothnessConfig):
     layers: Log | Normalized | Printed | Inverse | Uniform | Logits = Field(
         default=Log(),
         discriminator="kind",
-        description="The penalized states: all blocks, weighted by `log`, `normalized`, "
-        "`printed`, `inverse` or `uniform`, or the `logits` alone.",
+        description="What is penalized: all blocks, weighted by `log`, `normalized`, `printed`, "
+        "`inverse` or `uniform`, or only the `logits`.",
     )
 
     @property

@@ -1,8 +1,8 @@
-"""JacHess in two phases: an epoch of plain fine-tuning, then smoothing on text without labels.
+"""JacHess with unlabeled text: each epoch fine-tunes on labeled rows, then smooths on the others.
 
-Batches with labels train on ``CE(x)`` alone, batches without on
-``eta * sum_l lambda_l (||J_l||_F^2 + mean_i ||H_{l,i}||_F^2)`` alone, see `jachess`. In every
-epoch the Trainer first yields all batches with labels, then all batches without.
+Labeled batches train only on ``CE(x)``, unlabeled ones only on the penalty of `jachess`, ``eta *
+sum_l lambda_l (||J_l||_F^2 + mean_i ||H_{l,i}||_F^2)``. In each epoch the Trainer yields all
+labeled batches first.
 
 Source: Jukic and Snajder, TACL 2025, the variant with unlabeled data (section 3.3).
 """
@@ -25,7 +25,7 @@ from temper.methods.jachess import JacHess
     paper="Jukic and Snajder, TACL 2025",
 )
 class JacHessUnlabeled(JacHess):
-    """Settings of two-phase JacHess: those of `JacHess` except ``every``."""
+    """Settings of JacHess with unlabeled text: those of `JacHess` except ``every``."""
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         name: values for name, values in JacHess.PRESETS.items() if "every" not in values
@@ -37,5 +37,5 @@ class JacHessUnlabeled(JacHess):
         default=1,
         ge=1,
         le=1,
-        description="Always 1: batches without labels have nothing else to train on.",
+        description="Always 1, because batches without labels train only on the penalty.",
     )

@@ -1,10 +1,11 @@
-"""Jacobian regularization: logits that change slowly with the embeddings.
+"""Jacobian regularization: penalize how fast the logits change with the embeddings.
 
-``L = CE(x) + weight / 2 * C ||J^T v||^2``, ``J = dz/dx`` [C, T E] of the logits by the word
-embeddings, v uniform on the unit sphere, so that the mean of the last factor is ``||J||_F^2``.
+``L = CE(x) + weight / 2 * C ||J^T v||^2``, where ``J = dz/dx`` [C, T E] is the Jacobian of the
+logits by the word embeddings, and v is uniform on the unit sphere. The mean of ``C ||J^T v||^2`` is
+``||J||_F^2``.
 
-Source: Hoffman, Roberts and Yaida, arXiv 1908.02729, Eq. 9 and Algorithm 1. Differs: by the word
-embeddings, where they have pixels; the embedding table has no gradient of the penalty.
+Source: Hoffman, Roberts and Yaida, arXiv 1908.02729, Eq. 9 and Algorithm 1. Differs: word
+embeddings instead of pixels; the embedding table gets no gradient of the penalty.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, Smoothness
     paper="Hoffman et al., arXiv 1908.02729",
 )
 class Jacobian(SmoothnessConfig):
-    """Settings of Jacobian regularization, with those of every smoothness penalty."""
+    """Settings of Jacobian regularization."""
 
     LAW: ClassVar[Law] = "sphere"
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"strength": {"weight": 0.01}}}
@@ -34,14 +35,15 @@ class Jacobian(SmoothnessConfig):
     strength: GradientRatio | Weight = Field(
         default=GradientRatio(ratio=RATIO_OF_LOGITS),
         discriminator="kind",
-        description="How strong the penalty is: by the `gradient_ratio`, or by its `weight`, eta "
-        "before half of the squared norm (the paper: 0.01, for images). A penalty on "
-        "the logits opposes the task's loss itself, so that the default is small.",
+        description="Strength of the penalty, as a `gradient_ratio` or as a `weight` (eta, the "
+        "factor on half of the squared norm; the paper: 0.01 for images). The default "
+        "is small, because a penalty on the logits opposes the task loss.",
     )
     hessian_weight: FiniteFloat = Field(
         default=0.0,
         ge=0.0,
-        description="Factor on half the Hessian's mean squared norm; the paper has none.",
+        description="Factor on half of the Hessian's mean squared norm, which the paper does not "
+        "have.",
     )
 
     def eta(self, weight: float) -> float:

@@ -1,7 +1,8 @@
-"""Layer-wise learning rates: lower layers train more slowly.
+"""Layer-wise learning rate decay: lower layers have smaller learning rates.
 
-``rate * decay^depth``: depth 0 is the head, 1 the top block and all layers between it and the
-head, and so on down to the embeddings, one deeper than the lowest block.
+The learning rate of a layer is ``rate * decay^depth``. The head has depth 0. The top block, and
+layers between it and the head, have depth 1, and so on. The embeddings are one deeper than the
+lowest block.
 
 Source: discriminative fine-tuning, Howard and Ruder, ACL 2018 (1/2.6 a layer); ELECTRA, Clark et
 al., ICLR 2020 (0.8 and 0.9); Sun et al., CCL 2019 (0.95). Differs: docs/methods/layer_decay.md.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerDecay(UpdateRule):
-    """Multiply each parameter's learning rate by ``decay^depth``, the head's depth being 0.
+    """Multiply each parameter's learning rate by ``decay^depth``; the head has depth 0.
 
     References:
         Howard and Ruder, ACL 2018, section 3.2; Clark et al., ICLR 2020, appendix B.
@@ -59,8 +60,8 @@ class LayerDecayConfig(Method):
         default=0.9,
         gt=0.0,
         le=1.0,
-        description="Factor on the learning rate from one layer to the next lower; 1 is plain "
-        "fine-tuning.",
+        description="Factor between the learning rates of a layer and the next lower one; 1 is "
+        "plain fine-tuning.",
     )
 
     def update(self) -> list[UpdateRule]:

@@ -1,11 +1,10 @@
-"""LP-FT: linear probing, then fine-tuning, in one run.
+"""LP-FT: linear probing, then fine-tuning, in the same run.
 
-In the first steps only the head trains, on the pre-trained features; then everything trains. A head
-that fits the features distorts them less than a random one.
+In the first steps only the head trains; then all layers train. The gradients of a trained head
+distort the pre-trained features less than those of a random one.
 
-Source: Kumar et al., ICLR 2022. Differs: one run with one learning rate schedule (the paper trains
-the head to convergence, then starts a second run from it); dropout stays on while the head trains
-alone.
+Source: Kumar et al., ICLR 2022. Differs: one run with one learning rate schedule (the paper has
+two, the first until convergence); dropout stays on while only the head trains.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ class BySteps(Variant):
 
 @dataclass(frozen=True)
 class HeadFirst(UpdateRule):
-    """Train only the head in the first steps: linear probing, then fine-tuning.
+    """Train only the head in the first steps.
 
-    While probing, the other parameters have no gradient: the optimizer neither moves nor decays
-    them and keeps no moments. In one process their ``requires_grad`` is off during the passes, so
-    that backward ends at the head; in distributed training the gradients are dropped.
+    In these steps the other parameters have no gradient, so the optimizer does not change them and
+    keeps no moments. On one process ``requires_grad`` is off during the passes, so backward stops
+    at the head. In distributed training their gradients are dropped.
 
-    ``probe`` is the fraction or the number of these steps.
+    ``probe`` has the fraction or the number of these steps.
 
     References:
         Kumar et al., ICLR 2022.
@@ -76,9 +75,9 @@ class HeadFirst(UpdateRule):
     def init(self, params: Parameters) -> State:
         if not params.head:
             raise ModelError(
-                "The head must train before the other layers, but no trainable head is found: "
-                "neither does Transformers' base_model_prefix name the pre-trained part, nor are "
-                "there layers after repeated blocks. Use another method."
+                "The head must train before the other layers, but no trainable head is found: the "
+                "model has no base_model_prefix (as in Transformers), and no layers after its "
+                "blocks. Use another method."
             )
         return {"probing": True}
 
@@ -91,7 +90,7 @@ class HeadFirst(UpdateRule):
         state["probing"] = step.number < self.length(step)
         if step.number == 0 and self.length(step) >= total:
             logger.warning("All %d steps train only the head, so nothing is fine-tuned.", total)
-        # Distributed training waits for a gradient of every parameter.
+        # DDP waits for the gradient of every parameter, so `requires_grad` must stay on.
         if state["probing"] and step.ranks == 1 and not torch.distributed.is_initialized():
             state["aside"] = True
             for name, tensor in params.tensors.items():
@@ -105,13 +104,13 @@ class HeadFirst(UpdateRule):
     def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
-        # Before clipping, so that the other gradients do not count in the norm.
+        # Before clipping, so that the dropped gradients do not count in the norm.
         return self._of_head(grads, params, state)
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        # Again: another rule may have added gradients.
+        # Again, because a later rule may have added gradients.
         return self._of_head(grads, params, state)
 
     def learning_rate_scales(

@@ -1,4 +1,4 @@
-"""A method: settings, the losses of a step, and the update rule."""
+"""The base class of methods: settings, losses and update rules."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from temper.types import Step
 
 
 class Method(BaseModel):
-    """A method: frozen settings, the losses of a step, and the update rule.
+    """Base class of methods: frozen settings, the losses of a step, and update rules.
 
-    A method that changes what is minimized overrides ``plan`` and ``losses``; one that changes how
-    the weights move overrides ``update``. Without either it is plain fine-tuning.
+    To change the losses, override ``plan`` and ``losses``. To change gradients, weights or learning
+    rates, override ``update``. Without either it is plain fine-tuning.
 
     Raises:
-        SettingError: With every fault at once, when a setting is unknown or out of bounds.
+        SettingError: If settings are unknown or invalid; it lists all errors.
     """
 
     NAME: ClassVar[str] = ""
@@ -40,13 +40,13 @@ class Method(BaseModel):
     OFF: ClassVar[Mapping[str, Any]] = {}
     """Settings under which the method is plain fine-tuning, bit for bit."""
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
-    """Settings that belong together, most of them published, by name of the preset."""
+    """Name of a preset -> settings that belong together, mostly published ones."""
     NEEDS_UNLABELED: ClassVar[bool] = False
-    """Whether training needs rows without labels too."""
+    """Whether training also needs unlabeled rows."""
     PRETRAINED: ClassVar[str] = ""
-    """How the method uses pre-trained weights, as the verb of an error; empty if it needs none."""
+    """Verb phrase for errors: how the method uses pre-trained weights; empty if it needs none."""
     SIZE: ClassVar[str] = ""
-    """The setting that bounds the perturbation of the embeddings; empty if there is none."""
+    """Name of the setting that bounds the embedding perturbation; empty if there is none."""
 
     def __init__(self, /, **settings: object) -> None:
         try:
@@ -55,7 +55,7 @@ class Method(BaseModel):
             raise FieldError(error, type(self), f"{type(self).__name__}.") from None
 
     def check(self) -> None:
-        """Raise a `ValueError` on contradicting settings; warn about settings without effect."""
+        """Raise a `ValueError` if settings contradict; warn about settings without effect."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -68,21 +68,21 @@ class Method(BaseModel):
         return self
 
     def plan(self, now: Step) -> Plan:
-        """Return the requirements of the losses for a step, before anything runs."""
+        """Return what the losses need from a step, before anything runs."""
         return Plan()
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the loss terms, one total after the other.
+        """Yield lists of loss terms; each list is a total with its own backward.
 
-        The caller runs backward on each total before it asks for the next, so that one graph is
-        alive at a time. With ``Plan(clean=True)`` the first terms belong to the clean pass's total,
-        which always includes the task loss. ``Plan.totals`` further totals follow. If a plan has
-        neither, this function is not called.
+        The caller runs backward on each total before asking for the next, so only one graph is in
+        memory. With ``Plan(clean=True)`` the first list joins the clean pass's total, which always
+        includes the task loss. ``Plan.totals`` lists follow. If a plan has neither, this function
+        is not called.
         """
         yield from ()
 
     def update(self) -> Sequence[UpdateRule]:
-        """Return the update rules, in order; none keeps the optimizer's step unchanged."""
+        """Return the update rules in their order; an empty list is the optimizer's plain step."""
         return []
 
     @property
@@ -95,15 +95,15 @@ class Method(BaseModel):
         return self.NAME or type(self).__name__
 
     def composed(self) -> Sequence[Method]:
-        """Return the methods whose losses are composed; by default the method itself."""
+        """Return the methods of a composition; by default the method itself."""
         return [self]
 
     def check_head(self, head: type[Head]) -> None:
-        """Raise a `SettingError` with a way out if the losses cannot train on these labels."""
+        """Raise a `SettingError` if the losses cannot train on this kind of labels."""
 
     @classmethod
     def preset(cls, name: str, **settings: Any) -> Self:
-        """Return one of the ``PRESETS``; ``settings`` override its values.
+        """Create the method from one of its ``PRESETS``; ``settings`` override values.
 
         Raises:
             SettingError: If there is no such preset, or a setting is wrong.
@@ -119,18 +119,18 @@ class Method(BaseModel):
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return other defaults for a network that is trained from scratch.
+        """Return settings to change for a network that is trained from scratch.
 
-        They must not replace the user's settings, which are ``given``.
+        ``given`` has the user's settings, which it must not change.
         """
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values, in the form that ``configure`` accepts."""
+        """Return the settings as plain values, in the form for `configure`."""
         return self.model_dump(mode="json")
 
     def __add__(self, other: Method | str) -> Method:
-        """Compose two methods: their losses add, their update rules follow each other."""
+        """Compose two methods, see `compose`."""
         # Imported here, because composition imports this module.
         from temper import methods
 
@@ -138,22 +138,22 @@ class Method(BaseModel):
 
 
 def check_whole_text(method: Method, head: type[Head]) -> None:
-    """Raise a `SettingError` if labels of parts meet a method that works on whole texts.
+    """Raise a `SettingError` if labels do not belong to whole texts.
 
-    The parts are words, positions, choices or next tokens.
+    Tags, spans, choices and target tokens do not.
     """
     if head.not_in_windows:
         raise SettingError(
-            f"The method {method.name!r} needs labels of whole texts, and the model has the head "
+            f"The method {method.name!r} needs one label per text, and the model has the head "
             f"{head.name!r}. Use another method, such as r_drop or uegr."
         )
 
 
 def size_warning(method: Method, *, perturbation: float, embeddings: float) -> str:
-    """Return a warning if a method's first perturbation exceeds the embeddings, else an empty text.
+    """Return a warning if a perturbation is larger than the embeddings, else an empty string.
 
-    Both sizes are l2 norms of a row, the mean over a batch; the embeddings are those of real
-    tokens.
+    ``perturbation`` and ``embeddings`` are l2 norms of a row over its real tokens, averaged over
+    the first batch.
     """
     if not perturbation > embeddings:
         return ""

@@ -1,12 +1,12 @@
-"""Mixout: in each step a random part of the weights is reset to the values before training.
+"""Mixout: each step's passes use the initial values for a random part of the weights.
 
-``w_mix = ((1-M) w + M u - p u) / (1-p)`` with u the initial weights and M ~ Bernoulli(p), so that
-the mean is w (Eq. 3); backward goes through that equation.
+``w_mix = ((1-M) w + M u - p u) / (1-p)`` with u the initial weights and M ~ Bernoulli(p). Its mean
+is w (Eq. 3). Backward differentiates this equation.
 
-Source: Lee et al., ICLR 2020; released code bloodwass/mixout@6c6a557. Differs: one mask per
-step, shared by micro-batches and ranks (the released layers draw at every call); M is drawn by
-entry (the paper's mixconnect) unless ``unit="neuron"``; the backward includes the factor 1/(1-p),
-which the released backward omits; the model keeps its dropout, which the paper sets to 0.
+Source: Lee et al., ICLR 2020; released code bloodwass/mixout@6c6a557. Differs: one mask per step,
+shared by micro-batches and ranks (the released layers draw in every call); M is drawn by entry (the
+paper's mixconnect) unless ``unit="neuron"``; the gradient includes the factor 1/(1-p), which the
+released code omits; dropout stays on, which the paper sets to 0.
 """
 
 from __future__ import annotations
@@ -38,20 +38,19 @@ Unit = Literal["entry", "neuron"]
 
 @dataclass(frozen=True)
 class Mixing(InitialWeightsRule):
-    """Mix weights with the initial ones during the passes of a step; the mean is the weight.
+    """Replace random weights by their initial values during the passes of a step.
 
     ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the initial weights,
     M ~ Bernoulli(p) drawn once per step, the same for all micro-batches and ranks; ``dL/dw =
     dL/dw_mix * (1-M) / (1-p)``. 1 - p is rounded to q/65536 for the draw and for the division.
 
-    During the passes, copies of the weights and the mask are stored outside the model; they are not
-    part of a checkpoint.
+    During the passes, copies of the weights and the mask are in memory, but not in checkpoints.
 
     Args:
-        scope: Matrices of the ``blocks`` and after them (a pooler), or ``all``: also those of the
-            head. Embeddings are never mixed. Without blocks, all matrices except the head's.
-        unit: The unit of a draw: an ``entry``, or the outgoing weights of a ``neuron`` (all
-            entries with equal indices after the first).
+        scope: ``blocks``: matrices of the blocks and of a pooler. ``all``: also those of the head.
+            Embeddings are never mixed. A model without blocks counts as one block.
+        unit: What one draw of M covers: an ``entry``, or all outgoing weights of a ``neuron``,
+            ``W[:, j]``.
 
     References:
         Lee et al., ICLR 2020, Eq. 3 (per entry it is their mixconnect).
@@ -77,7 +76,7 @@ class Mixing(InitialWeightsRule):
 
     @property
     def kept(self) -> Tensor:
-        """The fraction 1 - p as a number of 65536ths."""
+        """The probability 1 - p in units of 1/65536."""
         return quantize(torch.tensor(1.0 - self.probability, dtype=torch.float64), p_min=0.0)
 
     def names(self, params: Parameters) -> list[str]:
@@ -102,7 +101,7 @@ class Mixing(InitialWeightsRule):
             return
         device = params.tensors[names[0]].device
         kept, drawn = torch.zeros((), dtype=torch.int64, device=device), 0
-        # Gradients that are already there belong to an earlier call, which has corrected them.
+        # Existing gradients are from earlier micro-batches and already scaled: set them aside.
         earlier = params.gradients()
         params.set_gradients({n: gradient for n, gradient in earlier.items() if n not in names})
         with torch.no_grad():
@@ -116,7 +115,7 @@ class Mixing(InitialWeightsRule):
         counts = torch.stack([kept, kept.new_tensor(drawn)])
         kept, total = params.summed(counts) if self.unit == "entry" else counts
         state["kept"] = kept / total
-        # Inside an open autocast, the passes would otherwise use copies of the old weights.
+        # Otherwise an enclosing autocast would use cached copies of the old weights.
         torch.clear_autocast_cache()
 
     def after_backward(self, params: Parameters, state: State) -> None:
@@ -136,7 +135,7 @@ class Mixing(InitialWeightsRule):
         torch.clear_autocast_cache()
 
     def _draw(self, name: str, params: Parameters, key: int) -> Tensor:
-        """Draw 1-M: booleans of the parameter's shape, or [1, ...] for whole neurons."""
+        """Draw 1 - M: booleans of the parameter's shape, or [1, ...] by neuron."""
         tensor, start = params.tensors[name], params.first_entry(name)
         shape = tensor.shape
         if self.unit == "neuron":
@@ -148,7 +147,7 @@ class Mixing(InitialWeightsRule):
         return mask.view(shape)
 
     def _mix(self, tensor: Tensor, start: Tensor, mask: Tensor) -> None:
-        """Set a parameter to ``u + (1-M) (w - u) / (1-p)``, some rows at a time."""
+        """Set a parameter to ``u + (1-M) (w - u) / (1-p)``, in blocks of rows to limit memory."""
         scale = LEVELS / int(self.kept)
         rows = max(1, self.chunk // tensor.shape[1:].numel())
         parts = [torch.split(whole, rows) for whole in (tensor, start, mask.expand_as(tensor))]
@@ -179,17 +178,18 @@ class Mixout(Method):
         default=0.7,
         ge=0.0,
         lt=1.0,
-        description="p, how often an entry is replaced; 0 is plain fine-tuning.",
+        description="Probability p of replacing an entry; 0 is plain fine-tuning.",
     )
     mix_scope: Scope = Field(
         default="blocks",
-        description="Matrices of the `blocks` (and of a pooler behind them), or `all`: the head's "
-        "too, whose start is its first draw. Never the embeddings.",
+        description="Which matrices are mixed: those of the `blocks` (and of a pooler), or `all`, "
+        "which adds the head with its random initial weights. Embeddings are never "
+        "mixed.",
     )
     unit: Unit = Field(
         default="entry",
-        description="Unit of replacement: an `entry`, or a `neuron`'s outgoing weights (the "
-        "paper and its code).",
+        description="What one draw replaces: an `entry`, or all outgoing weights of a `neuron` "
+        "(as published).",
     )
 
     def update(self) -> list[UpdateRule]:

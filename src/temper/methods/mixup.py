@@ -1,8 +1,9 @@
-"""Mixup: train on mixtures of two rows of the batch, with losses mixed in the same ratio.
+"""Mixup: train on mixtures of two rows, with their losses mixed in the same ratio.
 
-``L = clean_weight * CE(z_i, y_i) + weight * (q CE(z, y_i) + (1 - q) CE(z, y_j))``, z the logits of
-``q x_i + (1 - q) x_j`` at the word embeddings or at the state before the last linear layer, ``q ~
-Beta(alpha, alpha)`` for each row, j its partner in the micro-batch.
+``L = clean_weight * CE(z_i, y_i) + weight * (q CE(z, y_i) + (1 - q) CE(z, y_j))``, with z the
+logits of ``q x_i + (1 - q) x_j``. Here x are the word embeddings or the states before the last
+linear layer, ``q ~ Beta(alpha, alpha)`` is drawn for each row i, and j is its partner in a random
+permutation of the micro-batch.
 
 Source: Guo et al., arXiv 1905.08941; Verma et al., ICML 2019 (manifold mixup). Differs:
 docs/methods/mixup.md.
@@ -43,12 +44,12 @@ class MixupConfig(Method):
 
     OFF: ClassVar = {"weight": 0.0, "clean_weight": 1.0}
 
-    weight: FiniteFloat = Field(default=1.0, ge=0.0, description="Weight of the mixtures' loss.")
+    weight: FiniteFloat = Field(default=1.0, ge=0.0, description="Weight of the loss on mixtures.")
     alpha: FiniteFloat = Field(
         default=0.4,
         gt=0.0,
-        description="Parameter of the Beta distribution of q, above 0: small values leave most "
-        "rows nearly unchanged, 1 is uniform.",
+        description="Parameter > 0 of the Beta distribution of q. Small values leave most rows "
+        "nearly unmixed; 1 is uniform.",
     )
     level: Literal["words", "pooled"] = Field(
         default="words",
@@ -62,7 +63,9 @@ class MixupConfig(Method):
     def check(self) -> None:
         super().check()
         if not self.weight and not self.clean_weight:
-            raise ValueError("weight=0 and clean_weight=0 leave nothing to learn. Set one above 0")
+            raise ValueError(
+                "weight and clean_weight are both 0, so nothing is minimized; set one above 0"
+            )
 
     def plan(self, now: Step) -> Plan:
         if not self.weight:
@@ -73,7 +76,7 @@ class MixupConfig(Method):
 
     def check_head(self, head: type[Head]) -> None:
         if self.weight:
-            # A mixture of two texts has no common parts.
+            # Tags, positions or target tokens of two texts cannot be mixed.
             check_whole_text(self, head)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
@@ -101,15 +104,20 @@ class MixupConfig(Method):
 def mixed_words(
     network: Network, batch: Batch, partner: Tensor, ratios: Tensor
 ) -> tuple[Batch, Tensor]:
-    """Mix the word embeddings of each row with those of its partner.
+    """Mix the word embeddings of each row with those of its partner, token by token.
 
-    Rows are mixed token by token, by position in the batch. Padding counts as zero. The mixture is
-    as long as the longer row, which provides all inputs other than the embeddings: token types,
+    Padding counts as zero. The longer row of each pair provides all other inputs: token types,
     positions, and the attention mask.
 
-    ``partner`` [B] has the index of each row's partner, ``ratios`` [B] the weight q of the row
-    itself. The result is the longer row of each pair, and the delta [B, T, D] that turns its
-    detached embeddings into those of the mixture.
+    Args:
+        network: The model.
+        batch: Rows to mix.
+        partner: Index of each row's partner, [B].
+        ratios: Weight q of the row itself, [B].
+
+    Returns:
+        A batch of the longer rows, and the delta [B, T, D] that turns their detached embeddings
+        into the mixtures.
     """
     lengths = batch.mask.sum(1)  # [B]
     rows = torch.arange(batch.size, device=batch.device)

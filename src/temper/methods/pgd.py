@@ -1,11 +1,11 @@
-"""PGD: adversarial training at the end of K projected ascent steps on the embeddings.
+"""PGD: adversarial training after K projected ascent steps on the embeddings.
 
-``L = clean_weight * CE(x) + adversarial_weight * CE(x + d_K)``, ``d_{k+1} = project(d_k + step)``,
-the budget and its geometry those of `at`.
+``L = clean_weight * CE(x) + adversarial_weight * CE(x + d_K)``, with ``d_{k+1} = project(d_k +
+step)``. Budget and norm are those of `at`.
 
-Source: Madry et al., ICLR 2018. Differs: the budget is one of the embeddings, by default in l2 per
-example and a fraction of their norm; the start is 0 by default, not random; ascent and final pass
-drop the same units.
+Source: Madry et al., ICLR 2018. Differs: it attacks embeddings, with a budget that is by default a
+fraction of each example's l2 norm; the start is 0 by default, not random; ascent and final pass
+share dropout masks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     paper="Madry et al., ICLR 2018",
 )
 class PGD(AttackConfig):
-    """Settings of adversarial training with projected steps, with those of the attack."""
+    """Settings of adversarial training with projected steps, and of its attack."""
 
     OFF: ClassVar = {"adversarial_weight": 0.0, "clean_weight": 1.0}
 
@@ -49,7 +49,7 @@ class PGD(AttackConfig):
         default=0.0, ge=0.0, description="Weight of the additional clean loss."
     )
     steps: int = Field(
-        default=3, ge=1, le=64, description="K, ascent steps (the paper: 7 for CIFAR-10)."
+        default=3, ge=1, le=64, description="Number K of ascent steps (the paper: 7 for CIFAR-10)."
     )
     step_size: FiniteFloat = Field(
         default=0.5, gt=0.0, description="Size of a step as a fraction of epsilon."
@@ -74,23 +74,23 @@ class PGD(AttackConfig):
         return Plan(totals=1, task_weight=self.clean_weight, conflicts=conflicts)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield ``CE(x + d_K)``; the backward passes of the K steps reach delta only."""
+        """Yield ``CE(x + d_K)``; the K ascent steps compute no gradients of the weights."""
         delta = self._start(step)  # d_0, [B, T, D]
         for _ in range(self.steps):
             gradient, words = gradient_at(step, delta, site=self.site)  # [B, T, D]
             # d_{k+1} = project(d_k + step)
             delta = self.projected_step(step, delta, gradient, words, fraction=self.step_size)
-        # The same units drop as in the ascent, so that the attacked network is trained.
+        # The same dropout masks as in the ascent: train the network that was attacked.
         recording = Recording()
         logits = step.logits("attack", delta=delta, site=self.site, recording=recording)
         step.note_size(delta, recording.embeddings)
         yield [step.task((logits,), name="adversarial", weight=self.adversarial_weight)]
 
     def _start(self, step: StepContext) -> Tensor:
-        """Return d_0 [B, T, D]: 0, or noise, uniform on ``[-r, r]`` in each entry.
+        """Return d_0 [B, T, D]: zero, or noise with entries uniform on ``[-r, r]``.
 
-        r is the budget; for ``l2`` the budget over the root of the number of entries, so that the
-        norm is about budget / sqrt 3.
+        r is the budget. For ``l2`` it is the budget divided by the square root of the number of
+        entries, which gives a norm of about budget / sqrt 3.
         """
         zero = zeros(step.network, step.batch, site=self.site)
         if not self.random_start:
@@ -101,14 +101,14 @@ class PGD(AttackConfig):
         noise = torch.empty_like(zero).uniform_(-1.0, 1.0, generator=draws)
         radius = self.radius(self._embeddings(step, zero) if self.relative else zero, mask)
         if self.norm == "l2":
-            # The norm of a tensor of ones is the root of the number of entries of a budget.
+            # The l2 norm of ones is the square root of the number of entries.
             ones = norms.masked(torch.ones_like(zero), mask)
             entries = norms.size(ones, norm="l2", scope=self.attack_scope)
             radius = radius / entries.clamp(min=math.sqrt(zero.shape[-1]))
         return norms.masked(noise, mask) * radius
 
     def _embeddings(self, step: StepContext, zero: Tensor) -> Tensor:
-        """Return the embeddings whose norm a relative budget is a fraction of [B, T, D]."""
+        """Return the unperturbed embeddings [B, T, D], from which a relative budget is computed."""
         if self.site == "word":
             return step.network.embeddings(step.batch)
         # The input of the blocks is only known from a forward pass.

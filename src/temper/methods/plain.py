@@ -1,4 +1,4 @@
-"""Plain fine-tuning: the task's loss on the batch as it is, the network as configured."""
+"""Plain fine-tuning: the task loss on the unchanged batch."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ from temper.methods import Method, register
     paper="Devlin et al., NAACL 2019",
 )
 class Plain(Method):
-    """Settings of plain fine-tuning: none."""
+    """Plain fine-tuning, which has no settings."""

@@ -1,13 +1,13 @@
-"""R3F: the clean pass and one at noised embeddings, and a symmetric divergence between them.
+"""R3F: the divergence between the clean pass and a pass with noise on the embeddings.
 
-``L = CE(x) + weight * (KL(p || q) + KL(q || p)) / 2``, q the output at ``x + z``, z uniform on
-``[-epsilon, epsilon]`` or normal with that deviation, by entry of the word embeddings; for a
-regression the squared difference.
+``L = CE(x) + weight * (KL(p || q) + KL(q || p)) / 2``, with p the clean output and q the output at
+``x + z``. Each entry of the noise z is uniform on ``[-epsilon, epsilon]``, or normal with standard
+deviation epsilon. A regression uses the squared difference.
 
-Source: Aghajanyan et al., ICLR 2021 (arXiv 2008.03156); released code fairseq, examples/rxf. It
-has no factor 1/2, so its lambda is half of ``weight``. Differs: padding has no noise; the released
-code detaches the noised embeddings from the graph (``detached=True``), and computes but does not
-use the divergence of a regression.
+Source: Aghajanyan et al., ICLR 2021 (arXiv 2008.03156); released code fairseq, examples/rxf,
+without the factor 1/2, so its lambda is half of ``weight``. Differs: padding gets no noise; the
+released code detaches the noised embeddings (``detached=True``), and ignores the divergence of a
+regression.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class R3F(Method):
     OFF: ClassVar = {"weight": 0.0}
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        # fairseq examples/rxf, README: --r3f-lambda 0.7 for RTE; no half there, so twice that.
+        # fairseq examples/rxf, README: --r3f-lambda 0.7 for RTE, doubled because of our factor 1/2.
         "rte": {"weight": 1.4},
         "released": {"detached": True},
-        # The divergence is then the noise's own.
+        # With the same dropout masks, the divergence is due to the noise alone.
         "noise": {"same_dropout": True, "epsilon": 0.01},
     }
 
@@ -56,29 +56,32 @@ class R3F(Method):
     weight: FiniteFloat = Field(
         default=2.0,
         ge=0.0,
-        description="Weight of the divergence (the paper: lambda 1 without the half, so 2 here); "
-        "0 is plain fine-tuning.",
+        description="Weight of the divergence; 0 is plain fine-tuning. The paper's lambda of 1 is "
+        "2 here, because of the factor 1/2.",
     )
     epsilon: FiniteFloat = Field(
         default=1e-5,
         ge=0.0,
-        description="Half width of the uniform noise or deviation of the normal one.",
+        description="Half width of uniform noise, or standard deviation of normal noise.",
     )
     law: Literal["uniform", "normal"] = Field(
         default="uniform", description="`uniform` or `normal` noise (the paper: both)."
     )
-    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as published, or `js`.")
+    divergence: Divergence = Field(
+        default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."
+    )
     reduction: Reduction = Field(
-        default="mean", description="`mean` over the rows as published, or `sum`."
+        default="mean", description="Divergence over the rows: `mean` as published, or `sum`."
     )
     same_dropout: bool = Field(
         default=False,
-        description="Whether both passes drop the same units (the released code: no, so that the "
-        "divergence is dropout's; with it, epsilon must be 1e-3 or more to be seen).",
+        description="Whether both passes use the same dropout masks (released code: no, so that "
+        "the divergence is mostly due to dropout). If so, noise below an epsilon of "
+        "1e-3 has no effect.",
     )
     detached: bool = Field(
         default=False,
-        description="Whether the noised pass gives the embeddings no gradient (the released code: "
+        description="Whether the embeddings get no gradient from the noised pass (released code: "
         "yes).",
     )
     site: Literal["word", "output"] = Field(

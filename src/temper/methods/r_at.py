@@ -1,12 +1,12 @@
-"""R-AT: the clean loss, two attacked dropout passes, and their symmetric divergence.
+"""R-AT: the clean loss, the loss of two attacked dropout passes, and their divergence.
 
-``L = CE_c + 1/2 (CE_1 + CE_2) + 1/2 * symKL``, ``symKL = (KL(1||2) + KL(2||1)) / 2`` summed over
-batch and classes.
+``L = CE_c + 1/2 (CE_1 + CE_2) + 1/2 * symKL``, with ``symKL = (KL(1||2) + KL(2||1)) / 2`` summed
+over the batch.
 
 Source: Ni et al., Findings of EMNLP 2022; released code IKMLab/R-AT. Differs: UEGR's attack (per
-example, epsilon a fraction of the embedding norm) and its shared backward, 9F; preset ``released``
-moves the whole embedding matrix by ``epsilon * G / ||G||_F`` and computes the attack gradient in a
-separate pass, 11F.
+example, epsilon a fraction of the embedding norm), which shares its backward with the clean loss
+(9F). The preset ``released`` moves the whole embedding matrix by ``epsilon * G / ||G||_F`` and
+computes its gradient in a separate pass (11F).
 """
 
 from __future__ import annotations
@@ -37,32 +37,35 @@ if TYPE_CHECKING:
     paper="Ni et al., Findings of EMNLP 2022",
 )
 class RAT(AttackConfig):
-    """Settings of R-AT, with those of the attack."""
+    """Settings of R-AT and of its attack."""
 
     OFF: ClassVar = {"adversarial_weight": 0.0, "divergence_weight": 0.0}
 
     adversarial_weight: FiniteFloat = Field(
         default=1.0,
         ge=0.0,
-        description="Weight of the mean attacked loss. With 0, set `divergence_weight` too: to 0 "
-        "for no attack.",
+        description="Weight of the mean attacked loss. If it is 0, set `divergence_weight` too: 0 "
+        "switches the attack off.",
     )
     divergence_weight: FiniteFloat = Field(
-        default=0.5, ge=0.0, description="Weight of the divergence."
+        default=0.5, ge=0.0, description="Weight of the divergence between the two attacked passes."
     )
-    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as published, or `js`.")
+    divergence: Divergence = Field(
+        default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."
+    )
     reduction: Reduction = Field(
-        default="sum", description="`sum` over the rows as published, or `mean`."
+        default="sum", description="Divergence over the rows: `sum` as published, or `mean`."
     )
     attack_scope: Literal["example", "token", "batch", "matrix"] = Field(  # type: ignore[assignment]
         default="example",
-        description="Scope of the budget: `example`, `token`, `batch`, or the `matrix` of the "
-        "word embeddings, in which all occurrences of a word move together.",
+        description="What epsilon is the budget of: each `example`, each `token`, the whole "
+        "`batch`, or the `matrix` of the word embeddings, where all occurrences of a "
+        "word move together.",
     )
     reuse: bool = Field(
         default=True,
-        description="Whether clean pass and attack share one backward (9F); the released code has "
-        "one more pass for the attack's gradient (11F).",
+        description="Whether clean loss and attack share one backward (9F). The released code "
+        "computes the attack's gradient in a separate pass (11F).",
     )
 
     # As the released code: the whole embedding matrix moves, by the gradient of a separate pass.
@@ -98,7 +101,7 @@ class RAT(AttackConfig):
         )
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield ``CE_c`` and the terms of the two attacked passes."""
+        """Yield ``CE_c``, then the loss and the divergence of the two attacked passes."""
         clean = step.clean
         if self.reuse:
             yield [clean.task]  # CE_c; its backward leaves the gradient w.r.t. the embeddings
@@ -113,7 +116,7 @@ class RAT(AttackConfig):
             yield [clean.task, *terms]
 
     def delta(self, step: StepContext, gradient: Tensor, embeddings: Tensor) -> Tensor:
-        """Return delta [B, T, D], as `attack_step`; of the matrix it is ``epsilon G / ||G||_F``."""
+        """Return the perturbation [B, T, D]; the scope ``matrix`` is ``epsilon G / ||G||_F``."""
         if self.attack_scope != "matrix":
             return self.attack_step(step, gradient, embeddings)
         mask = self.movable(step)

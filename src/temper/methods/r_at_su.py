@@ -1,6 +1,6 @@
 """R-AT with the selective update: UEGR's ablation without adaptive dropout.
 
-Source: UEGR (arXiv 2503.16550), ablation study; the objective is R-AT's, the update rule UEGR's.
+Source: UEGR (arXiv 2503.16550), ablation study; the losses are R-AT's, the update rule is UEGR's.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""R-Drop: two passes with different dropout masks, and a symmetric divergence between them.
+"""R-Drop: two passes with different dropout masks, and the divergence between them.
 
-``L = 1/2 (CE_1 + CE_2) + weight * (KL(1||2) + KL(2||1)) / 2``; for a regression the squared
+``L = 1/2 (CE_1 + CE_2) + weight * (KL(1||2) + KL(2||1)) / 2``; a regression uses the squared
 difference.
 
-Source: Liang et al., NeurIPS 2021; released code dropreg/R-Drop@9dcc830. The released code sums
-the divergence over the batch while the CE is a mean, so its effective weight grows with the batch:
-0.25 B for BERT, 0.7 B for RoBERTa. Differs: both passes are one batched forward.
+Source: Liang et al., NeurIPS 2021; released code dropreg/R-Drop@9dcc830. It sums the divergence
+over the batch but averages CE, so its effective weight grows with the batch size B: 0.25 B for
+BERT, 0.7 B for RoBERTa. Differs: both passes are one batched forward.
 """
 
 from __future__ import annotations
@@ -44,10 +44,13 @@ class RDrop(Method):
         description="Weight of the divergence (the paper: 0.5 to 5 for the batch mean); 0 is "
         "plain fine-tuning.",
     )
-    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as published, or `js`.")
+    divergence: Divergence = Field(
+        default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."
+    )
     reduction: Reduction = Field(
         default="mean",
-        description="`mean` over the rows (the paper's formula) or `sum` (the released code).",
+        description="Divergence over the rows: `mean` (the paper's formula) or `sum` (the "
+        "released code).",
     )
 
     def plan(self, now: Step) -> Plan:

@@ -1,13 +1,13 @@
-"""RecAdam: recall the pre-trained weights first and learn the task later, outside Adam's moments.
+"""RecAdam: pull towards the pre-trained weights, with a weight that falls during training.
 
-``w <- w - lr * (lambda(t) * adam(g) + (1 - lambda(t)) * gamma * (w - w_start))`` with
-``lambda(t) = 1 / (1 + exp(-k (t - t0)))``, for all weights except the classifier; weight
-decay is not damped.
+``w <- w - lr * (lambda(t) * adam(g) + (1 - lambda(t)) * gamma * (w - w_start))`` with ``lambda(t) =
+1 / (1 + exp(-k (t - t0)))``, for all weights except the classifier. lambda does not scale weight
+decay.
 
 Source: Chen et al., EMNLP 2020 (arXiv 2004.12651); released code Sanyuan-Chen/RecAdam@2f39a49.
-Differs: it is a rule around any optimizer (the published one is Adam), and training starts from
-the pre-trained weights (the released script starts from random ones by default, and the pull moves
-them to the pre-trained ones).
+Differs: it works with any optimizer (published: Adam). Training starts from the pre-trained
+weights; the released script starts by default from random ones, which the pull moves to the
+pre-trained ones.
 """
 
 from __future__ import annotations
@@ -36,35 +36,36 @@ logger = logging.getLogger(__name__)
 
 
 class Sigmoid(Variant):
-    """lambda(t) = 1 / (1 + exp(-k (t - t0)))."""
+    """Weight of the task at step t, ``lambda(t) = 1 / (1 + exp(-k (t - t0)))``."""
 
     kind: Literal["sigmoid"] = "sigmoid"
     k: float = Field(
         default=0.5,
         gt=0.0,
-        description="Steepness (searched: 0.05, 0.1, 0.2, 0.5, 1; the released code: 0.5).",
+        description="Steepness of lambda(t) (the paper searched 0.05, 0.1, 0.2, 0.5 and 1; "
+        "released code: 0.5).",
     )
     t0: int = Field(
         default=250,
         ge=1,
-        description="Step, counted from 1, at which it is 1/2 (searched: 100, 250, 500, 1000; the "
-        "code: 250). Set it below the number of steps.",
+        description="Step, counted from 1, at which lambda is 1/2 (the paper searched 100, 250, "
+        "500 and 1000; released code: 250). Set it below the number of steps.",
     )
 
 
 @dataclass(frozen=True)
 class Recall(InitialWeightsRule):
-    """Shift from recalling the pre-trained weights to learning the task, outside Adam's moments.
+    """Pull weights to their initial values, then shift to learning the task.
 
-    For step t, counted from 1, and every weight except the classifier's::
+    At step t, counted from 1, for every weight except the classifier's::
 
         w <- w - lr * lambda(t) * adam(g)
         w <- w - lr * (1 - lambda(t)) * gamma * (w - w_start)
         w <- w - lr * weight_decay * w
 
-    with ``lambda(t) = 1 / (1 + exp(-k (t - t0)))``. The classifier takes the plain step of the
-    optimizer. Weight decay must be decoupled (AdamW) or 0: it is removed from the optimizer's step
-    and applied again without damping.
+    with ``lambda(t) = 1 / (1 + exp(-k (t - t0)))``. The classifier takes the optimizer's plain
+    step. Weight decay must be decoupled (AdamW) or 0, because it is removed from the optimizer's
+    step and applied separately.
 
     References:
         RecAdam: Chen et al., EMNLP 2020 (arXiv 2004.12651), Algorithm 1; the released code,
@@ -89,7 +90,7 @@ class Recall(InitialWeightsRule):
         return super().init(params)
 
     def task_fraction(self, number: int) -> float:
-        """Return lambda(t), the weight of the task at step t, counted from 1."""
+        """Return lambda(t) for step t, counted from 1."""
         exponent = self.k * (number - self.t0)
         # This form keeps the exponential at most 1: for a late t0, exp(-k (t - t0)) would overflow.
         small = math.exp(-abs(exponent))
@@ -105,7 +106,7 @@ class Recall(InitialWeightsRule):
         return grads
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
-        """Damp the optimizer's step, pull to the initial weights, and apply weight decay."""
+        """Scale the optimizer's step, pull to the initial weights, and apply weight decay."""
         before: dict[str, Tensor] = state.pop("before", {})
         if step.skipped:
             return
@@ -171,15 +172,15 @@ class RecAdam(Method):
     anneal: Sigmoid | Off = Field(
         default=Sigmoid(),
         discriminator="kind",
-        description="How the weight lambda of the task grows: `sigmoid`, or `off`: plain "
+        description="How the weight lambda of the task grows: by a `sigmoid`, or `off` for plain "
         "fine-tuning.",
     )
     gamma: FiniteFloat = Field(
         default=5000.0,
         ge=0.0,
         description="Strength of the pull (the paper: 5000, at learning rates of 1e-5 and 2e-5). "
-        "Its product with the learning rate is the fraction of the way back in one of "
-        "the first steps.",
+        "An early step covers the fraction gamma times learning rate of the way back "
+        "to the initial weights.",
     )
 
     def update(self) -> list[UpdateRule]:

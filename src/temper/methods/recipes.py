@@ -1,6 +1,6 @@
-"""Recipes: methods with matching settings, their cost, and the evidence for them.
+"""Recipes: methods with tuned settings, and their cost.
 
-They are in ``assets/recipes.toml``; docs/effect.md explains how they are chosen.
+``assets/recipes.toml`` defines them; docs/effect.md has the evidence.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ FILE = Path(__file__).parent / "assets" / "recipes.toml"
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method, or several, with settings.
+    """A method, or a composition, with settings.
 
     Args:
         method: A method of ``temper list methods``, or several with ``+`` between.
-        passes: Forward passes (F) that a step costs with these settings, times the trainings of a
-            run that trains several times; plain fine-tuning's is 3.
-        settings: Its settings of the tables ``method`` and ``train``, nested.
-        search: Settings that `temper tune` varies, by their dotted names: the lowest value, the one
-            that it begins with, and the highest, all above 0; it draws from their logarithms.
-        default: Whether it is run if no method or recipe is named.
+        passes: Cost of a step in forward passes (plain fine-tuning: 3), times the number of
+            trainings in a run.
+        settings: Settings of the tables ``method`` and ``train``, nested.
+        search: Dotted name of a setting that `temper tune` varies -> its lowest, first and highest
+            value, all above 0; draws are log-uniform.
+        default: Whether it is used if the user names no method or recipe.
     """
 
     name: str
@@ -53,7 +53,7 @@ def recipes() -> dict[str, Recipe]:
 
 
 def recipe_named(name: str) -> Recipe:
-    """Return a recipe of ``temper list recipes``; raise a `SettingError` if it is unknown."""
+    """Return a recipe by name; raise a `SettingError` if it is unknown."""
     if name not in recipes():
         raise SettingError(unknown("recipe", name, recipes()))
     return recipes()[name]
@@ -64,11 +64,10 @@ def default_recipe() -> Recipe:
 
 
 def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with those of their ``recipe``, which all others override.
+    """Replace the key ``recipe`` in nested settings by the settings of that recipe.
 
-    The settings are not checked. Without a ``recipe`` and without the name of a method, the default
-    recipe is taken. The method of the result has a name. A ``recipe`` next to a method's name is an
-    error.
+    Other keys override those of the recipe. Without a recipe or a method, the default recipe is
+    used. Both together raise a `SettingError`. Values are not checked.
 
     Example:
         >>> with_recipe({"recipe": "plain", "train": {"epochs": 2.0}})
@@ -90,7 +89,7 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
     settings["method"] = {"name": recipe.method, **settings.get("method", {})}
     for table, values in settings.items():
         given = rest.get(table, {})
-        # Values that are not tables are refused by the check of settings.
+        # If it is not a table, the later check of settings raises.
         rest[table] = {**values, **given} if isinstance(given, Mapping) else given
     return rest
 

@@ -1,12 +1,11 @@
-"""The registry: name to method class. Contract tests, the command line and the docs read it.
+"""The registry of methods: name -> class and description.
 
-Other packages can add methods. A package offers its methods by an entry point, whose module
-registers them when it is imported::
+Installed packages can add methods by an entry point, whose module registers them on import::
 
     [project.entry-points."temper.methods"]
     my_method = "my_package.my_method"
 
-Other files and modules are imported only if ``--import`` names them.
+The user's own files are imported with ``--import``.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from temper.methods.method import Method
 from temper.types import Step
 
 DEFAULT = "plain"
-"""The method of a run that names none."""
+"""Name of the default method."""
 ALIASES = {"vanilla": DEFAULT}
-"""Aliases of methods, which are replaced when a name is read."""
+"""Alias -> name of the method."""
 GROUP = "temper.methods"
-"""Entry points by which other packages offer methods."""
+"""Group of entry points by which other packages add methods."""
 
 _ENTRIES: dict[str, Entry] = {}
 
@@ -48,7 +47,7 @@ class Entry:
 
     @property
     def conflicts(self) -> dict[str, list[str]]:
-        """Resources that only the method's losses or rule may use, with its default settings."""
+        """Resources that only one method may use: those of its ``losses`` and of its ``rule``."""
         method = self.config()
         return {
             "losses": sorted(method.plan(Step()).conflicts),
@@ -57,7 +56,7 @@ class Entry:
 
     @property
     def conflicts_text(self) -> str:
-        """`conflicts` as text."""
+        """The conflicts as text for tables."""
         conflicts = self.conflicts
         parts = [", ".join(conflicts["losses"])] if conflicts["losses"] else []
         parts += [f"rule: {', '.join(conflicts['rule'])}"] if conflicts["rule"] else []
@@ -67,14 +66,14 @@ class Entry:
 def register(
     name: str, *, summary: str, cost: str, memory: str, paper: str
 ) -> Callable[[type[Method]], type[Method]]:
-    """Register a method's class under a name.
+    """Return a class decorator that registers a method.
 
     Args:
         name: Name on the command line.
         summary: One line for tables.
-        cost: Forward passes a step, for example ``"3F + 3KF"``.
-        memory: Memory in addition to that of plain fine-tuning: copies of the weights, activations.
-        paper: Source.
+        cost: Cost of a step in forward passes F, for example ``"3F + 3KF"``.
+        memory: Additional memory compared to plain fine-tuning.
+        paper: Citation.
 
     Raises:
         ValueError: If the name is taken.
@@ -82,7 +81,7 @@ def register(
 
     def add(config: type[Method]) -> type[Method]:
         if name in _ENTRIES:
-            raise ValueError(f"A method named {name!r} is registered already.")
+            raise ValueError(f"A method named {name!r} is already registered. Choose another name.")
         config.NAME = name
         _ENTRIES[name] = Entry(name, summary, cost, memory, paper, config)
         return config
@@ -92,21 +91,21 @@ def register(
 
 @cache
 def _load() -> None:
-    """Import every module of the package, then those that installed packages offer."""
+    """Import all modules of this package, then the methods of installed packages."""
     package = importlib.import_module("temper.methods")
-    # All of them, so that a new method is one new file.
+    # All modules, so that a new method only needs a new file.
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"temper.methods.{module.name}")
     load_installed()
 
 
 def registered() -> frozenset[str]:
-    """Return the names that are registered so far, without importing anything."""
+    """Return the names registered so far, without imports."""
     return frozenset(_ENTRIES)
 
 
 def forget_since(before: frozenset[str]) -> None:
-    """Unregister methods added since ``before``, an earlier `registered`, by code that failed."""
+    """Unregister the methods that are not in ``before``, after an import that failed."""
     for name in registered() - before:
         del _ENTRIES[name]
 
@@ -118,7 +117,7 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """Return the entry of a method or alias; raise a `SettingError` if there is none."""
+    """Return the entry of a method by name or alias; raise a `SettingError` if it is unknown."""
     _load()
     name = ALIASES.get(name, name)
     if name not in _ENTRIES:
@@ -127,21 +126,21 @@ def entry(name: str) -> Entry:
 
 
 def name_of(method: Method) -> str:
-    """Return the name that `configure` builds a method from; raise if it is not registered."""
+    """Return the registered name of a method; raise a `SettingError` if it has none."""
     registered_names = {known.config: known.name for known in _ENTRIES.values()}
     result = []
     for member in method.composed():
         if type(member) not in registered_names:
             raise SettingError(
-                f"{type(member).__name__} is not a registered method. Register it with "
-                "@register(...)."
+                f"{type(member).__name__} is not a registered method. Decorate the class "
+                "with @register(...)."
             )
         result.append(registered_names[type(member)])
     return " + ".join(result)
 
 
 def load_installed() -> None:
-    """Import the methods that installed packages offer; raise a `SettingError` if one fails."""
+    """Import the methods of installed packages; raise a `SettingError` if an import fails."""
     for point in entry_points(group=GROUP):
         name = f"the entry point {point.name} = {point.value} ({GROUP})"
         with _restored():
@@ -150,8 +149,8 @@ def load_installed() -> None:
 
 @contextmanager
 def registering() -> Iterator[None]:
-    """Run a user's code inside the `with` block; restore the registry if it fails."""
-    # Our methods first, so that the error on a name that is taken is about the user's method.
+    """Context manager for importing a user's code; restore the registry if it fails."""
+    # Register our methods first, so that an error about a taken name names the user's method.
     _load()
     with _restored():
         yield
@@ -168,7 +167,7 @@ def _restored() -> Iterator[None]:
 
 
 def members_of(name: str) -> list[str]:
-    """Split a name into those of the composed methods, in order; nothing is looked up.
+    """Split the name of a composition into the names of its methods, with aliases replaced.
 
     Example:
         >>> members_of("vanilla + r_drop")
@@ -179,17 +178,17 @@ def members_of(name: str) -> list[str]:
 
 
 def _unknown_method(name: str) -> str:
-    # As --model names a predictor: FILE.py:NAME.
+    # Users may write FILE.py:NAME, as --model takes it.
     if match := re.search(r"(\S+\.py)(:|$)", name):
         return (
             f"{name!r} names a file. Register its methods with --import {match[1]} (in Python: "
             "import it), and give the name that they are registered under."
         )
-    return f"{unknown('method', name, names())} A method of yours needs --import FILE.py."
+    return f"{unknown('method', name, names())} For a method of your own, add --import FILE.py."
 
 
 def name_faults(name: str) -> list[str]:
-    """Return one line per fault of a method's name, composed or not; settings are not checked."""
+    """Return one error message for each unknown or missing method in a name."""
     result = []
     for member in members_of(name):
         if not member:

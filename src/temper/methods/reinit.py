@@ -1,7 +1,7 @@
-"""Re-initialized top layers: the top blocks start from random weights, not pre-trained ones.
+"""Re-initialized top layers: the top blocks start from random weights.
 
-The top ``layers`` blocks, and the layers between them and the head (a pooler, a last norm), are
-re-initialized before the first step, as in the model's own initialization.
+The top ``layers`` blocks, and layers between them and the head (pooler, last norm), are drawn again
+before the first step.
 
 Source: Zhang et al., ICLR 2021, section 5. Differs: docs/methods/reinit.md.
 """
@@ -85,7 +85,7 @@ class Reinit(Method):
         default=0.02,
         gt=0.0,
         allow_inf_nan=False,
-        description="Standard deviation of the drawn weights.",
+        description="Standard deviation of the new random weights.",
     )
 
     def update(self) -> list[UpdateRule]:

@@ -1,12 +1,13 @@
-"""RoAST: adversarial embeddings with a selective update whose mask lasts an epoch.
+"""RoAST: adversarial embeddings, and a selective update with one mask per epoch.
 
-The loss is `adv_embed`'s. Importance is the sum of squared gradients over the epoch before (over a
-pass on the clean loss before the first), ranked over all blocks; each entry of the epoch's mask is
-drawn with ``p = sigmoid(2 beta (rank - alpha))`` and the gradient becomes ``m * g / p``.
+The loss is that of `adv_embed`. The importance of a weight is its sum of squared gradients over the
+previous epoch (before the first: an epoch of the clean loss without updates). Its rank among all
+weights of the blocks gives the probability ``p = sigmoid(2 beta (rank - alpha))`` of the mask m.
+The gradient becomes ``m * g / p``.
 
-Source: RoAST (arXiv 2312.04032); released code bbuing9/RoAST. Differs: as adv_embed; p has a
-smallest value (``p_min``; the released code goes down to 1e-8 and divides by it) and is rounded to
-one of 255 before the draw; every batch of an epoch counts (the released code leaves the first out).
+Source: RoAST (arXiv 2312.04032); released code bbuing9/RoAST. Differs: as adv_embed; p is at least
+``p_min`` (released: 1e-8) and rounded to one of 255 values; every batch of an epoch counts (the
+released code omits the first).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from temper.methods.variants import Off
     paper="RoAST, arXiv 2312.04032",
 )
 class RoAST(AdvEmbed, SelectionConfig):
-    """Settings of RoAST: those of adversarial embeddings and of the selective update."""
+    """Settings of RoAST: those of `AdvEmbed` and of the selective update."""
 
     OFF: ClassVar = {**AdvEmbed.OFF, "mask": "off"}
 
@@ -43,6 +44,6 @@ class RoAST(AdvEmbed, SelectionConfig):
     mask: Selective | Off = Field(
         default=Selective(refresh="epoch"),
         discriminator="kind",
-        description="`selective`, or `off`. A mask lasts an epoch, as published; alpha and beta "
-        "are the milder ones: p is 0.23 at least, so that nothing is divided by less.",
+        description="`selective` or `off`. A mask lasts an epoch, as published. The default alpha "
+        "and beta are the mildest published ones, for which p is at least 0.23.",
     )

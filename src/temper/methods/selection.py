@@ -1,6 +1,6 @@
-"""Selective update: a random mask over the gradient that favors salient entries (UEGR, RoAST).
+"""Selective update: randomly mask gradient entries by their saliency (UEGR, RoAST).
 
-The settings that methods share, and the update rules.
+Settings and update rules that these methods share.
 """
 
 from __future__ import annotations
@@ -50,48 +50,60 @@ logger = logging.getLogger(__name__)
 
 
 class Selective(Variant):
-    """A random mask over the gradient."""
+    """A random mask over the gradient, which keeps salient entries more often."""
 
     kind: Literal["selective"] = "selective"
     alpha: FiniteFloat = Field(
         default=0.6,
         ge=0.0,
         le=1.0,
-        description="Turning point in [0, 1]; about the fraction that is masked.",
+        description="Saliency in [0, 1] at which the probability is 1/2; about the fraction of "
+        "entries that is dropped.",
     )
-    beta: FiniteFloat = Field(default=1.0, gt=0.0, le=100.0, description="Sharpness.")
+    beta: FiniteFloat = Field(
+        default=1.0,
+        gt=0.0,
+        le=100.0,
+        description="How steeply the probability rises with the saliency.",
+    )
     p_min: float = Field(
         default=1e-3,
         ge=0.0,
         le=1.0,
-        description="Smallest probability used; 0 sets no bound (and draws with 32 bits).",
+        description="Lower bound of the probability; 0 is no bound (draws then use 32 bits).",
     )
     scale: bool = Field(
         default=True, description="Whether kept entries are divided by their probability."
     )
     normalize: Normalize = Field(
-        default="rank", description="`rank` (RoAST's code) or `range` (Eq. 8 as printed)."
+        default="rank",
+        description="How saliencies are scaled to [0, 1]: by `rank` (RoAST's code) or by "
+        "`range` (Eq. 8 as printed).",
     )
     orientation: Orientation = Field(
         default="prose",
-        description="`prose` (salient entries move) or `printed` (Eq. 9 as printed).",
+        description="`prose` keeps salient entries more often; `printed` keeps them less often "
+        "(Eq. 9 as printed).",
     )
     refresh: Literal["step", "epoch"] = Field(
-        default="step", description="A new mask every `step` or every `epoch`."
+        default="step", description="Draw a new mask every `step` or every `epoch`."
     )
-    scope: Literal["blocks", "all"] = Field(default="blocks", description="`blocks` or `all`.")
+    scope: Literal["blocks", "all"] = Field(
+        default="blocks",
+        description="Which parameters are masked: those of the `blocks`, or `all`.",
+    )
 
 
 @dataclass(frozen=True)
 class Selection(UpdateRule):
-    """The selective update: which entries it covers, and the probability that one is kept.
+    """Base class of selective updates: the covered entries and their probabilities.
 
-    ``s = grad^2`` normalized to s~ in [0, 1], ``p = sigmoid(2 beta (s~ - alpha))``, ``m ~
-    Bernoulli(p)``, gradient ``m * g / p``.
+    The saliency ``s = g^2`` is normalized to s~ in [0, 1]. The gradient g becomes ``m * g / p``
+    with ``m ~ Bernoulli(p)`` and ``p = sigmoid(2 beta (s~ - alpha))``.
 
     References:
-        UEGR (arXiv 2503.16550), Eqs. 7 to 9; RoAST (arXiv 2312.04032) for the rank and the epoch's
-        mask.
+        UEGR (arXiv 2503.16550), Eqs. 7 to 9; RoAST (arXiv 2312.04032) for normalization by rank and
+        masks by epoch.
     """
 
     settings: Selective
@@ -113,7 +125,7 @@ class Selection(UpdateRule):
         }
 
     def _quantized(self, saliency: Tensor, levels: int) -> Tensor:
-        """Return p of Eq. 9 as q/levels."""
+        """Return the integers q of the probabilities p = q/levels of Eq. 9."""
         settings = self.settings
         p = keep_probability(
             saliency, alpha=settings.alpha, beta=settings.beta, orientation=settings.orientation
@@ -123,14 +135,11 @@ class Selection(UpdateRule):
 
 @dataclass(frozen=True)
 class SelectiveUpdate(Selection):
-    """Draw a new mask in each step, from the squared gradient of this step.
-
-    Nothing is kept between steps. As `Selection`.
-    """
+    """Draw a new mask in each step, from the squared gradients of that step; it has no state."""
 
     @property
     def levels(self) -> int:
-        """Resolution of the probabilities: a 16-bit draw has none below 1/65536."""
+        """Resolution of the probabilities: 16 bits, or 32 bits if ``p_min`` is 0."""
         return LEVELS if self.settings.p_min > 0 else FINE_LEVELS
 
     def transform(
@@ -146,7 +155,7 @@ class SelectiveUpdate(Selection):
     def _by_rank(
         self, covered: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Mask in place by magnitude bucket, without a probability for each entry."""
+        """Mask in place by rank, with one probability per magnitude bucket."""
         counts = _counts(params, covered)
         table = self._quantized(bucket_ranks(counts), self.levels)
         state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
@@ -179,12 +188,11 @@ class SelectiveUpdate(Selection):
 
 @dataclass(frozen=True)
 class EpochSelectiveUpdate(Selection):
-    """Draw one mask per epoch, from the squared gradients of the epoch before.
+    """Draw one mask per epoch, from the squared gradients of the previous epoch.
 
-    The first mask needs the gradients of one epoch before training. Five bytes are kept for each
-    entry in scope: the importance in fp32, and a byte that encodes one of 255 probabilities, 0 for
-    a dropped entry. p is rounded to those (by at most 1.4% for a p_min of 1e-3) before the draw, so
-    that draw and divisor agree. As `Selection`.
+    The first mask needs the gradients of one epoch before training. The state takes five bytes per
+    covered entry: the importance in fp32, and the mask. A byte of the mask is 0 for a dropped
+    entry, or else the code of its probability (see `spaced_levels`).
     """
 
     def init(self, params: Parameters) -> State:
@@ -198,13 +206,13 @@ class EpochSelectiveUpdate(Selection):
 
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
         if state["observed"] == 0:
-            # Reset here, not in begin_epoch: an epoch of only the head has no new importance.
+            # Reset here, not in begin_epoch: an epoch that trains only the head measures nothing new.
             for total in state["importance"].values():
                 total.zero_()
         for name, total in state["importance"].items():
             if name in grads:
                 gradient = grads[name].float()
-                # The loss scale changes between steps and must not weight them.
+                # Divide by the loss scale, which differs between steps.
                 total.addcmul_(gradient, gradient, value=state["loss_scale"] ** -2)
         state["observed"] += 1
 
@@ -214,7 +222,7 @@ class EpochSelectiveUpdate(Selection):
             return
         if not state["observed"] and not state["codes"]:
             raise TemperError(
-                "refresh='epoch' needs the importance of the epoch before. Call "
+                "refresh='epoch' needs the squared gradients of an epoch for its first mask. Call "
                 "prepare(batches) once before the first epoch (RobustTrainer does)."
             )
         roots = {name: total.sqrt() for name, total in state["importance"].items()}
@@ -234,7 +242,7 @@ class EpochSelectiveUpdate(Selection):
     def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
-        """Accumulate the importance from the gradients before clipping."""
+        """Add the squared gradients, before clipping, to the importance."""
         state["loss_scale"] = step.loss_scale
         covered = any(name in grads for name in state["importance"])
         if covered and not _overflowed(grads, params, state):
@@ -258,7 +266,7 @@ class EpochSelectiveUpdate(Selection):
         return {**grads, **{name: covered[name].to(grads[name].dtype) for name in covered}}
 
     def _codes(self, roots: Gradients, table: Tensor, params: Parameters) -> Gradients:
-        """Return the code of each entry's probability, from the square roots of the importance."""
+        """Return the code of each entry's probability from the square root of its importance."""
         if self.settings.normalize == "range":
             saliency = range_normalize(list(roots.values()), largest=params.largest)  # Eq. 8
             return {
@@ -274,7 +282,7 @@ class EpochSelectiveUpdate(Selection):
 
 
 def _overflowed(grads: Gradients, params: Parameters, state: State) -> bool:
-    """Whether a loss scaler will skip this step: its gradients have no saliency."""
+    """Return whether gradients overflowed, so that the loss scaler will skip this step."""
     if state["loss_scale"] == 1.0:
         return False
     sums = torch.stack([gradient.sum() for gradient in grads.values()])
@@ -287,7 +295,7 @@ def _table(p_min: float, device: torch.device) -> Tensor:
 
 
 def _counts(params: Parameters, tensors: Gradients) -> Tensor:
-    """Count the magnitude buckets of whole tensors; this process may hold a part of each."""
+    """Count entries by magnitude bucket over all processes, which may hold shards."""
     positions = [
         (params.first_entry(name), params.shape(name, tensor)) for name, tensor in tensors.items()
     ]
@@ -303,14 +311,16 @@ class SelectionConfig(Method):
     """Settings of the selective update."""
 
     mask: Selective | Off = Field(
-        default=Selective(), discriminator="kind", description="`selective`, or `off`."
+        default=Selective(),
+        discriminator="kind",
+        description="Mask over the gradient: `selective` or `off`.",
     )
 
     def check(self) -> None:
         super().check()
         if not isinstance(self.mask, Selective) or not self.mask.scale or self.mask.beta < 5:
             return
-        # The range of squared gradients puts nearly all saliencies near 0 (docs/methods/uegr.md).
+        # Normalized by range, nearly all saliencies are close to 0 (docs/methods/uegr.md).
         if (self.mask.normalize, self.mask.orientation) == ("range", "prose"):
             logger.warning(
                 "normalize='range' with orientation='prose' and beta >= 5 gives nearly every entry "

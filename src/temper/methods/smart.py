@@ -1,12 +1,12 @@
-"""SMART: virtual adversarial training, and a divergence from an average of the weights.
+"""SMART: virtual adversarial training, and a pull towards the average network.
 
-``L = CE(x) + weight * max_{||d|| <= epsilon} symKL(f(x), f(x + d))
-+ proximal_weight * symKL(f(x), f_ema(x))``, f_ema the network at an exponential moving average of
-its weights, without gradient and under the same dropout masks.
+``L = CE(x) + weight * max_{||d|| <= epsilon} symKL(f(x), f(x + d)) + proximal_weight * symKL(f(x),
+f_ema(x))``, where f_ema is the network at an exponential moving average of its weights, without
+gradient and with the same dropout masks.
 
-Source: Jiang et al., ACL 2020 (arXiv 1911.03437). Differs: the ascent solves the paper's maximum,
-which the released loop does not (docs/methods/vat.md); the proximal half is in no released code,
-and here the average is updated after every step of the optimizer.
+Source: Jiang et al., ACL 2020 (arXiv 1911.03437). Differs: the ascent maximizes the paper's
+divergence, which the released loop does not (docs/methods/vat.md). No released code has the
+proximal term; here the average is updated after every optimizer step.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WeightAverage(WeightAverageRule):
-    """Average the trainable weights after each step; the weights themselves are not changed.
+    """Keep an exponential moving average of the weights, without changing the weights.
 
-    ``ema = b * ema + (1 - b) * w``, with ``b = decay`` in the first fraction ``early`` of the steps
-    and ``b = final_decay`` after it. If the number of steps is unknown, b stays ``decay``.
+    After each step ``ema = b * ema + (1 - b) * w``. b is ``decay`` in the first fraction ``early``
+    of the steps, then ``final_decay``. If the number of steps is unknown, b stays ``decay``.
 
-    The average is a copy of the trainable weights in at least fp32.
+    It takes a copy of the trainable weights in at least fp32.
 
     References:
         SMART (arXiv 1911.03437); Mean Teacher (arXiv 1703.01780) for the two decays.
@@ -72,7 +72,7 @@ class WeightAverage(WeightAverageRule):
             update_average(state["weights"], params, fraction=1 - self.decay_at(step))
 
     def decay_at(self, step: Step) -> float:
-        """Return b for the average after a step; the paper counts steps from 1."""
+        """Return b for the update after a step."""
         late = step.total and step.number + 1 > self.early * step.total
         return self.final_decay if late else self.decay
 
@@ -85,7 +85,7 @@ class WeightAverage(WeightAverageRule):
     paper="Jiang et al., ACL 2020",
 )
 class SMART(VAT):
-    """Settings of SMART, with those of VAT and of the attack."""
+    """Settings of SMART, VAT and the attack."""
 
     OFF: ClassVar = {"weight": 0.0, "proximal_weight": 0.0}
 
@@ -98,8 +98,8 @@ class SMART(VAT):
     proximal_weight: FiniteFloat = Field(
         default=2.0,
         ge=0.0,
-        description="Weight of the divergence from the average (the paper: 1, of a divergence "
-        "without our half, so 2 here); 0 keeps no average and costs 8F.",
+        description="Weight of the divergence from the average network. The paper's 1 is 2 here, "
+        "because its divergence has no factor 1/2. 0 keeps no average and costs 8F.",
     )
     decay: float = Field(
         default=0.99, ge=0.0, lt=1.0, description="Decay of the average in the early steps."
@@ -108,10 +108,10 @@ class SMART(VAT):
         default=0.999,
         ge=0.0,
         lt=1.0,
-        description="Decay in the other steps. Not used if the number of steps is unknown.",
+        description="Decay after the early steps. Not used if the number of steps is unknown.",
     )
     early: float = Field(
-        default=0.1, ge=0.0, le=1.0, description="Fraction of the steps that are early."
+        default=0.1, ge=0.0, le=1.0, description="Fraction of the steps that use `decay`."
     )
 
     def plan(self, now: Step) -> Plan:

@@ -1,16 +1,16 @@
-"""Settings and losses of the methods that penalize Jacobian and Hessian norms.
+"""Settings and losses of smoothness penalties (norms of the Jacobian and the Hessian).
 
-``eta * sum_l lambda_l (j ||J_l||_F^2 + k mean_i ||H_{l,i}||_F^2)``, the mean over the batch, with
-``J_l = dh_l/dx``, ``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l where the head reads, and
-x the word embeddings. The embedding table gets no gradient of it: since a LayerNorm follows, larger
-embeddings would lower the penalty and smooth nothing.
+``eta * sum_l lambda_l (j ||J_l||_F^2 + k mean_i ||H_{l,i}||_F^2)``, averaged over the batch, with
+``J_l = dh_l/dx``, ``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l at the position that the
+head reads, and x the word embeddings. The embedding table gets no gradient of the penalty: because
+of the following LayerNorm, larger embeddings would lower the penalty without smoothing anything.
 
-The schemes estimate the same sum. F is a forward pass of the batch; the task's loss included:
+Two schemes estimate this sum. Costs include the task loss; F is a forward pass of the batch.
 
-- ``difference``: J from one vector-Jacobian product with a probe at every layer (7F), H from
-  the difference of two such products (13F). Needs attention with a second derivative.
-- ``four_point``: first and second differences of the states themselves (J 7F, J and H 13F).
-  It needs no derivative in the forward, so fused attention and compiled models work.
+- ``difference``: J from one vector-Jacobian product with a probe at every layer (7F), H from the
+  difference of two such products (13F). It needs attention with a second derivative.
+- ``four_point``: first and second differences of the states (J 7F, J and H 13F). It needs no
+  derivative in the forward, so fused attention and compiled models work.
 
 References: Jukic and Snajder, TACL 2025, Eqs. 1 to 5.
 """
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from temper.models.states import Trace
 
 RATIO_OF_LOGITS = 0.02
-"""Ratio for penalties on the logits, which oppose the task loss itself: at 1 logits stay flat."""
+"""Default ratio for penalties on the logits; with 1 they would oppose the task loss too much."""
 
 MEASUREMENTS = 8
-"""Steps whose gradients are compared: under dropout one ratio may be off by orders of magnitude."""
+"""Number of steps whose gradient ratios are measured; with dropout, one may be far off."""
 
 DIFFERENCES_NEED_CLASSES = (
     "A penalty on differences of logits needs classes, and the model has one output. Use the "
@@ -64,67 +64,69 @@ DIFFERENCES_NEED_CLASSES = (
 
 
 class GradientRatio(Variant):
-    """eta follows from the gradients that training meets."""
+    """eta is set so that the penalty's gradient has a given size relative to the task loss's."""
 
     kind: Literal["gradient_ratio"] = "gradient_ratio"
     ratio: float = Field(
         default=1.0,
         gt=0.0,
-        description="Norm of the penalty's gradient as a fraction of that of the task loss. The "
-        "factor eta for it is the median over the first 8 steps and is then fixed. "
-        "The ratio transfers between models and strategies; eta does not. The "
-        "gradients of a step's first micro-batch on each process are compared.",
+        description="Norm of the penalty's gradient divided by that of the task loss. The factor "
+        "eta that gives this ratio is the median over the first 8 steps, and then "
+        "fixed. It is measured on the first micro-batch of a step. The ratio "
+        "transfers between models and strategies; eta does not.",
     )
 
 
 class Weight(Variant):
-    """eta itself."""
+    """eta is set directly."""
 
     kind: Literal["weight"] = "weight"
-    weight: FiniteFloat = Field(ge=0.0, description="eta; 0 is plain fine-tuning.")
+    weight: FiniteFloat = Field(
+        ge=0.0, description="Factor eta on the penalty; 0 is plain fine-tuning."
+    )
 
 
 class Difference(Variant):
-    """Finite differences of one-pass gradients."""
+    """Finite differences of gradients, each from one pass."""
 
     kind: Literal["difference"] = "difference"
     step_size: float = Field(
         default=2e-3,
         gt=0.0,
-        description="Step over the RMS of the example's embeddings.",
+        description="Step of the difference, divided by the RMS of the example's embeddings.",
     )
 
 
 class FourPoint(Variant):
-    """Finite differences of the states themselves: with fused attention and compiled models too."""
+    """Finite differences of states, which also work with fused attention and compiled models."""
 
     kind: Literal["four_point"] = "four_point"
     # A second difference of states divides by the square of the step.
     step_size: float = Field(
         default=3e-2,
         gt=0.0,
-        description="Step over the RMS of the example's embeddings.",
+        description="Step of the difference, divided by the RMS of the example's embeddings.",
     )
 
 
 class SmoothnessConfig(Method):
-    """Settings of a smoothness penalty, and the penalty itself."""
+    """Base class of smoothness penalties: settings, and the penalty itself."""
 
     OFF: ClassVar = {"strength": {"weight": 0.0}}
 
     LAW: ClassVar[Law] = "signs"
-    """Law of the random projections; see `probes`."""
+    """Distribution of the random projections, see `probes`."""
 
     strength: GradientRatio | Weight = Field(
         default=GradientRatio(),
         discriminator="kind",
-        description="Strength of the penalty: by the `gradient_ratio`, or by its `weight`.",
+        description="Strength of the penalty, as a `gradient_ratio` or as a `weight` (eta).",
     )
     jacobian_weight: FiniteFloat = Field(
         default=1.0, ge=0.0, description="Factor on the Jacobian term."
     )
     hessian_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Factor on the Hessian term; 0 saves its passes."
+        default=1.0, ge=0.0, description="Factor on the Hessian term; 0 skips its passes."
     )
     scheme: Difference | FourPoint = Field(
         default=Difference(),
@@ -132,7 +134,9 @@ class SmoothnessConfig(Method):
         description="Estimator of the norms: `difference` or `four_point`.",
     )
     every: int = Field(
-        default=1, ge=1, description="Applies the penalty every n-th step, with n times the weight."
+        default=1,
+        ge=1,
+        description="Apply the penalty only in every n-th step, with n times the weight.",
     )
 
     def check(self) -> None:
@@ -140,7 +144,7 @@ class SmoothnessConfig(Method):
         if not self.is_off and not (self.jacobian_weight or self.hessian_weight):
             raise ValueError(
                 "one of jacobian_weight and hessian_weight must be above 0; to switch the penalty "
-                "off set strength to the weight 0"
+                "off, set strength={'weight': 0}"
             )
 
     @property
@@ -149,7 +153,7 @@ class SmoothnessConfig(Method):
 
     @property
     def smoothed(self) -> Literal["all", "logits"]:
-        """The penalized states: those of all blocks, or the logits alone."""
+        """What is penalized: the states of ``all`` blocks, or the ``logits``."""
         return "logits"
 
     @property
@@ -157,12 +161,12 @@ class SmoothnessConfig(Method):
         return {"jacobian": self.jacobian_weight, "hessian": self.hessian_weight}
 
     def eta(self, weight: float) -> float:
-        """Return the factor on the squared norms for the ``weight`` of the settings."""
+        """Convert the setting ``weight`` to the factor on the squared norms."""
         return weight
 
     @property
     def has_state(self) -> bool:
-        """Whether an update rule keeps the layers' weights, or eta."""
+        """Whether an update rule stores layer weights or a measured eta."""
         return self.smoothed == "all" or isinstance(self.strength, GradientRatio)
 
     def layer_norms(self) -> LayerNorms:
@@ -180,7 +184,7 @@ class SmoothnessConfig(Method):
 
     def check_head(self, head: type[Head]) -> None:
         if not self.is_off:
-            # The penalty is that of a text's state.
+            # The penalty smooths one state per text.
             check_whole_text(self, head)
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
@@ -193,10 +197,10 @@ class SmoothnessConfig(Method):
 
     @contextmanager
     def watch(self, step: StepContext) -> Iterator[Trace | None]:
-        """Trace the clean pass in the steps that need it, unless it runs in half precision."""
-        # A graph that is differentiated twice reads weights after FSDP would have freed them.
+        """Trace the clean pass if the step needs it, except in half precision."""
+        # Second derivatives need the weights longer than FSDP keeps them.
         keep_whole(step.network.model)
-        # Before the first pass: a compiled network is compiled with its hooks.
+        # Create the tracer before the first pass, because a network is compiled with its hooks.
         step.network.tracer(step.batch)
         if not self._reads_states(step) or in_half_precision(step.batch.device):
             yield None
@@ -207,7 +211,7 @@ class SmoothnessConfig(Method):
     def tracing(
         self, step: StepContext, shift: Tensor | None = None
     ) -> AbstractContextManager[Trace]:
-        """Trace the forward pass inside the block for the derivatives of the scheme.
+        """Record the states of the forward pass inside the `with` block, for derivatives.
 
         ``shift`` [K*B, T, E] is added to the word embeddings.
         """
@@ -215,17 +219,17 @@ class SmoothnessConfig(Method):
         return tracer.tracing(shift=shift, twice=self.scheme.kind == "difference")
 
     def _reads_states(self, step: StepContext) -> bool:
-        """Return whether the step needs hidden states."""
+        """Return whether the step needs the hidden states of this batch."""
         return self._applies(step) or self._measures_eta(step)
 
     def _applies(self, step: StepContext) -> bool:
-        """Return whether the penalty applies to the batch."""
+        """Return whether this batch trains on the penalty."""
         if step.batch.labels is None:
             return True
         return not self.NEEDS_UNLABELED and step.now.number % self.every == 0
 
     def _measures_eta(self, step: StepContext) -> bool:
-        """Return whether eta is measured on the batch."""
+        """Return whether the gradient ratio is measured on this batch."""
         if isinstance(self.strength, Weight) or step.batch.labels is None or step.streams.micro:
             return False
         state = step.state[LayerNorms.name]
@@ -236,16 +240,16 @@ class SmoothnessConfig(Method):
         return step.now.number % self.every == 0 or not seen
 
     def terms(self, step: StepContext, trace: Trace | None) -> list[Term]:
-        """Return the terms of the penalty after the clean pass; none in steps without it.
+        """Return the terms of the penalty; an empty list if the step has none.
 
-        ``trace`` is that of the clean pass; None traces a new pass.
+        ``trace`` is that of the clean pass; if it is None, a new pass is traced.
         """
         if not self._reads_states(step):
             return []
         if trace is not None:
             restore_table_gradient(step, trace, penalty=self.factors)
         elif step.plan.gradient and step.clean.task is not None:
-            # Taken before other gradients, which the dropout sites would record too.
+            # Compute it first: the dropout sites would also record later gradients.
             _ = step.clean.gradient
         kind = step.batch.device.type
         half = in_half_precision(step.batch.device)
@@ -261,31 +265,31 @@ class SmoothnessConfig(Method):
         return [Term(name, each, weight=factor * self.factors[name]) for name, each in rows.items()]
 
     def _eta(self, step: StepContext, rows: dict[str, Tensor]) -> float:
-        """Return the factor on everything: as set, or from the ratio of gradient norms."""
+        """Return eta: as set, or from the measured ratio of gradient norms."""
         if isinstance(self.strength, Weight):
             return self.eta(self.strength.weight)
         state = step.state[LayerNorms.name]
         task = step.clean.task
         if task is not None and self._measures_eta(step):
-            # If no trainable weight is reached (first steps of lp_ft), there is no ratio.
+            # If the penalty reaches no trainable weight (first steps of lp_ft), there is no ratio.
             if ratio := self._ratio(step, task, rows):
                 ratios = [*state.get("ratios", torch.empty(0)).tolist(), ratio]
                 state["ratios"] = torch.tensor(ratios, dtype=torch.float64)
-                # Fixed after that: a smaller penalty must not raise its own weight.
+                # Fixed after the first steps: a penalty that falls must not raise its own weight.
                 state["eta"] = self.strength.ratio * statistics.median(ratios)
             state.setdefault("eta", 0.0)
             state["measured"] = step.now.number
         if "eta" not in state:
             raise SettingError(
-                "gradient_ratio compares the penalty's gradient with that of the task's loss, and "
-                "no batch with labels has been seen yet. Set strength={'weight': ...} instead."
+                "gradient_ratio needs a batch with labels before the first one without, to compare "
+                "gradients. Set strength={'weight': ...} instead."
             )
         return float(state["eta"])
 
     def _ratio(self, step: StepContext, task: Term, rows: dict[str, Tensor]) -> float:
-        """Return the norm of the task's gradient over the penalty's, on weights that both reach.
+        """Return the norm of the task's gradient divided by that of the penalty's gradient.
 
-        It is 0 if the penalty reaches none of them.
+        Both are over the weights that task loss and penalty depend on; 0 if there are none.
         """
         penalty = torch.tensor(0.0)
         for name, each in rows.items():
@@ -313,7 +317,7 @@ def _squared(gradient: Tensor) -> float:
 
 
 class Estimate:
-    """One estimate of the penalty's terms on one micro-batch."""
+    """Estimates the terms of the penalty on one micro-batch."""
 
     def __init__(self, penalty: SmoothnessConfig, step: StepContext, trace: Trace | None) -> None:
         self.penalty, self.step = penalty, step
@@ -329,12 +333,12 @@ class Estimate:
         self.weights = self._layer_weights()
         if penalty.hessian_weight and self.trace.root.dtype in (torch.bfloat16, torch.float16):
             raise ModelError(
-                f"A Hessian is lost in {self.trace.root.dtype}, the precision of the weights. "
-                "Load them in fp32 (precision='bf16' trains so), or set hessian_weight=0."
+                f"The weights are {self.trace.root.dtype}, which is too coarse for a Hessian. Load "
+                "them in fp32 (precision='bf16' keeps them in fp32), or set hessian_weight=0."
             )
 
     def rows(self) -> dict[str, Tensor]:
-        """Return [B] for each term, its layers weighted and summed; passes of one row averaged."""
+        """Return term -> [B]: the weighted sum over layers, averaged over the passes of a row."""
         scheme = self.difference if self.penalty.scheme.kind == "difference" else self.four_point
         estimates = zip(self.penalty.factors.items(), scheme(), strict=False)
         return {
@@ -342,7 +346,7 @@ class Estimate:
         }
 
     def recompute(self, shift: Tensor | None) -> Trace:
-        """Run the clean pass once more under the same dropout and trace it, as in `tracing`."""
+        """Run the clean pass again with the same dropout, and trace it as `tracing` does."""
         with self.penalty.tracing(self.step, shift) as trace:
             trace.logits = _logits_of(self.step.clean.recompute())
         return trace
@@ -355,7 +359,7 @@ class Estimate:
         if self.penalty.LAW == "zero_sum":
             if logits.shape[-1] < 2:
                 raise ModelError(DIFFERENCES_NEED_CLASSES)
-            # Schemes without probes see differences alone too.
+            # Centered, so that a scheme without probes also measures only differences.
             logits = logits - logits.mean(-1, keepdim=True)
         return [logits.flatten(1)]
 
@@ -373,35 +377,35 @@ class Estimate:
             return [1 / len(self.states)] * len(self.states)
         if len(weights) != len(self.states):
             raise ModelError(
-                f"{len(weights)} layers were measured before training and {len(self.states)} ran "
-                "now. The model skips blocks at random (set its layerdrop to 0)."
+                f"{len(weights)} layers were measured before training, but {len(self.states)} ran "
+                "in this step: the model skips blocks at random. Set its layerdrop to 0."
             )
         return [float(weight) for weight in weights]
 
     def probes(self) -> list[Tensor]:
-        # Independent between layers: a shared probe would add cross terms of the layers.
+        # One probe per layer: a shared one would add cross terms between layers.
         law = self.penalty.LAW
         return [probes((len(h), h.shape[-1]), law, self.draws, like=h) for h in self.states]
 
     def direction(self) -> Tensor:
-        """Draw a direction in the word embeddings [B, T, E]."""
+        """Draw a random direction in the word embeddings, [B, T, E]."""
         root = self.trace.root
         return directions(self.mask, root.shape[-1], self.draws, like=root)
 
     def width(self) -> int:
-        """Return the width of the layers; raise if they differ."""
+        """Return the width of all layers; raise if it differs."""
         widths = {state.shape[-1] for state in self.states}
         if len(widths) > 1:
             raise ModelError(
-                f"The blocks' outputs differ in width ({sorted(widths)}), and one product cannot "
-                "average over their dimensions. Use scheme='four_point'."
+                f"The blocks' outputs differ in width ({sorted(widths)}), which the scheme "
+                "'difference' does not support. Use scheme='four_point'."
             )
         return int(widths.pop())
 
     def _step_size(self) -> Tensor:
         sizes = root_mean_square(self.trace.root, self.mask)[:, None, None]
         sizes = sizes * self.penalty.scheme.step_size
-        # A row without real tokens does not move, so its differences are 0.
+        # Avoid dividing by 0: a row without real tokens does not move, so its differences are 0.
         return torch.where(sizes > 0, sizes, 1.0)
 
     def gradient(self, trace: Trace, states: Sequence[Tensor], chosen: Sequence[Tensor]) -> Tensor:
@@ -413,7 +417,7 @@ class Estimate:
         return gradient
 
     def difference(self) -> Iterator[Tensor]:
-        """Yield the rows of both terms by vector-Jacobian products and their difference."""
+        """Yield the Jacobian and the Hessian term by row, from vector-Jacobian products."""
         chosen = self.probes()
         gradient = self.gradient(self.trace, self.states, chosen)
         yield squared_norm(gradient, self.mask)
@@ -425,7 +429,7 @@ class Estimate:
         yield squared_norm((moved_gradient - gradient) / step, self.mask) / self.width()
 
     def four_point(self) -> Iterator[Tensor]:
-        """Yield the rows of both terms by differences of the states."""
+        """Yield the Jacobian and the Hessian term by row, from differences of states."""
         step = self._step_size()
         one = step * self.direction()
         at_one = self._read(self.recompute(one))

@@ -1,8 +1,8 @@
-"""Soup: several trainings from the same weights in one run; the result is their mean.
+"""Soup: train several times from the same weights in one run, and average the results.
 
-Each of the k trainings has the number of epochs of the run's settings. It begins with the weights
-before the first step (including the same head) and a new optimizer, and has a full learning rate
-schedule; the order of rows and the dropout masks differ. At the end ``w = (w_1 + ... + w_k) / k``.
+Each of the k trainings has all epochs of the settings, a new optimizer and a full learning rate
+schedule. It starts from the initial weights, including the same head. The order of rows and the
+dropout masks differ. At the end ``w = (w_1 + ... + w_k) / k``.
 
 Source: Wortsman et al., ICML 2022 (the uniform soup). Differs: docs/methods/soup.md.
 """
@@ -35,15 +35,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Soup(InitialWeightsRule, WeightAverageRule):
-    """Train several times from the weights before the first step, and keep the mean.
+    """Train several times from the initial weights, and set the final weights to the mean.
 
-    At the beginning of each training the stepper restores the initial weights and clears the state
-    of the optimizer; in `RobustTrainer` each training has the configured number of steps and a full
-    learning rate schedule. All trainings start from the same head: with different heads, the mean
-    predicts at chance level.
+    Before each training the initial weights are restored, and the stepper clears the optimizer's
+    state. In `RobustTrainer` each training has the configured number of steps and a full learning
+    rate schedule. All start from the same head, because an average over different heads predicts at
+    chance level.
 
-    From the end of the first training on, the rule keeps a copy of the trainable weights in at
-    least fp32, in addition to the initial weights.
+    Memory: the initial weights, and the mean of the trained ones in at least fp32.
 
     References:
         Wortsman et al., ICML 2022, the uniform soup.
@@ -58,8 +57,7 @@ class Soup(InitialWeightsRule, WeightAverageRule):
     def first_steps(self, total: int) -> list[int]:
         """Return the first step of each training after the first one.
 
-        The ``total`` steps are divided equally; a run with fewer steps than trainings has one
-        training per step.
+        The ``total`` steps are divided equally. With fewer steps than trainings, each step is one.
 
         Example:
             >>> Soup(trainings=3).first_steps(10)
@@ -93,12 +91,12 @@ class Soup(InitialWeightsRule, WeightAverageRule):
 
 
 def trainings_of(rule: UpdateRule) -> int:
-    """Return the number of trainings of a run with this rule or chain; 1 without a soup."""
+    """Return the number of trainings of a run with this rule or chain: 1 without a soup."""
     return max((soup.trainings for soup in rules_of(rule) if isinstance(soup, Soup)), default=1)
 
 
 def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
-    """Return the first steps of all trainings but the first of a run of ``total`` steps."""
+    """Return the first step of each training except the first, in a run of ``total`` steps."""
     soups = [soup for soup in rules_of(rule) if isinstance(soup, Soup)]
     return soups[0].first_steps(total) if soups else []
 
@@ -122,7 +120,8 @@ class SoupConfig(Method):
     members: int = Field(
         default=3,
         ge=1,
-        description="Number k of trainings, each of `train.epochs`; 1 is plain fine-tuning.",
+        description="Number k of trainings, each with `train.epochs` epochs; 1 is plain "
+        "fine-tuning.",
     )
 
     def update(self) -> list[UpdateRule]:

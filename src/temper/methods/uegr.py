@@ -1,11 +1,13 @@
 """UEGR: attacked passes under adaptive dropout, and a selective update.
 
-Per step: a clean pass, whose backward yields the gradients of the weights, of the embeddings and of
-every dropout site; a step of size epsilon along the embeddings' gradient (Eq. 2); K attacked passes
-with adaptive dropout, run as one forward; ``L = L_st + L_adv + lambda * L_div`` (Eq. 6) with
-``L_adv`` the mean attacked loss (Eq. 3) and ``L_div`` the Jensen-Shannon divergence over all pairs
-(Eq. 4); then a random mask over the gradient, which keeps an entry with a probability that depends
-on its saliency (Eqs. 7 to 9).
+Each step has four parts:
+
+- A clean pass. Its backward yields the gradients of weights, embeddings and dropout layers.
+- An attack: a step of size epsilon along the embeddings' gradient (Eq. 2).
+- K attacked passes with adaptive dropout, run as one forward. The loss is ``L = L_st + L_adv +
+  lambda * L_div`` (Eq. 6): the clean loss, the mean attacked loss (Eq. 3), and the Jensen-Shannon
+  divergence over all pairs of passes (Eq. 4).
+- A random mask over the gradient, which keeps salient entries more often (Eqs. 7 to 9).
 
 Source: UEGR, arXiv 2503.16550. Where the paper contradicts itself: docs/methods/uegr.md.
 """
@@ -34,15 +36,15 @@ Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class Gradient(Variant):
-    """A rate per example and channel that follows the clean pass's gradient (section V-A)."""
+    """Dropout rates by example and channel that follow the clean pass's gradient (section V-A)."""
 
     kind: Literal["gradient"] = "gradient"
     low: FiniteFloat = Field(
         default=0.05,
         ge=0.0,
         lt=1.0,
-        description="Smallest adaptive rate (the paper's best region: 0.3 to 0.5, for models "
-        "trained from scratch, which a run of such a model takes).",
+        description="Smallest adaptive rate. The paper's best range for models trained from "
+        "scratch, 0.3 to 0.5, is the default for those.",
     )
     high: FiniteFloat = Field(default=0.2, ge=0.0, lt=1.0, description="Largest adaptive rate.")
 
@@ -54,16 +56,16 @@ class Gradient(Variant):
 
 
 class Uniform(Variant):
-    """The model's own rates; for several passes of a model without dropout, some at its blocks."""
+    """The model's own rates; without dropout layers, a rate at the output of each block."""
 
     kind: Literal["uniform"] = "uniform"
 
 
 class Fixed(Variant):
-    """One set rate per pass (Figure 3)."""
+    """One fixed rate per pass (Figure 3)."""
 
     kind: Literal["fixed"] = "fixed"
-    rates: tuple[Rate, ...] = Field(description="K rates in [0, 1).")
+    rates: tuple[Rate, ...] = Field(description="One rate in [0, 1) for each of the K passes.")
 
 
 @register(
@@ -74,7 +76,7 @@ class Fixed(Variant):
     paper="UEGR, arXiv 2503.16550",
 )
 class UEGR(AttackConfig, SelectionConfig):
-    """Settings of UEGR, with those of the attack and of the selective update."""
+    """Settings of UEGR, of its attack and of the selective update."""
 
     OFF: ClassVar = {"adversarial_weight": 0.0, "divergence_weight": 0.0, "mask": "off"}
 
@@ -86,12 +88,14 @@ class UEGR(AttackConfig, SelectionConfig):
         "one_pass": {"mask": "off", "passes": 1, "with_clean": True},
     }
 
-    passes: int = Field(default=2, ge=1, le=64, description="K, attacked sub-models.")
+    passes: int = Field(
+        default=2, ge=1, le=64, description="Number K of attacked sub-models (dropout passes)."
+    )
     adversarial_weight: FiniteFloat = Field(
         default=1.0,
         ge=0.0,
-        description="Weight of the mean attacked loss. With 0, set `divergence_weight` too: to 0 "
-        "for no attack, or above 0 for the divergence alone.",
+        description="Weight of the mean attacked loss. If it is 0, set `divergence_weight` too: 0 "
+        "switches the attack off, above 0 keeps only the divergence.",
     )
     divergence_weight: FiniteFloat = Field(
         default=0.01,
@@ -99,33 +103,38 @@ class UEGR(AttackConfig, SelectionConfig):
         description="Weight lambda of the divergence. A single pass has no pairs, so no "
         "divergence.",
     )
-    divergence: Divergence = Field(default="js", description="`js` (Eq. 4) or `sym_kl`.")
+    divergence: Divergence = Field(
+        default="js", description="Type of divergence: `js` (Eq. 4) or `sym_kl`."
+    )
     reduction: Reduction = Field(
         default="sum",
-        description="`sum` over the rows as R-Drop, R-AT and RoAST run it, or `mean`.",
+        description="Divergence over the rows: `sum` as in R-Drop's, R-AT's and RoAST's code, or "
+        "`mean`.",
     )
     adaptive: Gradient | Uniform | Fixed = Field(
         default=Gradient(),
         discriminator="kind",
-        description="Rates of the attacked passes: `gradient`, `uniform` or `fixed`.",
+        description="Dropout rates of the attacked passes: `gradient`, `uniform` or `fixed`.",
     )
     sites: Literal["all", "last"] = Field(
-        default="all", description="`all` dropout layers or the `last` before the head."
+        default="all",
+        description="Where these rates apply: `all` dropout layers, or only the `last` before "
+        "the head.",
     )
     with_clean: bool = Field(
         default=False,
         description="Whether the divergence also compares the attacked passes with the detached "
-        "clean pass; a single attacked pass has no other divergence.",
+        "clean pass. With one attacked pass there is no other divergence.",
     )
     every: int = Field(
-        default=1, ge=1, description="Attacks every n-th step, with n times the weight."
+        default=1, ge=1, description="Attack only in every n-th step, with n times the weight."
     )
     fraction: float = Field(
         default=1.0,
         gt=0.0,
         le=1.0,
-        description="Fraction of each batch's rows to attack, drawn at random; their weight is "
-        "multiplied by 1 / fraction.",
+        description="Fraction of each batch's rows that are attacked, drawn at random. Their "
+        "weight is multiplied by 1 / fraction.",
     )
 
     def check(self) -> None:
@@ -140,7 +149,7 @@ class UEGR(AttackConfig, SelectionConfig):
 
     @property
     def pair_weight(self) -> float:
-        """Weight of the divergence; 0 if there are no two passes to compare."""
+        """Weight of the divergence; 0 if there is only one pass to compare."""
         return self.divergence_weight if self.passes > 1 or self.with_clean else 0.0
 
     @property
@@ -149,7 +158,7 @@ class UEGR(AttackConfig, SelectionConfig):
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Mask all parameters, with the paper's dropout rates; see `Method.from_scratch`."""
+        """Mask all parameters, and use the paper's dropout rates; see `Method.from_scratch`."""
         rates = {"low": 0.3, "high": 0.5}
         adaptive = given.get("adaptive", {})
         free = not (isinstance(adaptive, Mapping) and rates.keys() & adaptive.keys())
@@ -206,7 +215,7 @@ class UEGR(AttackConfig, SelectionConfig):
         )
 
     def _attacked_rows(self, step: StepContext) -> Tensor | None:
-        """Draw the indices of the attacked rows [b], sorted; None for all rows."""
+        """Draw the sorted indices [b] of the attacked rows; None attacks all rows."""
         size = step.batch.size
         count = max(1, round(self.fraction * size))
         if count >= size:

@@ -1,13 +1,13 @@
-"""Variants: a setting that is one of several kinds, each with its settings.
+"""Variants: settings with several kinds, where each kind has its own settings.
 
-A field is written as a union, its discriminator ``kind``::
+A field is a union with the discriminator ``kind``::
 
     adaptive: Gradient | Uniform | Fixed = Field(default=Gradient(), discriminator="kind")
 
-It takes a variant, the name of a kind (with its defaults), or a table; one without a ``kind`` is of
-the only kind that has its keys, or else of the default's. If the kind is the default's, missing
-keys are taken from the default. If one kind is ``off``, ``false`` means it, and ``true`` the
-other.
+Its value may be a variant, the name of a kind, or a table. ``kind`` may be omitted if the keys of
+the table identify it; otherwise the default's kind is used. Missing keys take the values of the
+default if it has the same kind. If one kind is ``off``, ``false`` selects it, and ``true`` the
+other kind.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ OFF = "off"
 
 
 class Variant(BaseModel):
-    """The settings of one `kind`, for a setting that has several kinds, such as `mask`.
+    """Base class of the kinds of a setting.
 
     Example:
-        ``mask = {kind = "selective", alpha = 0.6}`` is a `Selective`, and it has no other keys.
+        ``mask = {kind = "selective", alpha = 0.6}`` creates a `Selective`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -44,23 +44,23 @@ class Variant(BaseModel):
 
 
 class Off(Variant):
-    """Disabled."""
+    """The kind that switches a setting off."""
 
     kind: Literal["off"] = "off"
 
 
 def kinds_of(field: FieldInfo) -> dict[str, type[Variant]]:
-    """Return the variants that a field of settings may be, by kind; none for a plain field."""
+    """Return kind -> variant for a settings field; empty for a field without variants."""
     choices = [field.annotation, *get_args(field.annotation)]
     variants = [c for c in choices if isinstance(c, type) and issubclass(c, Variant)]
     return {str(variant.model_fields["kind"].default): variant for variant in variants}
 
 
 def as_table(given: Any, field: FieldInfo) -> dict[str, Any]:
-    """Return a value of a field of variants as a table with its kind.
+    """Convert a value of a field with variants to a dict with the key ``kind``.
 
-    The value is a variant, the name of a kind, a table, or a boolean if the field may be off;
-    otherwise a `ValueError` is raised.
+    The value is a variant, the name of a kind, a table, or a boolean if the field may be off. Raise
+    a `ValueError` for anything else.
     """
     kinds, default = kinds_of(field), field.default
     if isinstance(given, bool) and OFF in kinds:
@@ -80,7 +80,7 @@ def as_table(given: Any, field: FieldInfo) -> dict[str, Any]:
 
 
 def completed(given: Any, field: FieldInfo) -> Any:
-    """Return a value of a field as pydantic checks it: of a variant, a table with its kind."""
+    """Return a field's value for pydantic; for a variant, as a dict with its kind and defaults."""
     kinds = kinds_of(field)
     if not kinds:
         return given
@@ -100,14 +100,14 @@ def _check_field(name: str, kind: str, kinds: Mapping[str, type[Variant]]) -> No
     owners = [other for other, variant in kinds.items() if name in variant.model_fields]
     if owners:
         raise ValueError(
-            f"{name!r} belongs to the kind {' or '.join(map(repr, owners))}, and its kind is "
+            f"{name!r} is a setting of the kind {' or '.join(map(repr, owners))}, but the kind is "
             f"{kind!r}. Set the kind too, or leave {name!r} out."
         )
     raise ValueError(unknown(f"setting of the kind {kind!r}", name, set(fields) - {"kind"}))
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, config: type[BaseModel]) -> Any:
-    """Lay settings over others of a class; a variant's table completes one of the same kind."""
+    """Override settings with others; dicts of the same variant are merged key by key."""
     result = {**below, **above}
     for name in below.keys() & above.keys() & config.model_fields.keys():
         field = config.model_fields[name]

@@ -1,12 +1,12 @@
-"""VAT: stable predictions under the small perturbation that changes them most.
+"""VAT: penalize the change of predictions under the worst small perturbation.
 
-``L = CE(x) + weight * max_{||d|| <= epsilon} symKL(f(x), f(x + d))``; d is one ascent step (or
-several) from small noise, all passes with the dropout masks of the clean pass. The second term
-needs no labels: a batch without labels trains only on it.
+``L = CE(x) + weight * max_{||d|| <= epsilon} symKL(f(x), f(x + d))``; d results from one or several
+ascent steps from small noise. All passes use the dropout masks of the clean pass. The second term
+needs no labels, so unlabeled batches train on it alone.
 
 Source: Miyato et al., TPAMI 2019 (arXiv 1704.03976), with the divergence, norm and site of SMART
-(Jiang et al., ACL 2020), whose first half this is. Differs: the loop that SMART's authors released
-nearly returns its initial noise; this one follows the paper's equation (docs/methods/vat.md).
+(Jiang et al., ACL 2020), which adds a second penalty. Differs: SMART's released loop nearly returns
+its initial noise; this one follows the paper's equation (docs/methods/vat.md).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Noise below it changes logits by less than single precision resolves (1e-5: KL of -3e-8).
+# Smaller noise changes logits by less than single precision resolves (1e-5: KL of -3e-8).
 SMALLEST_NOISE = 1e-3
-# Smaller noise is lost in the rounding of half-precision logits; SiFT starts from it.
+# Smaller noise is lost in the rounding of half-precision logits. SiFT uses this size.
 SMALLEST_IN_HALF = 1e-2
 UNDERFLOW_GUARD = 2.0**12
 
@@ -48,7 +48,7 @@ UNDERFLOW_GUARD = 2.0**12
     paper="Miyato et al., TPAMI 2019",
 )
 class VAT(AttackConfig):
-    """Settings of virtual adversarial training, with those of the attack."""
+    """Settings of virtual adversarial training and of its attack."""
 
     OFF: ClassVar = {"weight": 0.0}
 
@@ -66,27 +66,30 @@ class VAT(AttackConfig):
     )
     norm: Norm = Field(
         default="linf_scaled",
-        description="`linf_scaled` (largest entry epsilon, direction kept: as SMART), `l2` or "
-        "`linf` (its sign).",
+        description="Norm of the budget: `linf_scaled` (largest entry epsilon, direction kept, as "
+        "SMART), `l2`, or `linf` (steps by the sign).",
     )
     attack_scope: Literal["example", "token", "batch"] = Field(
         default="token",
-        description="Scope of the budget: `token` (as SMART), `example`, or `batch`.",
+        description="Whether epsilon is the budget of each `token` (as SMART), each `example`, or "
+        "the whole `batch`.",
     )
     site: Literal["word", "output"] = Field(
         default="output",
-        description="`output` of the embeddings block (as SMART) or `word` embeddings.",
+        description="What is perturbed: the `output` of the embeddings block (as SMART) or the "
+        "`word` embeddings.",
     )
     weight: FiniteFloat = Field(
         default=2.0,
         ge=0.0,
-        description="Weight of the divergence (SMART's paper: 1, of a divergence without our "
-        "half, so 2 here); 0 is plain fine-tuning.",
+        description="Weight of the divergence; 0 is plain fine-tuning. The 1 of SMART's paper is "
+        "2 here, because of our factor 1/2.",
     )
     ascent: Single | Projected = Field(
         default=Single(),
         discriminator="kind",
-        description="`single` step of the whole budget (as SMART), or `projected` ones.",
+        description="One `single` step with the whole budget (as SMART), or several `projected` "
+        "steps.",
     )
     init_noise: float = Field(
         default=1e-3,
@@ -96,9 +99,11 @@ class VAT(AttackConfig):
         "1e-5, which is below what single precision resolves). Keep it well below the "
         'budget\'s entries; "attack/alignment" near 1 in the logs says that it is.',
     )
-    divergence: Divergence = Field(default="sym_kl", description="`sym_kl` as SMART, or `js`.")
+    divergence: Divergence = Field(
+        default="sym_kl", description="Type of divergence: `sym_kl` (as SMART) or `js`."
+    )
     reduction: Reduction = Field(
-        default="mean", description="`mean` over the rows as published, or `sum`."
+        default="mean", description="Divergence over the rows: `mean` as published, or `sum`."
     )
 
     def check(self) -> None:
@@ -139,17 +144,17 @@ class VAT(AttackConfig):
         yield [step.clean.task, self.smoothness(step)]
 
     def smoothness(self, step: StepContext) -> Term:
-        """Return ``weight * symKL(f(x), f(x + d))``; its gradient flows through both sides.
+        """Return the term ``weight * symKL(f(x), f(x + d))``, with a gradient through both outputs.
 
-        d starts as small noise and takes ascent steps on the divergence from the detached clean
-        logits, each followed by a projection to the budget.
+        d starts as small noise. Each ascent step increases the divergence from the clean logits and
+        is projected to the budget.
         """
         if self.init_noise < SMALLEST_IN_HALF and in_half_precision(step.batch.device):
             step.network.warn_once(
                 f"init_noise={self.init_noise:g} is lost in the rounding of half precision, so the "
                 f"ascent follows rounding errors. Set it to {SMALLEST_IN_HALF:g} or more."
             )
-        # All passes drop the same units as the clean one, so the divergence is due to d alone.
+        # All passes share the clean pass's dropout masks, so the divergence is due to d alone.
         clean, stream = step.single_clean()  # f(x), [B, U, C]
         noise = Noise(self.init_noise, "normal", site=self.site, special_tokens=self.special_tokens)
         delta = step.noise(noise, "virtual")  # initial d, [B, T, D]
@@ -167,7 +172,7 @@ class VAT(AttackConfig):
             delta = self.projected_step(step, delta, gradient, words, fraction=fraction)
         step.note_size(delta, recording.embeddings)
         step.notes["attack/alignment"] = alignment(delta, ascent)
-        # The clean pass went through the distributed wrapper, which waits for one forward only.
+        # The clean pass used the distributed wrapper, which allows one forward per backward.
         moved = step.logits(stream, delta=delta, site=self.site, wrapped=False)
         return step.divergence(
             (clean, moved), self.divergence, self.reduction, weight=self.weight, name="smoothness"
@@ -175,10 +180,10 @@ class VAT(AttackConfig):
 
 
 def alignment(delta: Tensor, ascent: Tensor) -> Tensor:
-    """Return the cosine of a perturbation and its last ascent step, the mean over examples.
+    """Return the mean cosine between a perturbation and its last ascent step.
 
-    It shows how much of ``delta`` [B, T, D] is not its initial noise. It is 0 for an example if one
-    of the two is 0.
+    It is near 1 if little of ``delta`` [B, T, D] is initial noise. An example counts as 0 if either
+    is 0.
     """
     sizes = norms.size(delta, norm="l2") * norms.size(ascent, norm="l2")
     products = (delta.detach() * ascent).sum((1, 2), keepdim=True)

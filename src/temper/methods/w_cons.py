@@ -1,4 +1,4 @@
-"""W-Cons (L2-SP): plain fine-tuning with a penalty on the distance to the pre-trained weights.
+"""W-Cons (L2-SP): penalize the distance to the pre-trained weights.
 
 ``L = CE(x) + weight * sum ||w - w_start||^2`` over all parameters except LayerNorm and biases.
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from temper.models.network import Parameters
 
-# Difference, initial weights and gradient of a chunk fit in a core's cache; on a GPU larger chunks
-# need fewer kernel launches.
+# Entries per chunk. Its difference, initial weights and gradient fit in a core's cache. On a GPU,
+# larger chunks save kernel launches.
 CHUNK, CHUNK_ON_DEVICE = 2**18, 2**24
 
 
@@ -36,10 +36,8 @@ CHUNK, CHUNK_ON_DEVICE = 2**18, 2**24
 class Anchor(InitialWeightsRule):
     """Add the gradient of ``weight * sum ||w - w_start||^2`` over matrices and embeddings.
 
-    Vectors (biases, LayerNorm) are excluded; a new classifier is pulled to its random initial
-    weights.
-
-    In distributed training, each process adds the gradient to the averaged ones.
+    Vectors (biases, LayerNorm) are excluded. A new classifier is pulled to its random initial
+    weights. In distributed training, the gradient is added after averaging over processes.
 
     References:
         L2-SP: Li et al., ICML 2018 (arXiv 1802.01483).
@@ -53,7 +51,7 @@ class Anchor(InitialWeightsRule):
     def regularize(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
-        """Add the penalty's gradient; a parameter without a gradient gets one."""
+        """Add the penalty's gradient, also to parameters that have no other gradient."""
         regularized, total = dict(grads), None
         factor = 2 * self.weight * step.loss_scale
         buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
@@ -111,8 +109,8 @@ class WCons(Method):
     weight: FiniteFloat = Field(
         default=0.01,
         ge=0.0,
-        description="Weight of the squared distance (our default is not tuned; the papers select "
-        "it by task; L2-SP's alpha is twice this weight); 0 is plain fine-tuning.",
+        description="Weight of the squared distance; 0 is plain fine-tuning. The default is not "
+        "tuned; the papers select it by task. L2-SP's alpha is twice this weight.",
     )
 
     def update(self) -> list[UpdateRule]:

@@ -1,10 +1,11 @@
 """WiSE-FT: after training, interpolate between the initial and the trained weights.
 
-``(1 - alpha) * start + alpha * trained`` for all parameters except the head's, which stays as
-trained because its initial weights are random.
+``(1 - alpha) * start + alpha * trained`` for all parameters except the head, whose initial weights
+are random.
 
 Source: Wortsman et al., CVPR 2022; for new heads the authors' advice in mlfoundations/wise-ft#8.
-Differs: the paper also interpolates a zero-shot classifier, which a fine-tuned encoder lacks.
+Differs: the paper also interpolates its zero-shot classifier, which a fine-tuned encoder does not
+have.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Interpolation(InitialWeightsRule):
-    """Set weights to ``(1 - alpha) * start + alpha * trained`` at the end; the head stays trained.
+    """Set the final weights to ``(1 - alpha) * start + alpha * trained``, except the head's.
 
     References:
         Wortsman et al., CVPR 2022, Eq. 1.
@@ -74,8 +75,8 @@ class WiseFT(Method):
         default=0.5,
         ge=0.0,
         le=1.0,
-        description="Weight of the trained weights (the paper: 0.5 if nothing is known); 1 is "
-        "plain fine-tuning, 0 keeps only the head as trained.",
+        description="Weight of the trained weights (the paper's default: 0.5). 1 is plain "
+        "fine-tuning; 0 keeps only the head as trained.",
     )
 
     def update(self) -> list[UpdateRule]:
