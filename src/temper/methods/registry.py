@@ -81,7 +81,7 @@ def register(
 
     def add(config: type[Method]) -> type[Method]:
         if name in _ENTRIES:
-            raise ValueError(f"A method named {name!r} is already registered. Choose another name.")
+            raise ValueError(f"A method named {name!r} is registered already. Choose another name.")
         config.NAME = name
         _ENTRIES[name] = Entry(name, summary, cost, memory, paper, config)
         return config

@@ -206,7 +206,7 @@ class EpochSelectiveUpdate(Selection):
 
     def accumulate(self, grads: Gradients, params: Parameters, state: State) -> None:
         if state["observed"] == 0:
-            # Reset here, not in begin_epoch: an epoch that trains only the head measures nothing new.
+            # Reset here, not in begin_epoch: an epoch that trains only the head adds nothing.
             for total in state["importance"].values():
                 total.zero_()
         for name, total in state["importance"].items():

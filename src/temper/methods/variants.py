@@ -100,7 +100,7 @@ def _check_field(name: str, kind: str, kinds: Mapping[str, type[Variant]]) -> No
     owners = [other for other, variant in kinds.items() if name in variant.model_fields]
     if owners:
         raise ValueError(
-            f"{name!r} is a setting of the kind {' or '.join(map(repr, owners))}, but the kind is "
+            f"{name!r} belongs to the kind {' or '.join(map(repr, owners))}, but the kind is "
             f"{kind!r}. Set the kind too, or leave {name!r} out."
         )
     raise ValueError(unknown(f"setting of the kind {kind!r}", name, set(fields) - {"kind"}))
