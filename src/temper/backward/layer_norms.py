@@ -116,9 +116,9 @@ def jacobian_norms(
 ) -> Tensor:
     """Estimate the mean of ``||J_l||_F^2`` over examples for each layer l, [L] fp64 on the CPU.
 
-    The model is in evaluation mode (Eq. 2). The mean is over the examples of all ``ranks``
-    processes, with ``projections`` probes per row and layer. With ``twice`` it raises if the states
-    have no second derivative.
+    J_l is the Jacobian of layer l's state by the word embeddings (Eq. 2). The model is in
+    evaluation mode. The mean is over the examples of all ``ranks`` processes, with ``projections``
+    probes per row and layer. With ``twice`` it raises if the states have no second derivative.
     """
     # Several backwards through one graph need the weights longer than FSDP keeps them.
     keep_whole(network.model)

@@ -38,7 +38,7 @@ def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
 
 
 def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
-    """Return the mean of [n] under counts [n] or [R, n]: a scalar or [R]; NaN without rows."""
+    """Return the mean of values [n], weighted by counts [n] or [R, n]; NaN without rows."""
     array = np.asarray(values, dtype=np.float64)
     weights = row_counts(len(array), counts)
     return divide(weights @ array, weights.sum(axis=-1))
@@ -59,7 +59,7 @@ def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatAr
 
 
 def weighted_median(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
-    """Return the median of values [n] under counts [n] or [R, n]: a scalar or [R].
+    """Return the median of values [n], repeated by counts [n] or [R, n]: a scalar or [R].
 
     Counts are whole numbers. The median is NaN without rows or if a value is not finite.
     """

@@ -141,7 +141,11 @@ def warn_of_small_divergence(
 
 
 def check_attack_off(config: Method, *, divergence_weight: float) -> None:
-    """Raise if ``adversarial_weight`` is 0 and only a default divergence needs the attack."""
+    """Raise if an attack is only half switched off.
+
+    With ``adversarial_weight=0``, the attacked passes would still run for a default
+    ``divergence_weight`` that the user has not set.
+    """
     is_set = "divergence_weight" in config.model_fields_set
     if not vars(config)["adversarial_weight"] and divergence_weight and not is_set:
         raise ValueError(
