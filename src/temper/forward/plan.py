@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a method needs from one optimizer step, fixed before its losses run.
+    """Requirements of a method for one optimizer step, fixed before its losses run.
 
     The clean pass is the pass over the unchanged batch. All methods of a composition share it, so
     its settings must be known in advance. A *total* is a sum of loss terms on which backward runs

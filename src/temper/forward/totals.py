@@ -18,7 +18,7 @@ Losses = Sequence[Term | None]
 
 
 class HasLosses(Protocol):
-    """What the forward stage needs of a method."""
+    """The part of a method that the forward stage uses."""
 
     @property
     def name(self) -> str: ...

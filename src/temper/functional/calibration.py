@@ -1,7 +1,7 @@
 """Calibration errors, Brier score and temperature scaling.
 
-The name of an argument says whether it takes probabilities or logits; its values never decide,
-because logits can look like probabilities. Letters: n rows, C classes, R resamples.
+An argument's name decides whether it takes probabilities or logits, and never its values, because
+logits can look like probabilities. Letters: n rows, C classes, R resamples.
 """
 
 from __future__ import annotations

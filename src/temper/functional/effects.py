@@ -92,7 +92,7 @@ class Effect:
 
     @property
     def least(self) -> float:
-        """Minimum detectable effect: a true difference of this size is significant at `POWER`."""
+        """Minimum detectable effect: a true difference that is found with probability `POWER`."""
         return _least_shift(self.freedom) * self.standard_error
 
 

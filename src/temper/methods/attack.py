@@ -71,8 +71,8 @@ class AttackConfig(Method):
     )
     site: Literal["word", "output"] = Field(
         default="word",
-        description="What is perturbed: the `word` embeddings or the `output` of the "
-        "embeddings block.",
+        description="Perturbed embeddings: `word` embeddings, or the `output` of the embeddings "
+        "block.",
     )
     special_tokens: bool = Field(
         default=True, description="Also perturb special tokens such as [CLS] and [SEP]."

@@ -5,9 +5,9 @@ block the feed-forward output of one span of tokens is set to 0. The span has ``
 n))`` of the n real tokens. It begins at a random one of the tokens with the most attention (the
 fraction ``candidates``).
 
-Source: Chen et al., ACL 2021; released code SALT-NLP/HiddenCut@8ec0cc7. Differs: it runs any model,
-with eager attention (which returns the probabilities). Attention comes from the clean pass, padding
-is never cut, a span always has its full length, and dropout stays on in the cut pass.
+Source: Chen et al., ACL 2021; released code SALT-NLP/HiddenCut@8ec0cc7. Differs: models are
+unmodified, with eager attention (which returns the probabilities). Attention comes from the clean
+pass, padding is never cut, a span always has its full length, and dropout stays on in the cut pass.
 """
 
 from __future__ import annotations

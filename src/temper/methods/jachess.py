@@ -94,7 +94,7 @@ class JacHess(SmoothnessConfig):
     layers: Log | Normalized | Printed | Inverse | Uniform | Logits = Field(
         default=Log(),
         discriminator="kind",
-        description="What is penalized: all blocks, weighted by `log`, `normalized`, `printed`, "
+        description="Penalized states: all blocks, weighted by `log`, `normalized`, `printed`, "
         "`inverse` or `uniform`, or only the `logits`.",
     )
 

@@ -153,7 +153,7 @@ class SmoothnessConfig(Method):
 
     @property
     def smoothed(self) -> Literal["all", "logits"]:
-        """What is penalized: the states of ``all`` blocks, or the ``logits``."""
+        """Penalized states: those of ``all`` blocks, or only the ``logits``."""
         return "logits"
 
     @property

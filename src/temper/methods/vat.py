@@ -76,7 +76,7 @@ class VAT(AttackConfig):
     )
     site: Literal["word", "output"] = Field(
         default="output",
-        description="What is perturbed: the `output` of the embeddings block (as SMART) or the "
+        description="Perturbed embeddings: the `output` of the embeddings block (as SMART), or "
         "`word` embeddings.",
     )
     weight: FiniteFloat = Field(
