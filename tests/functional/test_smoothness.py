@@ -162,7 +162,7 @@ def test_norms_of_half_precision_are_taken_in_single() -> None:
     assert root_mean_square(values, mask).flatten().tolist() == [300.0]
 
 
-def test_a_pulled_back_probe_is_that_of_the_jacobian_and_of_the_hessian() -> None:
+def test_a_vector_jacobian_product_is_that_of_the_jacobian_and_of_the_hessian() -> None:
     # h_i = x^T A_i x: J_i = (A_i + A_i^T) x, H_i = A_i + A_i^T.
     matrices = torch.randn(4, 6, 6, dtype=torch.float64, generator=drawn(0))
     words = torch.randn(2, 3, 2, dtype=torch.float64, generator=drawn(1), requires_grad=True)

@@ -67,7 +67,7 @@ def switched_off(name: str) -> tuple[Any, str]:
 
 @pytest.mark.parametrize("name", ["uegr", "r_at", "r_at_su", "adv_embed", "roast"])
 def test_only_both_weights_at_0_disable_the_attack(name: str, deltas: list[Tensor]) -> None:
-    with pytest.raises(SettingError, match="Set divergence_weight=0 too for no attack"):
+    with pytest.raises(SettingError, match="set divergence_weight=0 too to switch the attack off"):
         configure(name, {"adversarial_weight": 0.0})
     step(configure(name, {"adversarial_weight": 0.0, "divergence_weight": 0.0}))
     assert not any(each.any() for each in deltas)
