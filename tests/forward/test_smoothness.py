@@ -276,7 +276,7 @@ def test_unmeasured_layers_raise_an_error() -> None:
 
 
 def test_a_changed_number_of_layers_raises_an_error() -> None:
-    with pytest.raises(ModelError, match=r"3 layers were measured .* and 2 ran now"):
+    with pytest.raises(ModelError, match=r"3 layers were measured .* but 2 ran in this step"):
         rows_of(smooth_bert(), ROWS, {"strength": {"weight": 1.0}}, weights=[0.2, 0.3, 0.5])
 
 
