@@ -30,9 +30,12 @@ def table(files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "| package | lines | reached | branches | reached |"
     yield "|---|---:|---:|---:|---:|"
     for name in sorted(packages, key=lambda name: (name == "all", name)):
-        found = packages[name]
-        lines, branches = found["num_statements"], found["num_branches"]
-        reached = _share(found["covered_lines"], lines), _share(found["covered_branches"], branches)
+        result = packages[name]
+        lines, branches = result["num_statements"], result["num_branches"]
+        reached = (
+            _share(result["covered_lines"], lines),
+            _share(result["covered_branches"], branches),
+        )
         shown = name if name == "all" else f"`{name}`"
         yield f"| {shown} | {lines:,} | {reached[0]}| {branches:,} | {reached[1]}|"
 

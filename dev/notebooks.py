@@ -38,9 +38,9 @@ def run(path: Path) -> None:
 
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        place = {"metadata": {"path": folder}}
+        resources = {"metadata": {"path": folder}}
         nbclient.NotebookClient(
-            notebook, timeout=1200, kernel_name="python3", resources=place, record_timing=False
+            notebook, timeout=1200, kernel_name="python3", resources=resources, record_timing=False
         ).execute()
     for cell in notebook.cells:
         cell.metadata = {}

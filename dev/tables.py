@@ -95,8 +95,8 @@ def table_of_methods() -> str:
     """Return the table of all methods, each with a link to its card."""
     rows = []
     for name in names():
-        found = entry(name)
-        cells = (found.summary, found.cost, found.memory, found.conflicts_text, found.paper)
+        result = entry(name)
+        cells = (result.summary, result.cost, result.memory, result.conflicts_text, result.paper)
         rows.append([f"[`{name}`]({name}.md)", *(cell.replace("|", "\\|") for cell in cells)])
     return (
         pipe_table(("method", "what it does", "cost", "memory", "conflicts", "source"), rows) + "\n"

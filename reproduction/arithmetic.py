@@ -146,12 +146,12 @@ def _check(statement: Statement, specifications: Mapping[str, Specification]) ->
     table = specifications[statement.of.table]
     numbers = statement.of.numbers(specifications)
     if not numbers:
-        found = f"{table.place} has no such row"
+        result = f"{table.place} has no such row"
         # The table may have the number under another name.
         twins = [_named(each) for each in table.printed if each.value == statement.level]
         if twins:
-            found += f"; {statement.level} is {', '.join(twins)}"
-        return Checked(statement.where, statement.says, found, right=False)
+            result += f"; {statement.level} is {', '.join(twins)}"
+        return Checked(statement.where, statement.says, result, right=False)
     if statement.best:
         return _check_best(statement, table, numbers)
     (number,) = numbers

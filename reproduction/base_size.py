@@ -192,8 +192,8 @@ def _scores(result: Any) -> list[list[Any]]:
 
 
 def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-    return found.stdout.strip()[:12]
+    result = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    return result.stdout.strip()[:12]
 
 
 def run(model: str, data: Path, folder: Path, scratch: Path) -> None:

@@ -158,11 +158,11 @@ def scores(lines: Sequence[Line], task: str, metric: Metric) -> Values:
         if line["task"] == task and (values := of_sets(line, metric))
     }
     common = set.intersection(*(set(values) for values in cells.values())) if cells else set()
-    found: Values = defaultdict(dict)
+    result: Values = defaultdict(dict)
     for (column, seed), values in cells.items():
         if common:
-            found[column][seed] = fmean(values[key] for key in common)
-    return dict(found)
+            result[column][seed] = fmean(values[key] for key in common)
+    return dict(result)
 
 
 def residual_variance(values: Values) -> tuple[float, int]:
@@ -203,8 +203,8 @@ def tuned_plain(lines: Sequence[Line], task: str) -> tuple[str | None, dict[str,
     """
     source = PROTOCOL["task"][task].get("epochs_of", task)
     values = scores(lines, source, VALIDATION)
-    found = {name: values[name][0] for name in PLAIN if 0 in values.get(name, {})}
-    return (first_near_best(found) if len(found) == len(PLAIN) else None), found
+    result = {name: values[name][0] for name in PLAIN if 0 in values.get(name, {})}
+    return (first_near_best(result) if len(result) == len(PLAIN) else None), result
 
 
 def equal_compute(column: str) -> str:
@@ -230,14 +230,14 @@ def decide(lines: Sequence[Line], task: str, metric: Metric) -> list[Decision]:
     The p of a method is the larger one of both baselines; a method without interval has p = 1.
     """
     values, (tuned, _) = scores(lines, task, metric), tuned_plain(lines, task)
-    found = []
+    result = []
     for column in METHODS:
         pair = (tuned, equal_compute(column))
         gains = tuple(gain(values, column, baseline, metric.sign) for baseline in pair)
         seeds = len(values.get(column, {}))
-        found.append(Decision(task, column, metric, pair, (gains[0], gains[1]), seeds))
-    largest = [max(1.0 if each is None else each.p for each in one.gains) for one in found]
-    return [one._replace(p=p) for one, p in zip(found, holm(largest), strict=True)]
+        result.append(Decision(task, column, metric, pair, (gains[0], gains[1]), seeds))
+    largest = [max(1.0 if each is None else each.p for each in one.gains) for one in result]
+    return [one._replace(p=p) for one, p in zip(result, holm(largest), strict=True)]
 
 
 def tables(lines: Sequence[Line], chosen: Mapping[str, float]) -> str:
@@ -248,21 +248,21 @@ def tables(lines: Sequence[Line], chosen: Mapping[str, float]) -> str:
         chosen: Side -> learning rate; cells of other rates are not read.
     """
     used = at_chosen_rates(lines, chosen)
-    found = {
+    result = {
         metric: [one for task in tasks_of(metric) for one in decide(used, task, metric)]
         for metric in METRICS
     }
     parts = ["### Learning rates", _rates(lines, chosen)]
     parts += ["### Tuned plain fine-tuning", _tuned(used), "### Scores and gains", _explained()]
-    parts += [_section(used, metric, decisions) for metric, decisions in found.items()]
+    parts += [_section(used, metric, decisions) for metric, decisions in result.items()]
     parts += ["### Means over the tasks", _over_tasks(used)]
-    parts += ["### Two more seeds", _more_seeds([one for each in found.values() for one in each])]
+    parts += ["### Two more seeds", _more_seeds([one for each in result.values() for one in each])]
     return "\n\n".join(parts)
 
 
 def _rates(lines: Sequence[Line], chosen: Mapping[str, float]) -> str:
     (stage,) = (each for each in PROTOCOL["stage"] if each["name"] == "rates")
-    found = {
+    result = {
         (line["column"], line["rate"], line["task"]): fmean(of_sets(line, VALIDATION).values())
         for line in lines
         if line["seed"] in stage["seeds"] and line["task"] in stage["tasks"]
@@ -272,7 +272,7 @@ def _rates(lines: Sequence[Line], chosen: Mapping[str, float]) -> str:
         best = chosen.get(PROTOCOL["column"][column]["side"])
         for rate in stage["rates"]:
             keys = [(column, rate, task) for task in stage["tasks"]]
-            cells = [f"{found[key]:.1f}" if key in found else NOT_RUN for key in keys]
+            cells = [f"{result[key]:.1f}" if key in result else NOT_RUN for key in keys]
             rows.append([column, f"{rate:g}", *cells, "chosen" if rate == best else ""])
     text = pipe_table(["column", "rate", *stage["tasks"], ""], rows)
     return f"Validation scores of seed 0.\n\n{text}"
@@ -281,8 +281,8 @@ def _rates(lines: Sequence[Line], chosen: Mapping[str, float]) -> str:
 def _tuned(lines: Sequence[Line]) -> str:
     rows = []
     for task in PROTOCOL["task"]:
-        column, found = tuned_plain(lines, task)
-        cells = [f"{found[name]:.1f}" if name in found else NOT_RUN for name in PLAIN]
+        column, result = tuned_plain(lines, task)
+        cells = [f"{result[name]:.1f}" if name in result else NOT_RUN for name in PLAIN]
         rows.append([task, *cells, column or "not chosen"])
     text = pipe_table(["task", *PLAIN, "chosen"], rows)
     return f"Validation scores of seed 0; RTE takes MRPC's choice.\n\n{text}"

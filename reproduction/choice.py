@@ -50,7 +50,7 @@ def choose_columns(specification: Specification, lines: Sequence[Line]) -> list[
         of_case = {(line.score, line.column): line for line in lines if line.case == case.name}
         if not of_case.keys() >= set(needed):
             continue
-        if len({tuple(of_case[place].seeds) for place in needed}) > 1:
+        if len({tuple(of_case[key].seeds) for key in needed}) > 1:
             continue
         best = _best(of_case, choice.by, choice.among)
         base = _best(of_case, choice.by, choice.against)

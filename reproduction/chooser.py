@@ -104,7 +104,7 @@ def of_suite(suite: str) -> tuple[Scores, Scores]:
 
     Both are means over the sets, then over the benchmarks.
     """
-    found: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    result: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     for file in sorted((RESULTS / suite).glob("*/scores.parquet")):
         scores = pandas.read_parquet(file)
         for part, factor, perspective, condition, name in (
@@ -118,9 +118,9 @@ def of_suite(suite: str) -> tuple[Scores, Scores]:
             ]
             means = factor * own.groupby(["column", "seed"])["value"].mean()
             for (column, seed), value in means.items():
-                found[part, column, int(seed)].append(float(value))
+                result[part, column, int(seed)].append(float(value))
     parts: dict[str, Scores] = {"deciding": defaultdict(dict), "shown": defaultdict(dict)}
-    for (part, column, seed), values in found.items():
+    for (part, column, seed), values in result.items():
         parts[part][column][seed] = fmean(values)
     return parts["deciding"], parts["shown"]
 
@@ -161,15 +161,18 @@ def lines() -> Iterator[list[str]]:
 def of_models(rows: int) -> Iterator[list[str]]:
     """Yield the line that compares models and linear classifiers on their embeddings."""
     cells = len(which_model.TASKS) * len(which_model.SEEDS)
-    found = {
+    result = {
         "plain" if column == "minilm" else column: [by_cell[cell] for cell in sorted(by_cell)]
         for column, by_cell in which_model.by_column(rows).items()
         if len(by_cell) == cells
     }
-    if "plain" not in found:
+    if "plain" not in result:
         return
     deciding, shown, seconds = (
-        {name: {n: factor * cell[score] for n, cell in enumerate(of)} for name, of in found.items()}
+        {
+            name: {n: factor * cell[score] for n, cell in enumerate(of)}
+            for name, of in result.items()
+        }
         for score, factor in (("brier", -100), ("accuracy", 100), ("train_seconds", 1))
     )
     means = {name: fmean(values.values()) for name, values in seconds.items()}

@@ -170,7 +170,7 @@ def judge_claims(claims: Iterable[Claim], root: Path) -> list[JudgedClaim]:
     outlasting = _outlasting(claims, measured)
     findings = _default_findings() if any(claim.theorem for claim in claims) else {}
     judged = []
-    for place, (claim, found) in enumerate(zip(claims, measured, strict=True)):
+    for index, (claim, result) in enumerate(zip(claims, measured, strict=True)):
         if claim.theorem is not None:
             finding = findings[claim.theorem]
             judged.append(
@@ -181,26 +181,26 @@ def judge_claims(claims: Iterable[Claim], root: Path) -> list[JudgedClaim]:
                     command=f"temper reproduce {THEOREM}",
                 )
             )
-        elif claim.test is None or found is None:
+        elif claim.test is None or result is None:
             judged.append(JudgedClaim(claim, UNTESTED, claim.why))
         else:
-            judged.append(_judge(claim, claim.test, found, outlasts=place in outlasting))
+            judged.append(_judge(claim, claim.test, result, outlasts=index in outlasting))
     return judged
 
 
-def _judge(claim: Claim, test: Trial, found: Measured, *, outlasts: bool) -> JudgedClaim:
-    line = found.line
+def _judge(claim: Claim, test: Trial, result: Measured, *, outlasts: bool) -> JudgedClaim:
+    line = result.line
     if line is None or line.to_reference is None:
         return JudgedClaim(
-            claim, UNTESTED, found.why, paper_number=found.paper, command=found.command
+            claim, UNTESTED, result.why, paper_number=result.paper, command=result.command
         )
     difference = line.to_reference
-    text = f"{difference.text(line.unit)} in {line.label}, {found.where}"
+    text = f"{difference.text(line.unit)} in {line.label}, {result.where}"
     least = "" if difference.least is None else line.unit.text(difference.least)
     verdict = verdict_of(line, test)
     if verdict in (HOLDS, FAILS) and test.claimed != "same" and not outlasts:
         verdict = NOISE
-    return JudgedClaim(claim, verdict, text, least, found.paper, found.command)
+    return JudgedClaim(claim, verdict, text, least, result.paper, result.command)
 
 
 def verdict_of(line: Line, test: Trial) -> str:
@@ -229,17 +229,17 @@ def verdict_of(line: Line, test: Trial) -> str:
 def _outlasting(claims: Sequence[Claim], measured: Sequence[Measured | None]) -> set[int]:
     """Return the indices of the claims that are significant after the correction."""
     families: dict[tuple[str, str], dict[int, float]] = {}
-    for place, (claim, found) in enumerate(zip(claims, measured, strict=True)):
-        difference = found.line.to_reference if found and found.line else None
+    for index, (claim, result) in enumerate(zip(claims, measured, strict=True)):
+        difference = result.line.to_reference if result and result.line else None
         if claim.test is None or claim.test.claimed == "same":
             continue
         if difference is not None and difference.p is not None:
             key = claim.test.reproduction, claim.test.score
-            families.setdefault(key, {})[place] = difference.p
+            families.setdefault(key, {})[index] = difference.p
     return {
-        place
+        index
         for family in families.values()
-        for place, p in zip(family, holm(list(family.values())), strict=True)
+        for index, p in zip(family, holm(list(family.values())), strict=True)
         if p <= LEVEL
     }
 

@@ -50,8 +50,8 @@ def prepared(data: Path, scratch: Path, rows: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     names = ("train", "dev", "test")
     for name in names:
-        found = _read(data / "conll2003", name)
-        _write(folder / f"{name}.jsonl", found[:rows] if name == "train" else found[:1000])
+        result = _read(data / "conll2003", name)
+        _write(folder / f"{name}.jsonl", result[:rows] if name == "train" else result[:1000])
     for name in SETS:
         split = "test" if list((data / name).glob("test.jsonl*")) else "dev"
         _write(scratch / f"{name}.jsonl", _read(data / name, split)[:600])
@@ -127,8 +127,8 @@ def chosen(rows: int) -> dict[str, float]:
     best: dict[str, tuple[float, float]] = {}
     for line in kept_scores(f"rates-{rows}"):
         column, _, rate = line["column"].partition("+")
-        found = (line["f1"]["dev"] or 0.0, float(rate))
-        best[column] = max(best.get(column, found), found)
+        result = (line["f1"]["dev"] or 0.0, float(rate))
+        best[column] = max(best.get(column, result), result)
     return {column: rate for column, (_, rate) in best.items()}
 
 

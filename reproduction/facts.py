@@ -59,7 +59,7 @@ def costs(sources: Iterable[Source], reference: str) -> dict[str, float]:
     Returns:
         The mean over the studies that have runs of both, by method; those without are left out.
     """
-    found: dict[str, list[float]] = {}
+    result: dict[str, list[float]] = {}
     for source in sources:
         passes = {
             column.name: fmean(spent)
@@ -69,8 +69,8 @@ def costs(sources: Iterable[Source], reference: str) -> dict[str, float]:
         if reference not in passes:
             continue
         for name, own in passes.items():
-            found.setdefault(name, []).append(own / passes[reference])
-    return {name: fmean(ratios) for name, ratios in found.items()}
+            result.setdefault(name, []).append(own / passes[reference])
+    return {name: fmean(ratios) for name, ratios in result.items()}
 
 
 def _passes(run: Run) -> float:

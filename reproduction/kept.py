@@ -74,8 +74,8 @@ def _text(value: Any) -> str:
 
 def _row(run: Run, score: ScoreRecord) -> dict[str, Any]:
     values = {name: getattr(score, name) for name in schema().names if hasattr(score, name)}
-    place = {"column": run.column, "seed": run.seed}
-    return {**values, **place, "parameters": Parameters(score.parameters).to_text()}
+    key = {"column": run.column, "seed": run.seed}
+    return {**values, **key, "parameters": Parameters(score.parameters).to_text()}
 
 
 def keep_study(source: Source, folder: Path) -> None:
@@ -95,11 +95,11 @@ def keep_study(source: Source, folder: Path) -> None:
         # The files themselves are not kept.
         record = run.record.model_dump(mode="json", exclude_unset=True, exclude={"files"})
         scores = run.scores.model_dump(mode="json", exclude_unset=True, exclude={"scores"})
-        place = run.folder.relative_to(source.folder).as_posix()
-        records[place] = {**record, "evaluation": scores}
+        name = run.folder.relative_to(source.folder).as_posix()
+        records[name] = {**record, "evaluation": scores}
         rows += [_row(run, score) for score in run.scores.scores]
     common = shared(list(records.values()))
-    own = {place: own_part(each, common) for place, each in records.items()}
+    own = {name: own_part(each, common) for name, each in records.items()}
     content = {**plan, "record": common, "records": own}
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     folder.mkdir(parents=True)

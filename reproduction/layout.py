@@ -68,19 +68,17 @@ def grid(table: ReproductionTable) -> str:
         Rows of cases and scores, columns of methods; transposed if there are many methods.
     """
     methods = list(dict.fromkeys(line.column for line in table.lines))
-    places = list(dict.fromkeys((line.case, line.label) for line in table.lines))
+    keys = list(dict.fromkeys((line.case, line.label) for line in table.lines))
     lines = {(line.case, line.label, line.column): line for line in table.lines}
-    cells = [[_marked(lines.get((*place, method))) for method in methods] for place in places]
+    cells = [[_marked(lines.get((*key, method))) for method in methods] for key in keys]
     # A case or score that all lines share needs no column.
-    named = [part for part in (0, 1) if len({place[part] for place in places}) > 1]
-    titles = [[escaped(place[part]) for part in named] for place in places]
+    named = [part for part in (0, 1) if len({key[part] for key in keys}) > 1]
+    titles = [[escaped(key[part]) for part in named] for key in keys]
     heads = [("case", "score")[part] for part in named]
     if len(methods) <= WIDE:
         rows: Iterable[Sequence[str]] = map(list.__add__, titles, cells)
         return pipe_table([*heads, *methods], rows)
-    across = [
-        ", ".join(title) or escaped(place[1]) for title, place in zip(titles, places, strict=True)
-    ]
+    across = [", ".join(title) or escaped(key[1]) for title, key in zip(titles, keys, strict=True)]
     turned = [[method, *row] for method, row in zip(methods, zip(*cells, strict=True), strict=True)]
     if table.costs:
         across.insert(0, "cost")

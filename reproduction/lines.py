@@ -259,11 +259,11 @@ def corrected(lines: Iterable[Line]) -> list[Line]:
     """
     made = list(lines)
     families: dict[tuple[str, str, str], dict[int, float]] = {}
-    for place, line in enumerate(made):
+    for index, line in enumerate(made):
         if line.learned and line.to_reference is not None and line.to_reference.p is not None:
             family = families.setdefault((line.case, line.score, line.label), {})
-            family[place] = line.to_reference.p
+            family[index] = line.to_reference.p
     for family in families.values():
-        for place, p in zip(family, holm(list(family.values())), strict=True):
-            made[place] = replace(made[place], corrected=p)
+        for index, p in zip(family, holm(list(family.values())), strict=True):
+            made[index] = replace(made[index], corrected=p)
     return made

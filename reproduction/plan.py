@@ -112,17 +112,17 @@ def plan_cases(request: Request) -> list[CasePlan]:
     together: dict[str, list[_Sources]] = {}
     for case in request.specification.cases(request.scale, request.cases):
         try:
-            found = _sources(case, request)
+            result = _sources(case, request)
         except SettingError as error:
             # `Request` checked the data root: the task's folder or the suite's sets are missing.
             plans.append(CasePlan((case,), None, str(error).splitlines()[0]))
             continue
         if case.model.multi_task:
-            together.setdefault(case.model.name, []).append(found)
+            together.setdefault(case.model.name, []).append(result)
         else:
-            plan = StudyConfig.of(found.tree, **_grid(case, request), sets=found.sets)
-            plans.append(CasePlan((case,), plan, search=_search(found, request)))
-    return [*plans, *(_plan_together(found, request) for found in together.values())]
+            plan = StudyConfig.of(result.tree, **_grid(case, request), sets=result.sets)
+            plans.append(CasePlan((case,), plan, search=_search(result, request)))
+    return [*plans, *(_plan_together(result, request) for result in together.values())]
 
 
 def settings_of(
@@ -209,18 +209,18 @@ def _column(entry: ColumnEntry) -> Column:
     return Column(entry.name, entry.method or entry.name, tables)
 
 
-def _search(found: _Sources, request: Request) -> StudyConfig | None:
+def _search(result: _Sources, request: Request) -> StudyConfig | None:
     """Plan the search of a case's settings, by the task's metric on rows held out of train."""
     entry = request.entry
     columns = [
         _column(candidate)
-        for column in request.specification.columns(entry, found.case.model)
+        for column in request.specification.columns(entry, result.case.model)
         for candidate in entry.candidates(column)
     ]
     if not columns:
         return None
     tree = override(
-        {**found.tree, "evaluate": {"perspectives": ["task"]}}, [(("data", "eval_split"), CARVE)]
+        {**result.tree, "evaluate": {"perspectives": ["task"]}}, [(("data", "eval_split"), CARVE)]
     )
     return StudyConfig.of(tree, columns=columns, seeds=(0,))
 
@@ -263,20 +263,20 @@ def chosen_plan(each: CasePlan, scores: Comparison, request: Request) -> StudyCo
     )
 
 
-def _plan_together(found: Sequence[_Sources], request: Request) -> CasePlan:
+def _plan_together(result: Sequence[_Sources], request: Request) -> CasePlan:
     """Plan one study of all tasks of a model, with the training loop of the first task."""
-    cases = tuple(each.case for each in found)
+    cases = tuple(each.case for each in result)
     if len(cases) < 2:
         return CasePlan(cases, None, "a network on several tasks needs two or more of them")
-    first = found[0].tree
+    first = result[0].tree
     tree = {name: table for name, table in first.items() if name not in ("data", "evaluate")}
     tree["tasks"] = {
         each.case.name: {**each.tree["data"], "evaluate": each.tree.get("evaluate", {})}
-        for each in found
+        for each in result
     }
     plan = MultiTaskStudyConfig.of(
         tree,
         **_grid(cases[0], request),
-        sets={each.case.name: each.sets for each in found},
+        sets={each.case.name: each.sets for each in result},
     )
     return CasePlan(cases, plan)

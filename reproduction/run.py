@@ -88,12 +88,12 @@ def run_reproduction(
     progress = progress or Progress()
     cases = plan_cases(request)
     empty = Record(request.specification.family, request.scale)
-    held = _record_of_same(out, empty, option="--out")
-    check_room(out, what=FILE, held=lambda: held is not None)
+    stored = _record_of_same(out, empty, option="--out")
+    check_room(out, what=FILE, held=lambda: stored is not None)
     make_folder(out)
     # Written before any work, so that a stopped reproduction is recognized. A case that is not
     # requested now keeps its reason.
-    record = held or empty
+    record = stored or empty
     record.write(out)
     for number, each in enumerate(cases, start=1):
         progress.notice(f"Case {number} of {len(cases)}: {each.name}")
@@ -170,7 +170,7 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
             that the folder lacks.
     """
     record = read_record(folder) or Record(specification.family)
-    held = check_keep(to, folder, record)
+    stored = check_keep(to, folder, record)
     sources, _ = finished_cases(specification, folder)
     if not sources:
         raise CheckpointError(
@@ -188,7 +188,7 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
             shutil.rmtree(to / name)
         staged.rename(to / name)
     # Cases that were kept before from another folder stay, and why others were not run.
-    reasons = {**({} if held is None else held.not_run), **record.not_run}
+    reasons = {**({} if stored is None else stored.not_run), **record.not_run}
     not_run = {name: reason for name, reason in reasons.items() if name not in sources}
     Record(record.family, record.scale, not_run).write(to)
     return list(sources)
@@ -239,11 +239,11 @@ def _run(each: CasePlan, request: Request, out: Path, workers: int, progress: Pr
 
 def _record_of_same(folder: Path, wanted: Record, *, option: str) -> Record | None:
     """Read a folder's record; raise an error if its family or scale differs."""
-    held = read_record(folder)
-    if held is not None and (held.family, held.scale) != (wanted.family, wanted.scale):
+    stored = read_record(folder)
+    if stored is not None and (stored.family, stored.scale) != (wanted.family, wanted.scale):
         raise CheckpointError(
-            f"{folder} holds {held.family} at scale {held.scale or 'unknown'!r}, and "
+            f"{folder} holds {stored.family} at scale {stored.scale or 'unknown'!r}, and "
             f"{wanted.family} at {wanted.scale or 'unknown'!r} was requested. Give another "
             f"{option}."
         )
-    return held
+    return stored

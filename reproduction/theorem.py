@@ -126,16 +126,16 @@ def _findings(gradient: Tensor, q: Tensor, *, draws: int, seed: int, named: str)
     deviation = gradient.abs()
     means, variances, added = [], [], []
     for draw in range(draws):
-        place = (seed, "theorem", named, draw)
-        thinned = thin(gradient, q, derive_seed(*place), scale=True)
+        key = (seed, "theorem", named, draw)
+        thinned = thin(gradient, q, derive_seed(*key), scale=True)
         means.append(float((gradient * thinned).sum() / size))
         variances.append(float((thinned - gradient).square().sum() / formula))
-        draws_of_noise = generator(derive_seed(*place, "noise"))
+        draws_of_noise = generator(derive_seed(*key, "noise"))
         noise = deviation * torch.randn(
             len(gradient), dtype=torch.float64, generator=draws_of_noise
         )
         batch = gradient + noise
-        masked = thin(batch, q, derive_seed(*place, "batch"), scale=True)
+        masked = thin(batch, q, derive_seed(*key, "batch"), scale=True)
         more = (masked - gradient).square().sum() - noise.square().sum()
         added.append(float(more / deviation.square().sum()))
     samples: dict[Statement, tuple[list[float], str]] = {

@@ -181,8 +181,8 @@ def run_cell(cell: Cell, data: Path, models: Path, scratch: Path) -> dict[str, A
 
 
 def _brier(labels: Any, logits: Any, temperature: float) -> float:
-    found = brier_of_rows(labels, probabilities_of(scaled(logits, temperature)))
-    return round(float(found.mean()), 6)
+    result = brier_of_rows(labels, probabilities_of(scaled(logits, temperature)))
+    return round(float(result.mean()), 6)
 
 
 def run(data: Path, models: Path, scratch: Path) -> None:
@@ -202,11 +202,11 @@ def by_column(rows: int) -> dict[str, dict[tuple[str, int], dict[str, Any]]]:
     """Return the results for a number of training rows by column, task and seed."""
     done = finished()
     chosen = rates(done)
-    found: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
+    result: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
     for (task, size, column, seed, rate), scores in done.items():
         if size == rows and (column in FITTED or rate == chosen.get(column)):
-            found[column][task, seed] = scores
-    return found
+            result[column][task, seed] = scores
+    return result
 
 
 def table() -> str:
@@ -214,7 +214,7 @@ def table() -> str:
     chosen = ", ".join(f"`{name}` {rate:g}" for name, rate in rates(finished()).items())
     lines = [f"Learning rates: {chosen or 'not chosen yet'}.", ""]
     for rows in ROWS:
-        found = by_column(rows)
+        result = by_column(rows)
         lines += [
             f"**{rows:,} training rows**",
             "",
@@ -223,7 +223,7 @@ def table() -> str:
         ]
         for column in COLUMNS:
             of_task: dict[str, list[dict[str, Any]]] = defaultdict(list)
-            for (task, _), scores in found[column].items():
+            for (task, _), scores in result[column].items():
                 of_task[task].append(scores)
             means = [
                 f"{100 * fmean(each['accuracy'] for each in of_task[task]):.1f}"

@@ -149,14 +149,14 @@ def markdown() -> str:
     whole = sum(tensor.numel() for tensor in params.tensors.values())
     rows = []
     for label in METHODS:
-        found = entry(METHODS[label][0])
+        result = entry(METHODS[label][0])
         told = [
             f"{each:g}{'' if size == whole else ' (of its part)'}"
             for each, size in moved(label, params).values()
         ]
         # About 1% of the products belong to the head and the attention.
         number = f"{round(passes(label, model), 1):g}F"
-        rows.append([label, number, found.cost, " + ".join(told) or "0", found.memory])
+        rows.append([label, number, result.cost, " + ".join(told) or "0", result.memory])
     return pipe_table(HEADINGS, rows) + "\n"
 
 

@@ -85,8 +85,8 @@ def sets_of(task: str, data: Path) -> Iterator[tuple[str, str, Examples]]:
             yield ATTACKED, attack, load_examples(source)
     if task == "sst2":
         suite = read_suite("sentiment")
-        found = find_sets(suite, data)
-        for kind, sets in ((SHIFTED, found.shift), (ATTACKED, found.adversarial)):
+        result = find_sets(suite, data)
+        for kind, sets in ((SHIFTED, result.shift), (ATTACKED, result.adversarial)):
             for name, each in sets.items():
                 yield kind, name, load_set(each, suite.labels)
 
@@ -110,15 +110,15 @@ def measure(run: Path, data: Path, draws: int) -> list[dict[str, Any]]:
     records = []
     for draw in range(draws):
         random = np.random.default_rng(draw)
-        fit, held, new = np.array_split(random.permutation(len(sets[SAME].labels)), 3)
-        known = calibration(sets[SAME], fit, held, detector)
+        fit, kept, new = np.array_split(random.permutation(len(sets[SAME].labels)), 3)
+        known = calibration(sets[SAME], fit, kept, detector)
         for name, whole in sets.items():
             # A changed row is new to the calibration only if the unchanged row is.
             among = new if whole.kind in (SAME, CHANGED) else np.arange(len(whole.labels))
             batch = random.choice(among, min(BATCH, len(among)), replace=False)
             classifier = Classifier(predictor, calibration=known)
-            found = judge(classifier, whole, batch)
-            records.append({"task": task, "texts": whole.kind, "set": name, "draw": draw, **found})
+            result = judge(classifier, whole, batch)
+            records.append({"task": task, "texts": whole.kind, "set": name, "draw": draw, **result})
     return records
 
 
@@ -152,15 +152,15 @@ def judge(classifier: Classifier, whole: Read, batch: IntegerArray) -> dict[str,
     assert shift is not None
     scores = unlabeled_scores(known, own, known.detector.score(own, own, states), shift)
     assert scores is not None
-    held = known.held_out
-    right = held.prediction.prediction == held.labels
+    held_out = known.held_out
+    right = held_out.prediction.prediction == held_out.labels
     confidence = known.held_out_answers.probabilities.max(axis=1)
     new = known.applied(own).probabilities.max(axis=1)
     threshold = np.sort(confidence)[int((~right).sum())]
-    assert held.prediction.logits is not None
+    assert held_out.prediction.logits is not None
     assert own.logits is not None
     # Also for batches that Temper refuses, to measure the errors that the refusal avoids.
-    ours = estimate_scores(held.labels, held.prediction.logits, own.logits)
+    ours = estimate_scores(held_out.labels, held_out.prediction.logits, own.logits)
     truth = {
         "accuracy": float((own.prediction == labels).mean()),
         "macro_f1": float(macro_f1(labels, own.prediction)),
@@ -213,8 +213,8 @@ def main() -> None:
     arguments = parser.parse_args()
     records: list[dict[str, Any]] = []
     for run in arguments.runs:
-        found = measure(run, arguments.data, arguments.draws)
-        records += [{"run": run.name, **each} for each in found]
+        result = measure(run, arguments.data, arguments.draws)
+        records += [{"run": run.name, **each} for each in result]
         print(table_of(records), flush=True)
     frame = pd.DataFrame(records)
     by_set = frame.groupby(["task", "texts", "set", "given"], sort=False)

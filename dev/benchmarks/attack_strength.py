@@ -97,10 +97,10 @@ def _answers(
     """Yield each attack's name, the logits under it, and the number of rows it passed forward."""
     count = 0
 
-    def forward(delta: Tensor, places: Tensor) -> Tensor:
+    def forward(delta: Tensor, positions: Tensor) -> Tensor:
         nonlocal count
-        count += len(places)
-        return session.logits(part.take(places), delta=delta)
+        count += len(positions)
+        return session.logits(part.take(positions), delta=delta)
 
     embeddings = session.embeddings(part)
     own = labels[part.indices].to(embeddings.device)
@@ -146,22 +146,22 @@ def main() -> None:
     console, errors = Console(), Console(stderr=True)
     dev = load_splits(DataSettings(source=options.data)).dev
     examples = dev.select(range(options.first, min(options.first + options.rows, len(dev))))
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    result: dict[str, dict[str, dict[str, Any]]] = {}
     for method in METHODS:
         for seed in SEEDS:
             run = trained(
                 method, seed, data=options.data, rows=options.train_rows, folder=options.runs
             )
-            found[f"{method}, seed {seed}"] = measured(run, examples, console=errors)
+            result[f"{method}, seed {seed}"] = measured(run, examples, console=errors)
     table = Table(title=f"{len(examples)} rows, accuracy in % (passes per row)", box=None)
-    names = list(dict.fromkeys(name for ways in found.values() for name in ways))
+    names = list(dict.fromkeys(name for ways in result.values() for name in ways))
     for heading in ("run", *names):
         table.add_column(heading, justify="left" if heading == "run" else "right")
-    for run_name, ways in found.items():
+    for run_name, ways in result.items():
         cells = [f"{100 * ways[n]['accuracy']:.1f} ({ways[n]['passes']:.1f})" for n in names]
         table.add_row(run_name, *cells)
     console.print(table)
-    content = {"radius": RADIUS, "rows": len(examples), "first": options.first, "runs": found}
+    content = {"radius": RADIUS, "rows": len(examples), "first": options.first, "runs": result}
     console.print(f"Written: {write('attack_strength', content)}")
 
 

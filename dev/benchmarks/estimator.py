@@ -99,8 +99,8 @@ def draw(workload: Workload, batch: Batch, label: str, number: int) -> tuple[lis
         if shared:
             penalty.probes.seed = number  # type: ignore[attr-defined]
         context = StepContext(stepper.network, batch, stepper.state, step, streams)
-        found = next(step_totals(method.composed(), context))
-    terms = [term for term in found if term.name != "task"]
+        result = next(step_totals(method.composed(), context))
+    terms = [term for term in result if term.name != "task"]
     total = sum((term.value(step) for term in terms), torch.zeros(()))
     weights = [stepper.params.tensors[name] for name in sorted(stepper.params.blocks)]
     grads = torch.autograd.grad(total, weights, allow_unused=True)
@@ -151,11 +151,11 @@ def main() -> None:
     table = Table(title=f"JacHess on one batch of MiniLM, {draws} draws")
     for column in ("dropout", "estimator", "Jacobian", "spread", "Hessian", "spread", "cosine"):
         table.add_column(column, justify="left" if column == "estimator" else "right")
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for training, label in itertools.product((False, True), LABELS):
         result = measure(label, training=training, draws=draws, console=console)
         mode = "on" if training else "off"
-        found.setdefault(mode, {})[label] = result
+        results.setdefault(mode, {})[label] = result
         cells = [mode, label]
         for name in ("jacobian", "hessian"):
             each = result[name]
@@ -163,7 +163,7 @@ def main() -> None:
         table.add_row(*cells, f"{result['cosine']:.2f}")
     console.print(table)
     workload = {**Workload.describe(), "text": "embedded reviews", "optimizer": None, "clip": None}
-    console.print(f"Written to {write('estimator', {'workload': workload, 'dropout': found})}")
+    console.print(f"Written to {write('estimator', {'workload': workload, 'dropout': results})}")
 
 
 if __name__ == "__main__":

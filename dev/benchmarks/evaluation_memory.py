@@ -55,12 +55,12 @@ def texts_of(rows: int, *, words: int = WORDS) -> Iterator[str]:
 
 def labeled(answering: ClassifierPredictor, rows: int) -> list[int]:
     """Return labels; three in four equal the model's prediction, so a temperature can be fitted."""
-    size, found = 1000, []
+    size, result = 1000, []
     texts = list(texts_of(rows))
     for start in range(0, rows, size):
         answers = answering.predict(Examples("part", texts[start : start + size])).prediction
-        found += [int(answer) ^ (place % 4 == 0) for place, answer in enumerate(answers)]
-    return found
+        result += [int(answer) ^ (index % 4 == 0) for index, answer in enumerate(answers)]
+    return result
 
 
 def predictor() -> ClassifierPredictor:
@@ -115,9 +115,9 @@ def measure(rows: int, figure: str, folder: Path) -> dict[str, int]:
         dev = Examples("dev", list(texts_of(rows)), labels=labels, kind="classification")
         before = begin()
     with tempfile.TemporaryDirectory() as target:
-        found = evaluate(answering, EvaluationData(dev), SETTINGS)
-        write_evaluation(found, Path(target) / "evaluation")
-    return {"rows": len(found.rows), "grown": resident("VmHWM") - before}
+        result = evaluate(answering, EvaluationData(dev), SETTINGS)
+        write_evaluation(result, Path(target) / "evaluation")
+    return {"rows": len(result.rows), "grown": resident("VmHWM") - before}
 
 
 def prepare(rows: int, figure: str, folder: Path) -> None:
@@ -142,8 +142,8 @@ def _in_a_process(rows: int, figure: str, folder: Path, *, ask: str = "measure")
     command = [sys.executable, "-m", "dev.benchmarks.evaluation_memory", f"--{ask}", str(rows)]
     command += ["--figure", figure, "--folder", str(folder)]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, int] = json.loads(answer.stdout or "{}")
-    return found
+    result: dict[str, int] = json.loads(answer.stdout or "{}")
+    return result
 
 
 def compare(figure: str, sizes: tuple[int, int], processes: int) -> dict[str, object]:
@@ -152,15 +152,15 @@ def compare(figure: str, sizes: tuple[int, int], processes: int) -> dict[str, ob
     with tempfile.TemporaryDirectory() as folder:
         for rows in sizes:
             _in_a_process(rows, figure, Path(folder), ask="prepare")
-        found = {
+        result = {
             rows: [_in_a_process(rows, figure, Path(folder)) for _ in range(processes)]
             for rows in sizes
         }
     # The median, because the peaks of identical work differ by what the allocator keeps.
-    grown = {rows: statistics.median(each["grown"] for each in found[rows]) for rows in sizes}
-    more = found[many][0]["rows"] - found[few][0]["rows"]
+    grown = {rows: statistics.median(each["grown"] for each in result[rows]) for rows in sizes}
+    more = result[many][0]["rows"] - result[few][0]["rows"]
     a_row = (grown[many] - grown[few]) / more
-    return {"bytes_a_row": a_row, "processes": [each for rows in sizes for each in found[rows]]}
+    return {"bytes_a_row": a_row, "processes": [each for rows in sizes for each in result[rows]]}
 
 
 def main() -> None:
@@ -175,8 +175,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure is not None:
-        found = measure(arguments.measure, arguments.figure, arguments.folder)
-        sys.stdout.write(json.dumps(found))
+        result = measure(arguments.measure, arguments.figure, arguments.folder)
+        sys.stdout.write(json.dumps(result))
         return
     if arguments.prepare is not None:
         prepare(arguments.prepare, arguments.figure, arguments.folder)

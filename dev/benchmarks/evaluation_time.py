@@ -43,9 +43,9 @@ def measure(rows: int, folder: Path) -> dict[str, float]:
     def answer(texts: list[str]) -> list[list[float]]:
         nonlocal own
         start = time.process_time()
-        found = [[0.3, 0.7] if len(text) % 2 else [0.6, 0.4] for text in texts]
+        result = [[0.3, 0.7] if len(text) % 2 else [0.6, 0.4] for text in texts]
         own += time.process_time() - start
-        return found
+        return result
 
     source, out = folder / "rows.csv", folder / "evaluation"
     generated(source, rows)
@@ -68,11 +68,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(rows, Path(folder))
+        result = measure(rows, Path(folder))
     console = Console()
-    for name, seconds in found.items():
+    for name, seconds in result.items():
         console.print(f"{name}: {seconds:.1f} processor seconds for {rows:,} rows")
-    console.print(f"Written to {write('evaluation_time', {'rows': rows, 'seconds': found})}")
+    console.print(f"Written to {write('evaluation_time', {'rows': rows, 'seconds': result})}")
 
 
 if __name__ == "__main__":

@@ -61,20 +61,20 @@ def measure(source: Path, out: Path) -> dict[str, float]:
     from temper.training.run import train
 
     torch.set_num_threads(THREADS)
-    found = {"mebibytes imported": resident("VmRSS") / 2**20}
+    result = {"mebibytes imported": resident("VmRSS") / 2**20}
 
     class Watch(Progress):
         def steps(self, done: int, total: int, *, loss: float | None) -> None:
             when = "after" if done else "before"
-            found[f"seconds {when}"] = time.process_time()
-            found[f"mebibytes {when}"] = resident("VmHWM") / 2**20
+            result[f"seconds {when}"] = time.process_time()
+            result[f"mebibytes {when}"] = resident("VmHWM") / 2**20
             if done:
                 raise KeyboardInterrupt
 
     tree = {"model": "minilm", "data": {"source": str(source)}, "method": {"name": "plain"}}
     with suppress(KeyboardInterrupt):
         train(RunConfig.of(tree), out, progress=Watch())
-    return found
+    return result
 
 
 def main() -> None:
@@ -85,8 +85,8 @@ def main() -> None:
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure is not None:
-        found = measure(arguments.measure, arguments.measure.with_suffix(".run"))
-        sys.stdout.write(json.dumps(found))
+        result = measure(arguments.measure, arguments.measure.with_suffix(".run"))
+        sys.stdout.write(json.dumps(result))
         return
     # Imported late: it imports torch, which must be measured in the processes.
     from dev.benchmarks.record import write
@@ -100,10 +100,10 @@ def main() -> None:
                 command = [sys.executable, "-m", "dev.benchmarks.first_step", "--measure"]
                 command.append(str(source))
                 answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                found = json.loads(answer.stdout.splitlines()[-1])
+                result = json.loads(answer.stdout.splitlines()[-1])
                 source.unlink()
-                figures.append({"format": form, "rows": rows, **found})
-                text = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
+                figures.append({"format": form, "rows": rows, **result})
+                text = ", ".join(f"{name} {value:.1f}" for name, value in result.items())
                 console.print(f"{form}, {rows:,} rows: {text}")
     console.print(f"Written to {write('first_step', {'figures': figures})}")
 

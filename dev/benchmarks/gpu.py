@@ -106,8 +106,8 @@ def sst2_run(method: str, seed: int, *, device: str, rows: int | None) -> dict[s
     def encoded(examples: list[dict[str, Any]]) -> list[dict[str, Any]]:
         texts = tokenizer([row["text"] for row in examples], truncation=True, max_length=LONGEST)
         return [
-            {**{name: values[place] for name, values in texts.items()}, "labels": row["label"]}
-            for place, row in enumerate(examples)
+            {**{name: values[index] for name, values in texts.items()}, "labels": row["label"]}
+            for index, row in enumerate(examples)
         ]
 
     set_seed(seed)
@@ -163,7 +163,7 @@ def sst2_runs(
     """Train every method and seed, some in parallel; return each result or error."""
     waiting = [(method, seed) for seed in SEEDS for method in METHODS_TRAINED]
     running: list[tuple[str, int, Path, subprocess.Popen[str]]] = []
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     end = time.monotonic() + limit
     while waiting or running:
         while waiting and len(running) < RUNS_AT_ONCE:
@@ -172,9 +172,9 @@ def sst2_runs(
             command = [sys.executable, "-m", "dev.benchmarks.gpu", "--stage", "sst2"]
             command += ["--method", method, "--seed", str(seed), "--device", device]
             command += ["--file", str(file), *(["--rows", str(rows)] if rows else [])]
-            said = (folder / f"sst2-{method}-{seed}.txt").open("w", encoding="utf-8")
+            message = (folder / f"sst2-{method}-{seed}.txt").open("w", encoding="utf-8")
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=said, stderr=said, text=True
+                command, cwd=ROOT, env=environment, stdout=message, stderr=message, text=True
             )
             running.append((method, seed, file, process))
         time.sleep(0.2)
@@ -187,14 +187,14 @@ def sst2_runs(
             process.wait()
             running.remove(entry)
             if file.exists():
-                found.append(json.loads(file.read_text(encoding="utf-8")))
+                result.append(json.loads(file.read_text(encoding="utf-8")))
             else:
                 words = file.with_suffix(".txt").read_text(encoding="utf-8").strip().splitlines()
                 reason = "out of time" if late else (words or ["no output"])[-1]
-                found.append({"method": method, "seed": seed, "failed": reason})
+                result.append({"method": method, "seed": seed, "failed": reason})
         if late:
             waiting = []
-    return found
+    return result
 
 
 # Step times
@@ -313,7 +313,7 @@ def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> li
                 torch.cuda.synchronize()
             self.ends.append(time.perf_counter())
 
-    found = []
+    result = []
     for kind in (Trainer, RobustTrainer):
         torch.manual_seed(0)
         model = bert(**SHAPES[shape])
@@ -338,7 +338,7 @@ def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> li
             )
             kind(model, arguments, train_dataset=rows, callbacks=[clock]).train()
         gaps = [after - before for before, after in zip(clock.ends, clock.ends[1:], strict=False)]
-        found.append(
+        result.append(
             {
                 "shape": shape,
                 "batch": batch,
@@ -346,7 +346,7 @@ def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> li
                 "step": statistics.median(gaps[2:]),
             }
         )
-    return found
+    return result
 
 
 def steps_stage(file: Path, *, device: str, shapes: Sequence[str], until: float) -> None:
@@ -356,20 +356,20 @@ def steps_stage(file: Path, *, device: str, shapes: Sequence[str], until: float)
     labels = list(METHODS)
     if shapes == ["tiny"]:
         labels = ["plain", "uegr", "roast"]
-    found: dict[str, Any] = {"steps": [], "trainers": [], "left_out": []}
+    result: dict[str, Any] = {"steps": [], "trainers": [], "left_out": []}
     for shape in shapes:
         for batch in BATCHES if shape != "tiny" else (4,):
             if time.time() < until:
-                found["trainers"] += trainer_times(shape=shape, batch=batch, device=device)
+                result["trainers"] += trainer_times(shape=shape, batch=batch, device=device)
             times = step_times(labels, shape=shape, batch=batch, device=device)
             for label in labels:
                 if time.time() > until:
-                    found["left_out"].append({"shape": shape, "batch": batch, "method": label})
+                    result["left_out"].append({"shape": shape, "batch": batch, "method": label})
                     continue
-                found["steps"].append(next(times))
-                file.write_text(json.dumps(found), encoding="utf-8")
+                result["steps"].append(next(times))
+                file.write_text(json.dumps(result), encoding="utf-8")
             times.close()
-    file.write_text(json.dumps(found), encoding="utf-8")
+    file.write_text(json.dumps(result), encoding="utf-8")
 
 
 # The tables
@@ -579,8 +579,8 @@ def main() -> None:
     elif given.stage == "machine":
         print(json.dumps(describe(given.device)))
     elif given.stage == "sst2":
-        found = sst2_run(given.method, given.seed, device=given.device, rows=given.rows)
-        given.file.write_text(json.dumps(found), encoding="utf-8")
+        result = sst2_run(given.method, given.seed, device=given.device, rows=given.rows)
+        given.file.write_text(json.dumps(result), encoding="utf-8")
     elif given.stage == "steps":
         steps_stage(given.file, device=given.device, shapes=given.shapes, until=given.until)
     else:

@@ -103,14 +103,14 @@ def speed(arms: dict[str, Answering], texts: list[str], size: int, most: int) ->
 
 def quality(classifier: Classifier, rows: Examples, ood: Examples) -> dict[str, Any]:
     """Measure a calibrated model: accuracy, calibration, sets and OOD detection."""
-    found, odd = classifier(rows.text, coverage=COVERAGE), classifier(ood.text)
+    result, odd = classifier(rows.text, coverage=COVERAGE), classifier(ood.text)
     names, labels = rows.label_names or (), np.asarray(rows.labels)
-    assert found.own is not None
-    own, scaled = found.own.probabilities, probabilities(found, names)
+    assert result.own is not None
+    own, scaled = result.own.probabilities, probabilities(result, names)
     correct = own.argmax(axis=1) == labels
-    strange = [[answer.anomaly or 0.0 for answer in answers] for answers in (found, odd)]
+    strange = [[answer.anomaly or 0.0 for answer in answers] for answers in (result, odd)]
     flags = np.repeat([0, 1], [len(rows), len(ood)])
-    inside = [names[int(y)] in (row.set or ()) for y, row in zip(labels, found, strict=True)]
+    inside = [names[int(y)] in (row.set or ()) for y, row in zip(labels, result, strict=True)]
     return {
         "accuracy": float(correct.mean()),
         "ece": float(expected_calibration_error(correct, own.max(axis=1), bins=15)),
@@ -148,9 +148,9 @@ def measure(name: str, data: Path, work: Path, batches: int) -> list[dict[str, A
     times = {
         size: speed(arms, texts, size, most) for size, most in ((1, 4 * batches), (32, batches))
     }
-    found = {arm: quality(model, rows, ood) for arm, model in models.items()}
-    same = np.mean(np.equal(found[FP32].pop("predicted"), found[INT8].pop("predicted")))
-    found[INT8]["same_label"] = float(same)
+    result = {arm: quality(model, rows, ood) for arm, model in models.items()}
+    same = np.mean(np.equal(result[FP32].pop("predicted"), result[INT8].pop("predicted")))
+    result[INT8]["same_label"] = float(same)
     return [
         {
             "model": Path(name).name,
@@ -159,7 +159,7 @@ def measure(name: str, data: Path, work: Path, batches: int) -> list[dict[str, A
             "over_pipeline_1": times[1][STOCK] / times[1][arm],
             "ms_32": times[32][arm],
             "over_pipeline_32": times[32][STOCK] / times[32][arm],
-            **found.get(arm, {}),
+            **result.get(arm, {}),
         }
         for arm in arms
     ]

@@ -120,7 +120,7 @@ def main() -> None:
     columns = ("a, bytes", "b, bytes", "formula over counted", "KB per token", "GB in total")
     for name in columns:
         table.add_column(name, justify="right")
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for label in labels:
         for checkpointing in (False, True):
             count = partial(counted, label, checkpointing=checkpointing)
@@ -132,7 +132,7 @@ def main() -> None:
             token = float(terms(*LARGE) @ fit)
             in_all = weights + adapter + LARGE_ROWS * LARGE_TOKENS * token
             name = f"{label}, checkpointed" if checkpointing else label
-            found[name] = {
+            results[name] = {
                 "a": fit[0],
                 "b": fit[1],
                 "formula_over_counted": off,
@@ -165,7 +165,7 @@ def main() -> None:
             "weights": weights,
             "adapter": adapter,
         },
-        "found": found,
+        "found": results,
     }
     console.print(f"Written to {write('large_models', result)}")
 

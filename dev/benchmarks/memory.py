@@ -75,24 +75,24 @@ def main() -> None:
     weights = sum(tensor.nbytes for tensor in Workload("plain").model.parameters())
     ratios = {
         label: {
-            "passes": found["passes"] / peaks["plain"]["passes"],
-            "step": found["step"] / peaks["plain"]["step"],
-            "state_over_weights": found["state"] / weights,
+            "passes": results["passes"] / peaks["plain"]["passes"],
+            "step": results["step"] / peaks["plain"]["step"],
+            "state_over_weights": results["state"] / weights,
         }
-        for label, found in peaks.items()
+        for label, results in peaks.items()
     }
     table = Table(title="Peak live tensor bytes above weights, gradients and optimizer state")
     table.add_column("method", no_wrap=True)
     columns = ("passes, MB", "over plain", "at most", "whole step, MB", "over plain", "kept")
     for column in columns:
         table.add_column(column, justify="right")
-    for label, found in peaks.items():
+    for label, results in peaks.items():
         table.add_row(
             label,
-            f"{found['passes'] / 1e6:.1f}",
+            f"{results['passes'] / 1e6:.1f}",
             f"{ratios[label]['passes']:.2f}",
             f"{TARGETS[label]:.2f}" if label in TARGETS else "",
-            f"{found['step'] / 1e6:.1f}",
+            f"{results['step'] / 1e6:.1f}",
             f"{ratios[label]['step']:.2f}",
             f"{ratios[label]['state_over_weights']:.2f}",
         )

@@ -51,7 +51,7 @@ def main() -> None:
     table = Table(title=f"Padding in batches of {arguments.batch_size} rows")
     for heading in ("set", "tokens per row", "random order (%)", "similar lengths (%)"):
         table.add_column(heading, justify="left" if heading == "set" else "right")
-    found = {}
+    results = {}
     for name, longest in SETS.items():
         rows = load_examples(str(arguments.data / name), split="train")
         rows = rows.select(range(min(len(rows), arguments.rows)))
@@ -63,19 +63,19 @@ def main() -> None:
             label: padding([lengths[row] for row in indices], batch_size=arguments.batch_size)
             for label, indices in (("random", order), ("like_lengths", list(sampler)))
         }
-        found[name] = {
+        results[name] = {
             "max_length": longest,
             "mean_length": sum(lengths) / len(lengths),
             **fractions,
         }
         table.add_row(
             name,
-            f"{found[name]['mean_length']:.0f}",
+            f"{results[name]['mean_length']:.0f}",
             *(f"{100 * fraction:.1f}" for fraction in fractions.values()),
         )
     console = Console()
     console.print(table)
-    result = {"rows": arguments.rows, "batch_size": arguments.batch_size, "sets": found}
+    result = {"rows": arguments.rows, "batch_size": arguments.batch_size, "sets": results}
     console.print(f"Written to {write('padding', result)}")
 
 

@@ -180,14 +180,14 @@ def rules(studies: Studies) -> dict[str, tuple[FloatArray, FloatArray, FloatArra
 
 def fractions(studies: Studies) -> dict[str, float]:
     """Return for each rule the fraction of studies with a significant difference."""
-    found = {}
+    result = {}
     for rule, (mean, variance, freedom) in rules(studies).items():
         # Scores that are equal at every seed have no interval, so they are not significant.
         varies = variance > 1e-12
         error = np.where(varies, variance, 1.0) ** 0.5
         p = 2 * stats.t.sf(abs(mean) / error, freedom)
-        found[rule] = float((varies & (p < LEVEL)).mean())
-    return found
+        result[rule] = float((varies & (p < LEVEL)).mean())
+    return result
 
 
 def cases(studies: int) -> Iterator[dict[str, Any]]:
@@ -240,8 +240,8 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=10_000)
     options = parser.parse_args()
     console = Console(width=140)
-    found = list(cases(options.studies))
-    names = list(dict.fromkeys(one["rule"] for one in found))
+    result = list(cases(options.studies))
+    names = list(dict.fromkeys(one["rule"] for one in result))
     title = (
         "False positives, % (nominal: 5; Monte Carlo error "
         f"{100 * (0.05 * 0.95 / options.studies) ** 0.5:.1f}) / power, %"
@@ -251,13 +251,13 @@ def main() -> None:
         justify: Literal["left", "right"] = "left" if heading == "study" else "right"
         table.add_column(heading, justify=justify, no_wrap=True)
     lines: dict[tuple[str, int], list[str]] = {}
-    for one in found:
+    for one in result:
         text = f"{100 * one['false']:.1f} / {100 * one['seen']:.0f}"
         lines.setdefault((one["shape"], one["seeds"]), []).append(text)
     for (shape, seeds), texts in lines.items():
         table.add_row(shape, str(seeds), *texts)
     console.print(table)
-    console.print(f"Written: {write('power', {'studies': options.studies, 'shares': found})}")
+    console.print(f"Written: {write('power', {'studies': options.studies, 'shares': result})}")
 
 
 if __name__ == "__main__":

@@ -54,12 +54,12 @@ def prepare(name: str, folder: Path) -> None:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     texts = [text for kind in LENGTHS for text in texts_of(kind, 120, seed=1)]
-    found = temper.Classifier.load(folder, max_length=LENGTH)(texts)
+    result = temper.Classifier.load(folder, max_length=LENGTH)(texts)
     draws = random.Random(0)
     with (folder / "held_out.csv").open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
         lines.writerow(["text", "label"])
-        for text, answer in zip(texts, found, strict=True):
+        for text, answer in zip(texts, result, strict=True):
             other = next(name for name in answer.probabilities if name != answer.label)
             lines.writerow([text, other if draws.random() < 0.2 else answer.label])
     tree = {"data": {"source": str(folder / "held_out.csv")}}
@@ -113,7 +113,7 @@ def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
     """Measure each kind of texts and each predictor, in rounds of random order."""
     answering, fraction = arms(folder), Proportion()
     names = list(answering)
-    found = []
+    result = []
     for kind in LENGTHS:
         clock: dict[str, list[float]] = {name: [] for name in names}
         processor: dict[str, list[float]] = {name: [] for name in names}
@@ -131,7 +131,7 @@ def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
         middle = {name: statistics.median(clock[name]) for name in names}
         used = {name: statistics.median(processor[name]) for name in names}
         for name in names:
-            found.append(
+            result.append(
                 {
                     "texts": kind,
                     "arm": name,
@@ -144,10 +144,10 @@ def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
                 }
             )
         fraction.seconds = 0.0
-    return found
+    return result
 
 
-def table_of(found: list[dict[str, Any]]) -> str:
+def table_of(result: list[dict[str, Any]]) -> str:
     """Return the measurements as Markdown."""
     heads = ["texts", "classifier", "texts/s", "over pipeline", "by processor time", "detector"]
     lines = [
@@ -159,7 +159,7 @@ def table_of(found: list[dict[str, Any]]) -> str:
             f"{row['processor_over_pipeline']:.2f}",
             f"{row['detector_share']:.1%}" if row["arm"] == WHOLE else "",
         ]
-        for row in found
+        for row in result
     ]
     return pipe_table(heads, lines)
 
@@ -173,9 +173,9 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         prepare(given.model, Path(folder))
-        found = measure(Path(folder), given.rows, given.rounds)
-    print(table_of(found))
-    content = {"model": given.model, "rows": given.rows, "batch": BATCH, "measured": found}
+        result = measure(Path(folder), given.rows, given.rounds)
+    print(table_of(result))
+    content = {"model": given.model, "rows": given.rows, "batch": BATCH, "measured": result}
     print(f"Written to {write('predict', content)}")
 
 

@@ -103,9 +103,9 @@ class Client:
         except OSError:
             part = b""
         self.reply += part
-        head, found, body = self.reply.partition(b"\r\n\r\n")
+        head, result, body = self.reply.partition(b"\r\n\r\n")
         size = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-        if found and len(body) == int(size):
+        if result and len(body) == int(size):
             return int(head.split()[1])
         return None if part else 0
 

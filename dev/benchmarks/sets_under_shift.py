@@ -108,8 +108,8 @@ def selection_sets(data: Path, attacks: dict[str, Examples]) -> Iterator[tuple[s
         yield CHANGED, change, perturbed(rows, change)
     yield CHANGED, "left-out words", without_words(rows, seed=COPIES)
     suite = read_suite("sentiment")
-    found = find_sets(suite, data)
-    sets = {**found.shift, "cad_imdb": found.adversarial["cad_imdb"]}
+    result = find_sets(suite, data)
+    sets = {**result.shift, "cad_imdb": result.adversarial["cad_imdb"]}
     for name, each in sets.items():
         examples = load_set(each, suite.labels)
         yield SHIFTED, name, examples.sample(min(ROWS, len(examples)), seed=0)
@@ -134,8 +134,8 @@ def without_words(rows: Examples, *, seed: int) -> Examples:
         count = min(max(1, round(DROPPED * len(words))), len(words) - 1)
         random = np.random.default_rng(derive_seed(seed, "left out", row))
         kept = list(words.words)
-        for place in random.choice(len(kept), max(count, 0), replace=False):
-            kept[place] = ""
+        for index in random.choice(len(kept), max(count, 0), replace=False):
+            kept[index] = ""
         return " ".join(Words(tuple(kept), words.gaps).text.split()) or text
 
     texts = [shortened(*each) for each in zip(rows.text, rows.rows, strict=True)]
@@ -149,7 +149,7 @@ def attacks_on(run: Path, data: Path) -> dict[str, Examples]:
     rows = rows.sample(ATTACK_ROWS, seed=1)
     drafts = drafts_of(rows)
     before = answers_of(predictor.predict(rows, batch_size=32), drafts)
-    found = {}
+    result = {}
     for name in ATTACKS:
         settings = TextAttackSettings(recipes=(name,))
         chosen = attacked(drafts, before, name, settings, 0)
@@ -157,14 +157,14 @@ def attacks_on(run: Path, data: Path) -> dict[str, Examples]:
         predict = partial(predictor.predict, batch_size=32)
         outcomes = attack(list(chosen.values()), predict, recipe, settings)
         wrong = [
-            (place, outcome.draft)
-            for place, outcome in zip(chosen, outcomes, strict=True)
+            (index, outcome.draft)
+            for index, outcome in zip(chosen, outcomes, strict=True)
             if outcome.answer.source.prediction[outcome.answer.at] != outcome.draft.label
         ]
         texts = examples_of([draft for _, draft in wrong]).text
-        labels = rows.select([place for place, _ in wrong])
-        found[name] = replace(labels, text=texts, rows=[])
-    return found
+        labels = rows.select([index for index, _ in wrong])
+        result[name] = replace(labels, text=texts, rows=[])
+    return result
 
 
 def read(predictor: ClassifierPredictor, kind: str, rows: Examples) -> Read:
@@ -268,17 +268,17 @@ class Methods:
         )
         grouped = np.maximum(limit, of_groups[np.digitize(anomaly, edges)])
         yield "threshold by OOD score", prediction_sets(scores, grouped[:, None])
-        places, batch = self.places[SAME][known], self.places[name][rows]
-        apart = ((batch[:, None] - places) ** 2).sum(axis=2)
-        width = np.median(((places[:, None] - places) ** 2).sum(axis=2))
+        positions, batch = self.places[SAME][known], self.places[name][rows]
+        apart = ((batch[:, None] - positions) ** 2).sum(axis=2)
+        width = np.median(((positions[:, None] - positions) ** 2).sum(axis=2))
         for bandwidth in (0.25, 0.1):
             near = np.exp(-apart / (2 * bandwidth * width))
             limits_of_rows = weighted_quantile(values, near, np.ones(len(batch)), nominal)
             yield f"kernel, {bandwidth:g}", prediction_sets(scores, limits_of_rows[:, None])
         ratio = LogisticRegression(C=0.05).fit(
-            np.concatenate([places, batch]), np.repeat([0, 1], [len(places), len(batch)])
+            np.concatenate([positions, batch]), np.repeat([0, 1], [len(positions), len(batch)])
         )
-        weights = np.exp(ratio.decision_function(places))
+        weights = np.exp(ratio.decision_function(positions))
         own = np.exp(ratio.decision_function(batch)) / weights.mean()
         weights = np.tile(weights / weights.mean(), (len(batch), 1))
         for title, mass in {"weighted": own, "weighted, own weight 1": np.ones(len(batch))}.items():
@@ -313,7 +313,7 @@ Measured = dict[str, dict[str, list[tuple[float, float]]]]
 
 def measure(train: Read, sets: Mapping[str, Read], draws: int) -> Measured:
     """Return coverage and mean size by method and set, one pair for each split."""
-    methods, found = Methods(train, sets), defaultdict[str, Any](lambda: defaultdict(list))
+    methods, result = Methods(train, sets), defaultdict[str, Any](lambda: defaultdict(list))
     count = len(sets[SAME].labels)
     for draw in range(draws):
         known, new = np.array_split(np.random.default_rng(draw).permutation(count), 2)
@@ -322,19 +322,19 @@ def measure(train: Read, sets: Mapping[str, Read], draws: int) -> Measured:
             labels = each.labels[rows]
             for method, inside in methods.of(name, known, rows):
                 covered = inside[np.arange(len(rows)), labels].mean()
-                found[method][name].append((covered, inside.sum(axis=1).mean()))
+                result[method][name].append((covered, inside.sum(axis=1).mean()))
     for name, each in sets.items():
         right = float((each.logits.argmax(axis=1) == each.labels).mean())
         # The smallest sets with 85% coverage have two classes only for wrong predictions.
-        found["accuracy; least size of 85%"][name].append((right, 1 + max(0.0, 0.85 - right)))
+        result["accuracy; least size of 85%"][name].append((right, 1 + max(0.0, 0.85 - right)))
         own = np.sort(1 - softmax(each.logits, axis=1), axis=None)
         limit = own[round(1.6 * len(each.labels)) - 1]
         inside = prediction_sets(1 - softmax(each.logits, axis=1), limit)
         covered = inside[np.arange(len(inside)), each.labels].mean()
-        found["ordinary, 1.6 classes of this set"][name].append(
+        result["ordinary, 1.6 classes of this set"][name].append(
             (covered, inside.sum() / len(inside))
         )
-    return {method: dict(by_set) for method, by_set in found.items()}
+    return {method: dict(by_set) for method, by_set in result.items()}
 
 
 def table_of(results: list[Measured], kinds: Mapping[str, str]) -> str:

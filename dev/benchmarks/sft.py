@@ -30,12 +30,12 @@ WARM = 2
 def problems(rows: int) -> list[dict[str, str]]:
     """Return sums as prompts and their results as completions, with different lengths."""
     draws = random.Random(0)
-    found = []
+    result = []
     for _ in range(rows):
         numbers = [draws.randrange(1000) for _ in range(draws.randint(2, 30))]
         asked = " + ".join(map(str, numbers))
-        found.append({"prompt": f"What is {asked}?", "completion": f" It is {sum(numbers)}."})
-    return found
+        result.append({"prompt": f"What is {asked}?", "completion": f" It is {sum(numbers)}."})
+    return result
 
 
 def loaded(model: str | None) -> tuple[Any, Any]:
@@ -131,15 +131,15 @@ def main() -> None:
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.side:
-        found = measure(given.side, given.data, given.model, given.steps, given.batch_size)
-        sys.stdout.write(json.dumps(found) + "\n")
+        result = measure(given.side, given.data, given.model, given.steps, given.batch_size)
+        sys.stdout.write(json.dumps(result) + "\n")
         return
     if given.data is None:
         rows = problems(given.steps * given.batch_size)
     else:
         lines = given.data.read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines[: given.steps * given.batch_size]]
-    found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    result: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "rows.json"
         data.write_text(json.dumps(rows), encoding="utf-8")
@@ -152,10 +152,10 @@ def main() -> None:
                 answer = subprocess.run(
                     command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
                 )
-                found[side].append(json.loads(answer.stdout.splitlines()[-1]))
+                result[side].append(json.loads(answer.stdout.splitlines()[-1]))
     from dev.benchmarks.record import write
 
-    pairs = list(zip(found["temper"], found["trl"], strict=True))
+    pairs = list(zip(result["temper"], result["trl"], strict=True))
     gap = max(
         abs(one - other)
         for ours, theirs in pairs
@@ -177,7 +177,7 @@ def main() -> None:
         "largest_difference": gap,
         "same_tokens": [pairs[0][0]["same"], len(rows)],
         "ratios": ratios,
-        "rounds": found,
+        "rounds": result,
     }
     print(f"Written to {write('sft', record)}")
 

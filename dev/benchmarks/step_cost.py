@@ -97,17 +97,17 @@ class Floor:
         """Return the limit of each method's step, relative to plain fine-tuning."""
         model = account.counted_model()
         passes, update, number = map(statistics.median, (self.passes, self.update, self.number))
-        found = {}
+        result = {}
         for label, workload in workloads.items():
             rules = account.moved(label, workload.stepper.params)
-            found[label] = account.limit(
+            result[label] = account.limit(
                 account.passes(label, model),
                 sum(each * size for each, size in rules.values()),
                 plain_passes=passes,
                 plain_update=update,
                 seconds_a_number=number,
             )
-        return found
+        return result
 
 
 def rounds_of(
@@ -226,18 +226,18 @@ def summary(samples: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
             ``middle_half``, the quartiles of the ratio by round.
     """
     base = statistics.median(samples["plain"])
-    found = {}
+    result = {}
     for label, seconds in samples.items():
         beside = samples["plain"][: len(seconds)]
         paired = sorted(own / other for own, other in zip(seconds, beside, strict=True))
         quartiles = statistics.quantiles(paired, n=4) if len(paired) > 1 else paired * 3
-        found[label] = {
+        result[label] = {
             "median": statistics.median(seconds),
             "over_plain": statistics.median(seconds) / base,
             "middle_half": [quartiles[0], quartiles[2]],
             "at_most": TARGETS.get(label),
         }
-    return found
+    return result
 
 
 def main() -> None:
@@ -255,7 +255,7 @@ def main() -> None:
     console = Console()
     labels = ["plain", *(label for label in arguments.methods if label != "plain")]
     samples: list[dict[str, list[float]]] = []
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     limits: dict[str, float] = {}
     for first in range(1, max(len(labels), 2), TOGETHER):
         group = ["plain", *labels[first : first + TOGETHER]]
@@ -264,15 +264,15 @@ def main() -> None:
         )
         samples.append(timed)
         limits |= floors
-        found = {**summary(samples[-1]), **found}
+        results = {**summary(samples[-1]), **results}
         # A stepper and its model reference each other, so only the collector frees them.
         gc.collect()
-    found = {label: {**found[label], "limit": limits[label]} for label in labels}
+    results = {label: {**results[label], "limit": limits[label]} for label in labels}
     table = Table(title=f"One training step, median of {arguments.rounds} interleaved rounds")
     columns = ("method", "milliseconds", "over plain", "middle half", "limit", "over limit")
     for column in (*columns, "at most"):
         table.add_column(column, justify="left" if column == "method" else "right")
-    for label, row in found.items():
+    for label, row in results.items():
         low, high = row["middle_half"]
         table.add_row(
             label,
@@ -292,7 +292,7 @@ def main() -> None:
     result = {
         "workload": Workload.describe(arguments.batch),
         "rounds": arguments.rounds,
-        "methods": found,
+        "methods": results,
         "trainers": trainers,
         "samples": samples,
     }

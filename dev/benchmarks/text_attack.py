@@ -94,13 +94,13 @@ def rows_of(
     predictor: ClassifierPredictor, dev: Examples, settings: TextAttackSettings
 ) -> list[Row]:
     """Return the correctly predicted dev rows as targets of the attack."""
-    found = predictor.predict(dev)
-    assert found.logits is not None
+    result = predictor.predict(dev)
+    assert result.logits is not None
     assert dev.labels is not None
     rows = []
     for at, (row, label, text) in enumerate(zip(dev.rows, dev.labels, dev.text, strict=True)):
         draft = draft_of(row, int(label), text, None)
-        own = Prediction.of_logits(found.logits[[at]])
+        own = Prediction.of_logits(result.logits[[at]])
         answer = answers_of(own, [draft])[0]
         if not answer.reached:
             positions, words = free_positions(draft, settings)
@@ -162,17 +162,17 @@ def speed(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
         For each way the total ``seconds``, ``over_across`` (the ratio of sums), ``middle_half``
         (quartiles of the ratio by round) and ``at_least`` (the required ratio).
     """
-    found = {}
+    result = {}
     for name, own in seconds.items():
         ratios = [one / other for one, other in zip(own, seconds[ACROSS], strict=True)]
         quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        found[name] = {
+        result[name] = {
             "seconds": sum(own),
             "over_across": sum(own) / sum(seconds[ACROSS]),
             "middle_half": [quartiles[0], quartiles[2]],
             "at_least": TARGETS.get(name),
         }
-    return found
+    return result
 
 
 def successes(outcomes: list[Outcome]) -> dict[str, float]:
@@ -192,17 +192,17 @@ def differing(outcomes: dict[str, list[Outcome]]) -> int:
     return sum(len(set(row)) > 1 for row in zip(*ends, strict=True))
 
 
-def table_of(found: dict[str, dict[str, Any]], *, title: str) -> Table:
+def table_of(result: dict[str, dict[str, Any]], *, title: str) -> Table:
     """Return the printed table.
 
     Args:
-        found: Output of `speed`.
+        result: Output of `speed`.
         title: Title of the table.
     """
     table = Table(title=title)
     for column in ("way", "seconds", "over across examples", "middle half", "at least"):
         table.add_column(column, justify="left" if column == "way" else "right")
-    for name, row in found.items():
+    for name, row in result.items():
         low, high = row["middle_half"]
         table.add_row(
             name,

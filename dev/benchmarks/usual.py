@@ -22,10 +22,10 @@ def usual() -> dict[str, float]:
     """Return the positions of the method ``plain`` in percent, by condition."""
     compared = comparison(STUDY)
     assert compared.reference is not None
-    found = levels(compared, compared.reference)
+    result = levels(compared, compared.reference)
     return {
         condition_of(each.row): round(each.fraction, 1)
-        for each in found
+        for each in result
         if each.fraction is not None
     }
 

@@ -142,11 +142,11 @@ def decided(
 
 def _verdict(pairs: list[tuple[Statistic, Statistic]], rows: int, resamples: int) -> bool | None:
     if len(pairs) == 1:
-        (found,) = difference_intervals(pairs, rows, resamples=resamples, seed=0)
+        (result,) = difference_intervals(pairs, rows, resamples=resamples, seed=0)
         return (
             None
-            if found.p is None or found.low is None or found.high is None
-            else (not found.low <= 0 <= found.high)
+            if result.p is None or result.low is None or result.high is None
+            else (not result.low <= 0 <= result.high)
         )
     whole = np.ones((1, rows))
     columns = [[float(one(whole)[0]) for one in column] for column in zip(*pairs, strict=True)]
@@ -170,11 +170,11 @@ def false_verdicts(repetitions: int, *, report: Callable[[str], None]) -> Iterat
                 report(f"{world.name}, {seeds} seeds, {rows} rows")
                 draws = np.random.default_rng([seeds, rows])
                 times = repetitions if seeds > 1 else max(1, repetitions // 4)
-                found = [
+                result = [
                     decided(world, rows, seeds, draws=draws, resamples=400) for _ in range(times)
                 ]
-                for score in found[0]:
-                    false = sum(one[score] is True for one in found)
+                for score in result[0]:
+                    false = sum(one[score] is True for one in result)
                     yield {
                         "world": world.name,
                         "seeds": seeds,
@@ -209,7 +209,7 @@ def main() -> None:
 
 
 def _table(
-    title: str, found: list[dict[str, Any]], names: tuple[str, ...], values: tuple[str, ...]
+    title: str, result: list[dict[str, Any]], names: tuple[str, ...], values: tuple[str, ...]
 ) -> Table:
     """Lay out numbers with a line per situation and a column per number of rows."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -217,7 +217,7 @@ def _table(
         if heading is not None:
             table.add_column(heading, justify="right" if heading.isdigit() else "left")
     lines: dict[tuple[str, ...], list[str]] = {}
-    for one in found:
+    for one in result:
         for value in values:
             key = (*(str(one[name]) for name in names), *((value,) if len(values) > 1 else ()))
             lines.setdefault(key, []).append(f"{100 * one[value]:.1f}")

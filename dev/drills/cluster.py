@@ -38,7 +38,7 @@ def drill(project: Path, study: Command, *, inputs: int, seed: int) -> Found:
         inputs: Number of repetitions.
         seed: Seed of the times.
     """
-    found = Found()
+    result = Found()
     with tempfile.TemporaryDirectory() as made, two_machines() as (address, ask):
         stage = Stage(project, study, Path(made))
         command = [*study.of(stage.folder), "--cluster", address]
@@ -55,15 +55,15 @@ def drill(project: Path, study: Command, *, inputs: int, seed: int) -> Found:
             ask("kill")
             ended = child.wait()
             seconds = max(1.0, time.monotonic() - begun) / 2
-            found.count("killed" if early else "ended first")
+            result.count("killed" if early else "ended first")
             if ended.code:
-                found.fault(
+                result.fault(
                     number, "a machine is killed", f"ended with {ended.code}:\n{ended.said}"
                 )
             elif differing := stage.differing():
-                found.fault(number, "a machine is killed", f"{differing}\n{ended.said}")
+                result.fault(number, "a machine is killed", f"{differing}\n{ended.said}")
             ask("add")
-    return found
+    return result
 
 
 @contextmanager

@@ -218,9 +218,9 @@ class Child:
         seconds = time.monotonic() - self.begun
         os.close(self.log)
         with os.fdopen(self.heard, "rb") as heard:
-            said = heard.read().decode(errors="replace")
+            message = heard.read().decode(errors="replace")
         count = int.from_bytes(self.counted[:], "little")
-        return Ended(os.waitstatus_to_exitcode(status), said, count, seconds)
+        return Ended(os.waitstatus_to_exitcode(status), message, count, seconds)
 
 
 def run(
@@ -312,9 +312,9 @@ class Stage:
 
     def differences(self) -> list[str]:
         """Return the files that differ from those of an uninterrupted run."""
-        found = outcome(self.folder)
-        names = sorted(found.keys() | self.outcome.keys())
-        return [name for name in names if found.get(name) != self.outcome.get(name)]
+        result = outcome(self.folder)
+        names = sorted(result.keys() | self.outcome.keys())
+        return [name for name in names if result.get(name) != self.outcome.get(name)]
 
     def differing(self) -> str:
         """Return the differences as text, empty if there are none."""

@@ -30,7 +30,7 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
         inputs: Number of repetitions.
         seed: Seed of the faults.
     """
-    found = Found()
+    result = Found()
     for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
         if number % 4 == 3:
             fault = Fault(largest=int(10 ** draws.uniform(1, 5)))
@@ -41,10 +41,10 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
                 lasting=draws.random() < 0.5,
             )
         ended = stage.run(fault)
-        found.count("refused" if ended.code else "ended well")
-        if said := _wrong(stage, fault, ended) or stage.given_again():
-            found.fault(number, fault, said)
-    return found
+        result.count("refused" if ended.code else "ended well")
+        if message := _wrong(stage, fault, ended) or stage.given_again():
+            result.fault(number, fault, message)
+    return result
 
 
 def _wrong(stage: Stage, fault: Fault, ended: Ended) -> str:

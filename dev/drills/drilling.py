@@ -29,15 +29,15 @@ class Found:
         """Count the outcome of an input."""
         self.counts[ending] += 1
 
-    def fault(self, number: int, what: object, said: str) -> None:
+    def fault(self, number: int, what: object, message: str) -> None:
         """Add a fault.
 
         Args:
             number: The input's number.
             what: The injected fault.
-            said: The wrong outcome.
+            message: The wrong outcome.
         """
-        self.faults.append(f"number {number}, {what}:\n{said}")
+        self.faults.append(f"number {number}, {what}:\n{message}")
 
 
 def drilled(
@@ -71,11 +71,11 @@ def drilled(
     with tempfile.TemporaryDirectory() as made:
         folder = prepare(Path(made) / "made")
         for target in chosen:
-            found = drill(folder, target, inputs=arguments.inputs, seed=arguments.seed)
-            for fault in found.faults:
+            result = drill(folder, target, inputs=arguments.inputs, seed=arguments.seed)
+            for fault in result.faults:
                 console.print(f"{target.name}, {fault}", markup=False)
-            endings = ", ".join(f"{count} {ending}" for ending, count in found.counts.items())
-            said = f"{arguments.inputs} inputs, {endings}; {len(found.faults)} faults"
-            console.print(f"{target.name}: {said}", markup=False)
-            faults += len(found.faults)
+            endings = ", ".join(f"{count} {ending}" for ending, count in result.counts.items())
+            message = f"{arguments.inputs} inputs, {endings}; {len(result.faults)} faults"
+            console.print(f"{target.name}: {message}", markup=False)
+            faults += len(result.faults)
     return 1 if faults else 0

@@ -111,8 +111,8 @@ def damaged(raw: bytes, draws: random.Random, *, is_json: bool) -> bytes:
 
 def _odd_value(raw: bytes, draws: random.Random) -> bytes:
     lines = raw.splitlines() if raw.count(b"\n{") else [raw]
-    place = draws.randrange(len(lines))
-    content = json.loads(lines[place])
+    position = draws.randrange(len(lines))
+    content = json.loads(lines[position])
     nodes: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:
@@ -130,7 +130,7 @@ def _odd_value(raw: bytes, draws: random.Random) -> bytes:
         del node[key]
     else:
         node[key] = draws.choice(ODD)
-    lines[place] = json.dumps(content).encode()
+    lines[position] = json.dumps(content).encode()
     return b"\n".join(lines)
 
 
@@ -165,7 +165,7 @@ def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
         inputs: Number of inputs.
         seed: Seed of the damage.
     """
-    found = Found()
+    result = Found()
     gauge = gauge_of(None)
     with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as work:
         good, folder = Path(made) / "good", Path(work) / "input"
@@ -187,9 +187,9 @@ def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
                 with _limited(), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     target.read(folder)
-                found.count("accepted")
+                result.count("accepted")
             except TemperError as error:
-                found.count("refused")
+                result.count("refused")
                 if len(str(error)) > LONGEST_MESSAGE:
                     fault = f"a message of {len(str(error)):,} characters"
             except (Exception, Overtime):  # noqa: BLE001 - any exception is a fault
@@ -197,11 +197,11 @@ def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
             if gauge is not None and gauge.peak() - base > MEBIBYTES * MEBIBYTE:
                 fault = fault or f"took {(gauge.peak() - base) / MEBIBYTE:,.0f} MiB"
             if fault:
-                place = KEPT / f"{target.name.replace(' ', '-')}-{number}"
-                shutil.rmtree(place, ignore_errors=True)
-                shutil.copytree(folder, place)
-                found.fault(number, file.relative_to(folder), fault)
-    return found
+                position = KEPT / f"{target.name.replace(' ', '-')}-{number}"
+                shutil.rmtree(position, ignore_errors=True)
+                shutil.copytree(folder, position)
+                result.fault(number, file.relative_to(folder), fault)
+    return result
 
 
 def _rows() -> list[dict[str, Any]]:

@@ -25,19 +25,19 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
         inputs: Number of kills; each operation once, in order, if there are enough.
         seed: Seed of the choice of operations and times.
     """
-    found = Found()
+    result = Found()
     for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
         fault = _kill(stage, draws, inputs, number)
         ended = stage.run(fault)
         if number % 3 == 2:
             ended = stage.run(_kill(stage, draws, 0, number))
         killed = ended.code == -signal.SIGKILL and ended.seconds < SECONDS
-        found.count("killed" if killed else "ended first")
+        result.count("killed" if killed else "ended first")
         if not killed and ended.code:
-            found.fault(number, fault, ended.said)
-        elif said := stage.given_again():
-            found.fault(number, fault, said)
-    return found
+            result.fault(number, fault, ended.said)
+        elif message := stage.given_again():
+            result.fault(number, fault, message)
+    return result
 
 
 def _kill(stage: Stage, draws: random.Random, inputs: int, number: int) -> Fault:

@@ -75,8 +75,8 @@ class Clients:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._ask, args=(place,), daemon=True)
-            for place in range(CLIENTS)
+            threading.Thread(target=self._ask, args=(index,), daemon=True)
+            for index in range(CLIENTS)
         ]
         for thread in self._threads:
             thread.start()
@@ -89,8 +89,8 @@ class Clients:
             if thread.is_alive():
                 self.faults.append("a client still waits for its reply")
 
-    def _ask(self, place: int) -> None:
-        draws = random.Random(f"{self.seed} {place}")
+    def _ask(self, number: int) -> None:
+        draws = random.Random(f"{self.seed} {number}")
         connection: http.client.HTTPConnection | None = None
         while not self.stopped.is_set():
             texts = [f"word{draws.randrange(90)}" for _ in range(draws.randint(1, 6))]
@@ -135,7 +135,7 @@ def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
         inputs: Number of restarts.
         seed: Seed of the times and the texts.
     """
-    found, port = Found(), free_port()
+    result, port = Found(), free_port()
     arguments = f"serve {project}/run --device cpu --port {port} {target.options}".split()
     for number in range(inputs):
         draws = random.Random(f"{seed} {target.name} {number}")
@@ -143,25 +143,27 @@ def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
         wait_until_it_listens(port, service.is_running)
         clients = Clients(port, f"{seed} {target.name} {number}")
         if not clients.answered.wait(SECONDS):
-            found.fault(number, target.name, "the service did not answer")
+            result.fault(number, target.name, "the service did not answer")
         time.sleep(draws.uniform(0, LONGEST))
         os.kill(service.pid, signal.SIGTERM)
         ended = service.wait()
         clients.stop()
         for fault in _faults(ended.code, ended.said, clients):
-            found.fault(number, target.name, fault)
+            result.fault(number, target.name, fault)
         # Requests are refused only after SIGTERM; before it the service listens.
-        found.count("stopped under load" if clients.counts["refused"] else "stopped after the load")
-    return found
+        result.count(
+            "stopped under load" if clients.counts["refused"] else "stopped after the load"
+        )
+    return result
 
 
-def _faults(code: int, said: str, clients: Clients) -> list[str]:
+def _faults(code: int, message: str, clients: Clients) -> list[str]:
     faults = list(clients.faults)
-    if code != 128 + signal.SIGTERM or "Traceback" in said:
-        faults.append(f"ended with {code}:\n{said}")
+    if code != 128 + signal.SIGTERM or "Traceback" in message:
+        faults.append(f"ended with {code}:\n{message}")
     got = clients.counts["200"]
-    if counted(said) != (got, got):
-        faults.append(f"clients got {got} replies:\n{said}")
+    if counted(message) != (got, got):
+        faults.append(f"clients got {got} replies:\n{message}")
     return faults
 
 

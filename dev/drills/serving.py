@@ -46,10 +46,10 @@ def wait_until_it_listens(port: int, is_running: Callable[[], bool]) -> None:
     raise RuntimeError(f"The service does not listen at port {port}.")
 
 
-def counted(said: str) -> tuple[int, int] | None:
+def counted(message: str) -> tuple[int, int] | None:
     """Return the numbers of accepted and answered requests from the output of a service."""
-    found = ENDED.search(said)
-    return None if found is None else (int(found[1]), int(found[2]))
+    result = ENDED.search(message)
+    return None if result is None else (int(result[1]), int(result[2]))
 
 
 @dataclass

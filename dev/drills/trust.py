@@ -112,11 +112,11 @@ OF_MODEL = (
 TRAIN = "train --model {}/tiny --max-length 8 --epochs 1 --out {}/out --data "
 
 
-def _file(place: str, content: Callable[[Path], bytes], *, alone: bool) -> Callable[[Path], None]:
+def _file(file: str, content: Callable[[Path], bytes], *, alone: bool) -> Callable[[Path], None]:
     """Return a function that writes a file, instead of the weights or in addition to them."""
 
     def put(folder: Path) -> None:
-        path = folder / place
+        path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content(folder))
         if alone:
@@ -147,11 +147,11 @@ def _weights_index(folder: Path) -> None:
 
 def _checkpoint(folder: Path) -> None:
     """Plant pickles among the checkpoints of a run that was stopped."""
-    place = folder / "run/checkpoints/checkpoint-5"
-    place.mkdir(parents=True)
+    checkpoint = folder / "run/checkpoints/checkpoint-5"
+    checkpoint.mkdir(parents=True)
     for name in (*BESIDE, "pytorch_model.bin"):
-        (place / name).write_bytes(_torch_file(folder))
-    shutil.copy(folder / "run/config.json", place / "config.json")
+        (checkpoint / name).write_bytes(_torch_file(folder))
+    shutil.copy(folder / "run/config.json", checkpoint / "config.json")
     record = json.loads((folder / "run/run.json").read_text(encoding="utf-8"))
     record["status"] = "stopped"
     (folder / "run/run.json").write_text(json.dumps(record), encoding="utf-8")
@@ -217,14 +217,14 @@ def _function_schema(folder: Path) -> None:
 
 
 def _plants() -> tuple[Plant, ...]:
-    found = []
+    result = []
     for name in WEIGHTS:
         put = _file(f"run/{name}", _torch_file, alone=True)
-        found.append(Plant(f"{name} in place of weights", put, OF_MODEL))
+        result.append(Plant(f"{name} in place of weights", put, OF_MODEL))
     for name in (*BESIDE, *NAMED):
         content = _object_array if name.endswith(("npy", "npz")) else _torch_file
         put = _file(f"run/{name}", content, alone=False)
-        found.append(Plant(f"{name} next to weights", put, OF_MODEL[:5]))
+        result.append(Plant(f"{name} next to weights", put, OF_MODEL[:5]))
     auto = {
         "AutoConfig": "mine.Config",
         "AutoModelForSequenceClassification": "mine.Model",
@@ -256,8 +256,8 @@ def _plants() -> tuple[Plant, ...]:
         ),
     }
     for name, (file, fields) in configs.items():
-        found.append(Plant(name, _config(fields, file), OF_MODEL[:5]))
-    found += [
+        result.append(Plant(name, _config(fields, file), OF_MODEL[:5]))
+    result += [
         Plant("index of pickled weights", _weights_index, OF_MODEL),
         Plant("modules.json", _sentence_modules, OF_MODEL[:5]),
         Plant("checkpoint of pickles", _checkpoint, OF_MODEL[5:]),
@@ -279,8 +279,8 @@ def _plants() -> tuple[Plant, ...]:
     for name in ("train.pkl", "train.pickle", "train.npy", "train.joblib", "train.pt", "train.xml"):
         content = _object_array if name.endswith("npy") else _pickled
         put = _file(f"planted/{name}", content, alone=False)
-        found.append(Plant(f"data {name}", put, (f"{TRAIN}{{}}/planted/{name}",)))
-    return tuple(found)
+        result.append(Plant(f"data {name}", put, (f"{TRAIN}{{}}/planted/{name}",)))
+    return tuple(result)
 
 
 PLANTS = _plants()
@@ -295,17 +295,17 @@ def drill(project: Path, plant: Plant, *, inputs: int, seed: int) -> Found:
         inputs: Maximum number of commands.
         seed: Not used.
     """
-    found = Found()
+    result = Found()
     for number, command in enumerate(plant.commands[:inputs]):
         with tempfile.TemporaryDirectory() as work:
             folder = Path(work) / "project"
             shutil.copytree(project, folder)
             plant.put(folder)
             ended = run(command.replace("{}", str(folder)).split(), folder)
-            found.count("refused" if ended.code else "read on")
-            if said := _wrong(ended, Path(work) / MARK):
-                found.fault(number, command, said)
-    return found
+            result.count("refused" if ended.code else "read on")
+            if message := _wrong(ended, Path(work) / MARK):
+                result.fault(number, command, message)
+    return result
 
 
 def _wrong(ended: Ended, mark: Path) -> str:

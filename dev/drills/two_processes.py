@@ -30,18 +30,18 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
         inputs: Number of repetitions.
         seed: Seed of the times.
     """
-    found = Found()
+    result = Found()
     for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
         kind = ("together", "later", "frozen")[number % 3]
         ends = _both(stage, kind, draws)
         refused = [ended for ended in ends if ended.code]
-        found.count(f"{kind}: {'one refused' if refused else 'both done'}")
-        said = [ended.said for ended in refused if not _well_refused(ended)]
-        if len(refused) > 1 or said:
-            found.fault(number, kind, "\n".join(said) or "both were refused")
+        result.count(f"{kind}: {'one refused' if refused else 'both done'}")
+        messages = [ended.said for ended in refused if not _well_refused(ended)]
+        if len(refused) > 1 or messages:
+            result.fault(number, kind, "\n".join(messages) or "both were refused")
         elif differing := stage.differing():
-            found.fault(number, kind, differing)
-    return found
+            result.fault(number, kind, differing)
+    return result
 
 
 def _both(stage: Stage, kind: str, draws: random.Random) -> list[Ended]:

@@ -48,7 +48,7 @@ def kill_worker(project: Path, *, inputs: int, seed: int) -> Found:
         inputs: Number of kills.
         seed: Seed of the choice of worker and time.
     """
-    found = Found()
+    result = Found()
     for number, draws, stage in stages(project, STUDY, inputs=inputs, seed=seed):
         child = Child(stage.command.of(stage.folder), stage.folder)
         # Only after a worker has started a run, so that there is a run to lose.
@@ -60,10 +60,10 @@ def kill_worker(project: Path, *, inputs: int, seed: int) -> Found:
             with suppress(ProcessLookupError):
                 os.kill(draws.choice(workers), signal.SIGKILL)
         ended = child.wait()
-        found.count("killed" if ended.code else "ended first")
-        if said := _unclear(ended, "compare") or stage.given_again():
-            found.fault(number, "a worker is killed", said)
-    return found
+        result.count("killed" if ended.code else "ended first")
+        if message := _unclear(ended, "compare") or stage.given_again():
+            result.fault(number, "a worker is killed", message)
+    return result
 
 
 def _workers(pid: int) -> list[int]:
@@ -180,7 +180,7 @@ def kill_rank(project: Path, *, inputs: int, seed: int) -> Found:
         inputs: Number of kills.
         seed: Seed of the choice of process, step and time.
     """
-    found = Found()
+    result = Found()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work) / "project"
         shutil.copytree(project, folder)
@@ -197,18 +197,18 @@ def kill_rank(project: Path, *, inputs: int, seed: int) -> Found:
             begun = time.monotonic()
             ends = ranks.wait()
             waited = time.monotonic() - begun
-            found.count("killed" if ends[lost].code == -signal.SIGKILL else "ended first")
-            said = _unclear(ends[1 - lost], "ranks")
+            result.count("killed" if ends[lost].code == -signal.SIGKILL else "ended first")
+            message = _unclear(ends[1 - lost], "ranks")
             if waited > SOON:
-                said = f"the other process ended after {waited:.0f} s"
+                message = f"the other process ended after {waited:.0f} s"
             again = [ended for ended in Ranks(folder).wait() if ended.code]
             if again:
-                said = said or f"repeated, one ended with {again[0].code}:\n{again[0].said}"
+                message = message or f"repeated, one ended with {again[0].code}:\n{again[0].said}"
             elif outcome(folder / "out") != whole:
-                said = said or "repeated, the training left other files"
-            if said:
-                found.fault(number, f"process {lost} is killed", said)
-    return found
+                message = message or "repeated, the training left other files"
+            if message:
+                result.fault(number, f"process {lost} is killed", message)
+    return result
 
 
 @dataclass(frozen=True)

@@ -142,14 +142,14 @@ def statuses(folder: Path) -> dict[str, str]:
     """Return the status of each mutant in a folder of `workplace`, without those `left_out`."""
     from mutmut.stats import status_by_exit_code
 
-    found = {}
+    result = {}
     for path in sorted((folder / "mutants" / "src").rglob("*.py.meta")):
         file = path.with_suffix("")
         module = ".".join(file.relative_to(folder / "mutants" / "src").with_suffix("").parts)
         out = {f"{module}.{name}" for name in left_out(file.read_text(encoding="utf-8"))}
         codes = json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"]
-        found.update({name: status_by_exit_code[codes[name]] for name in codes.keys() - out})
-    return found
+        result.update({name: status_by_exit_code[codes[name]] for name in codes.keys() - out})
+    return result
 
 
 def meaning(function: ast.FunctionDef) -> str:
@@ -266,12 +266,12 @@ def function(mutant: str) -> str:
     return f"{module}.{'.'.join(name.removeprefix('x').removeprefix('_').strip('ǁ').split('ǁ'))}"
 
 
-def survivors(target: str, found: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def survivors(target: str, result: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield function, change and status of each mutant that no test has detected."""
     from mutmut.mutation.diff_apply import get_diff_for_mutant
 
     folder = workplace(target)
-    for mutant, status in found.items():
+    for mutant, status in result.items():
         if status not in NOTICED:
             path = Path("src", *mutant.split(".")[:-1]).with_suffix(".py")
             with contextlib.chdir(folder):
@@ -292,15 +292,15 @@ def main() -> int:
     reasons = tomllib.loads(REASONS.read_text(encoding="utf-8"))
     console, failed = Console(highlight=False, soft_wrap=True), False
     for target in options.targets:
-        found = check(target, number=options.number, seed=options.seed, jobs=options.jobs)
-        left = list(survivors(target, found))
+        result = check(target, number=options.number, seed=options.seed, jobs=options.jobs)
+        left = list(survivors(target, result))
         unexplained = [each for each in left if each[1] not in reasons.get(each[0], {})]
         for name, changed, status in unexplained:
             console.print(f"{name} ({status}): {changed}", markup=False)
-        fraction = 1 - len(left) / len(found)
-        low, high = wilson(len(found) - len(left), len(found))
+        fraction = 1 - len(left) / len(result)
+        low, high = wilson(len(result) - len(left), len(result))
         summary = (
-            f"{target}: {len(found)} mutants, {fraction:.1%} detected ({low:.1%}-{high:.1%}), "
+            f"{target}: {len(result)} mutants, {fraction:.1%} detected ({low:.1%}-{high:.1%}), "
         )
         summary += f"{len(left)} survived, {len(unexplained)} of them without a reason"
         console.print(summary, markup=False)

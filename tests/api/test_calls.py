@@ -122,8 +122,8 @@ def test_an_adapter_of_a_file_is_skipped_on_request() -> None:
 
 
 def test_a_method_object_passes_all_its_settings() -> None:
-    found = nested(TRAIN, None, {"method": temper.RDrop(weight=2.0)})["method"]
-    assert found == {"name": "r_drop", **temper.RDrop(weight=2.0).settings()}
+    result = nested(TRAIN, None, {"method": temper.RDrop(weight=2.0)})["method"]
+    assert result == {"name": "r_drop", **temper.RDrop(weight=2.0).settings()}
     both = nested(TRAIN, None, {"method": temper.RDrop() + temper.AT()})["method"]
     assert both["name"] == "r_drop + at"
     tree = {"model": "m", "data": {"source": "demo"}, "method": both}
@@ -184,20 +184,20 @@ def test_a_run_without_out_is_reused_by_the_same_call_and_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     data = str(tiny_data / "reviews")
-    found = temper.train(
+    result = temper.train(
         data, model=str(tiny_model), method="plain", epochs=1, rows=8, max_length=16, device="cpu"
     )
-    assert found.folder.parent == Path("runs")
-    assert found.folder.name.startswith("reviews-plain-")
+    assert result.folder.parent == Path("runs")
+    assert result.folder.name.startswith("reviews-plain-")
     again = CliRunner().invoke(
         app,
         ["train", "--model", str(tiny_model), "--data", data, "--method", "plain", "--epochs",
          "1", "--rows", "8", "--max-length", "16", "--device", "cpu"],
     )  # fmt: skip
-    said = " ".join(again.stderr.split())
-    assert f"No --out: the run is written to {found.folder}." in said
-    assert "is finished already with these settings; it is kept." in said
-    assert f"Run: {found.folder}" in " ".join(again.output.split())
+    message = " ".join(again.stderr.split())
+    assert f"No --out: the run is written to {result.folder}." in message
+    assert "is finished already with these settings; it is kept." in message
+    assert f"Run: {result.folder}" in " ".join(again.output.split())
 
 
 @pytest.fixture(scope="module")
@@ -232,17 +232,17 @@ def test_a_run_shows_its_scores_and_loads_its_model(run: Any) -> None:
 
 
 def test_the_default_folder_of_an_evaluation_is_in_the_run(run: Any, tiny_data: Path) -> None:
-    found = temper.evaluate(
+    result = temper.evaluate(
         run,
         shift={"far": str(tiny_data / "shift.csv")},
         perspectives=["task", "shift"],
         evaluate={"bootstrap": 0},
         device="cpu",
     )
-    assert found.folder == run.folder.with_name("run-evaluation")
-    assert json.loads((found.folder / "scores.json").read_text()) == found.content
-    assert set(found.scores["set"]) == {"dev", "far"}
-    assert found.report().is_file()
+    assert result.folder == run.folder.with_name("run-evaluation")
+    assert json.loads((result.folder / "scores.json").read_text()) == result.content
+    assert set(result.scores["set"]) == {"dev", "far"}
+    assert result.report().is_file()
 
 
 def test_training_rows_are_excluded_and_that_is_reported_first(
@@ -250,14 +250,14 @@ def test_training_rows_are_excluded_and_that_is_reported_first(
 ) -> None:
     file = write_csv(tmp_path / "mixed.csv", [*sentences(9), *sentences(21, thing="phone")])
     quick: dict[str, Any] = {"perspectives": "task", "evaluate": {"bootstrap": 0}}
-    found = temper.evaluate(run, file, out=tmp_path / "out", **quick)
-    said = "9 of 30 rows of set 'dev' were trained on and are left out"
-    assert caplog.messages[0].startswith(said)
-    assert found.content["notices"][0].startswith(said)
-    assert {score["n"] for score in found.content["scores"]} == {21}
+    result = temper.evaluate(run, file, out=tmp_path / "out", **quick)
+    message = "9 of 30 rows of set 'dev' were trained on and are left out"
+    assert caplog.messages[0].startswith(message)
+    assert result.content["notices"][0].startswith(message)
+    assert {score["n"] for score in result.content["scores"]} == {21}
     # Above the result: on the terminal, in a notebook, on the page and in Markdown.
-    assert found.headline().text.startswith(said)
-    page = found.report().read_text(encoding="utf-8")
+    assert result.headline().text.startswith(message)
+    page = result.report().read_text(encoding="utf-8")
     assert page.index("9 of 30 rows of set") < page.index(" reaches ")
     assert "9 of 30 rows of set" in (tmp_path / "out" / "report.md").read_text().split("##")[0]
     kept = temper.evaluate(run, file, out=tmp_path / "kept", seen_rows="keep", **quick)
@@ -266,7 +266,7 @@ def test_training_rows_are_excluded_and_that_is_reported_first(
     # A finished evaluation that is kept says it again.
     caplog.clear()
     temper.evaluate(run, file, out=tmp_path / "out", **quick)
-    assert caplog.messages[0].startswith(said)
+    assert caplog.messages[0].startswith(message)
     with pytest.raises(DataError, match="All 40 rows.*sets.seen_rows=keep"):
         temper.evaluate(run, tiny_data / "reviews" / "train.csv", out=tmp_path / "all", **quick)
 
@@ -291,8 +291,8 @@ def test_a_run_on_data_in_memory_is_that_on_a_file_of_the_same_rows(
         temper.train(frame[:20], out=tmp_path / "frame", **short)
     quick: dict[str, Any] = {"perspectives": ["task", "shift"], "evaluate": {"bootstrap": 0}}
     shifted = pandas.DataFrame(sentences(8, thing="it"), columns=["text", "label"])
-    found = temper.evaluate(run, shift={"far": shifted}, **quick)
-    sizes = {score["set"]: score["n"] for score in found.content["scores"]}
+    result = temper.evaluate(run, shift={"far": shifted}, **quick)
+    sizes = {score["set"]: score["n"] for score in result.content["scores"]}
     assert sizes == {"dev": run.record["data"]["dev"]["rows"], "far": 8}
     # A table without splits is taken whole, as a file is.
     other = temper.evaluate(
@@ -378,9 +378,9 @@ def test_an_evaluation_of_a_function_in_memory_reads_no_run_of_the_same_name(
     # A run of that name must not lend the function its settings.
     (tmp_path / "good").mkdir()
     (tmp_path / "good" / "run.json").write_text("{}")
-    found = temper.evaluate(good, tiny_data / "reviews" / "dev.csv", **MEASURED)
-    assert found.folder == Path("runs/good-evaluation")
-    assert found.content["model"] == "good()"
+    result = temper.evaluate(good, tiny_data / "reviews" / "dev.csv", **MEASURED)
+    assert result.folder == Path("runs/good-evaluation")
+    assert result.content["model"] == "good()"
 
 
 def test_an_object_in_memory_is_measured_each_time(tiny_data: Path, tmp_path: Path) -> None:
@@ -422,12 +422,12 @@ def test_a_result_reads_well_as_text_and_shows_its_first_screen(
     tiny_data: Path, tmp_path: Path
 ) -> None:
     dev = tiny_data / "reviews" / "dev.csv"
-    found = temper.evaluate(good, dev, out=tmp_path / "<out>", **MEASURED)
-    assert repr(found) == f"EvaluationResult({str(found.folder)!r})"
-    assert str(found).splitlines()[0] == "Evaluation of good()"
-    assert len(str(found).splitlines()) <= 10
-    page = found.report().read_text(encoding="utf-8")
-    header = re.search(r"<header>.*</header>", found._repr_html_(), re.S)
+    result = temper.evaluate(good, dev, out=tmp_path / "<out>", **MEASURED)
+    assert repr(result) == f"EvaluationResult({str(result.folder)!r})"
+    assert str(result).splitlines()[0] == "Evaluation of good()"
+    assert len(str(result).splitlines()) <= 10
+    page = result.report().read_text(encoding="utf-8")
+    header = re.search(r"<header>.*</header>", result._repr_html_(), re.S)
     assert header is not None
     assert header[0] in page
     assert "<out>" not in header[0]

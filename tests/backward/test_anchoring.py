@@ -47,7 +47,7 @@ def test_the_average_of_half_precision_weights_is_a_copy_in_single_precision() -
     params = parameters(torch.bfloat16)
     rule = WeightAverage(decay=0.999, final_decay=0.999)
     state = rule.init(params)
-    held = {name: tensor.clone() for name, tensor in state["weights"].items()}
+    kept = {name: tensor.clone() for name, tensor in state["weights"].items()}
     with torch.no_grad():
         for tensor in params.tensors.values():
             tensor.add_(1.0)
@@ -55,7 +55,7 @@ def test_the_average_of_half_precision_weights_is_a_copy_in_single_precision() -
     for name, average in state["weights"].items():
         assert average.dtype == torch.float32
         # A step of 1 - .999, which bf16 does not resolve.
-        moved = 0.999 * held[name].double() + 0.001 * params.tensors[name].double()
+        moved = 0.999 * kept[name].double() + 0.001 * params.tensors[name].double()
         torch.testing.assert_close(average.double(), moved, rtol=1e-6, atol=1e-6)
         assert not average.requires_grad
 

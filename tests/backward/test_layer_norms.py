@@ -34,11 +34,11 @@ def calibrated(batch: dict[str, Tensor], **settings: Any) -> dict[str, Any]:
 
 def test_norms_equal_the_exact_norms_averaged_over_rows() -> None:
     truth = exact(smooth_bert(), ROWS).jacobian.mean(1)
-    held = calibrated(copied(ROWS, 1000), layers={"rows": 4000})
-    torch.testing.assert_close(held["norms"], truth, rtol=0.05, atol=0.0)
+    kept = calibrated(copied(ROWS, 1000), layers={"rows": 4000})
+    torch.testing.assert_close(kept["norms"], truth, rtol=0.05, atol=0.0)
     # A softmax of minus the logarithm at temperature 1: fractions of 1/s.
-    expected = (1 / held["norms"]) / (1 / held["norms"]).sum()
-    torch.testing.assert_close(held["weights"], expected)
+    expected = (1 / kept["norms"]) / (1 / kept["norms"]).sum()
+    torch.testing.assert_close(kept["weights"], expected)
 
 
 def test_layer_norms_are_measured_in_evaluation_mode_and_modes_are_restored() -> None:
@@ -118,10 +118,10 @@ def test_layers_without_weights_need_no_calibration(settings: dict[str, Any]) ->
 
 def test_weights_warn_if_one_layer_dominates(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
-        held = calibrated(ROWS, layers={"kind": "printed", "rows": 2})
+        kept = calibrated(ROWS, layers={"kind": "printed", "rows": 2})
         # Two layers whose norms differ by a few are not saturated yet.
         assert not caplog.records
-        assert float(held["weights"].max()) < 0.99
+        assert float(kept["weights"].max()) < 0.99
         model = smooth_bert()
         with torch.no_grad():
             model.bert.encoder.layer[1].output.LayerNorm.weight.mul_(4)
@@ -217,10 +217,10 @@ def test_norms_of_several_processes_are_averaged_over_all_rows(
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda sums: sums.add_(other))
     network, draws = Network(tiny_bert()), torch.Generator()
     for ranks, expected in ((2, 2.5), (1, 4.0)):
-        found = jacobian_norms(
+        result = jacobian_norms(
             network, [Batch.of(rows(4))], projections=1, draws=draws, ranks=ranks
         )
-        assert found.tolist() == [expected]
+        assert result.tolist() == [expected]
 
 
 def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +228,8 @@ def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.Monke
     sums = {1: torch.tensor([4.0]), 3: torch.tensor([6.0])}
     monkeypatch.setattr(layer_norms, "_of_batch", lambda _, batch, *__, **___: sums[batch.size])
     batches = [Batch.of(rows(4)), Batch.of(rows(3, 5, 6))]
-    found = jacobian_norms(Network(tiny_bert()), batches, projections=1, draws=torch.Generator())
-    assert found.tolist() == [2.5]
+    result = jacobian_norms(Network(tiny_bert()), batches, projections=1, draws=torch.Generator())
+    assert result.tolist() == [2.5]
 
 
 def test_norms_are_measured_in_single_precision() -> None:

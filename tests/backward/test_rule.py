@@ -70,10 +70,10 @@ def test_a_chain_nests_gradient_and_pipes_transform_from_left_to_right() -> None
     state = rule.init(NOTHING)
     grads = {"w": torch.tensor(3.0)}
     assert rule.gradient(NOTHING, state, lambda: grads) is grads
-    found = rule.transform(grads, NOTHING, state, Streams(0))
+    result = rule.transform(grads, NOTHING, state, Streams(0))
     rule.after_step(NOTHING, state, Step())
     # 3 becomes 33 in the first rule and 332 in the second.
-    assert found["w"].item() == 332
+    assert result["w"].item() == 332
     scales = rule.learning_rate_scales(NOTHING, state, Step())
     assert scales == {"w": 6.0, "first": 0.5, "second": 0.5}
     assert calls == [
@@ -171,14 +171,14 @@ def test_a_loss_that_is_not_finite_at_perturbed_weights_raises_an_error() -> Non
             self, params: Parameters, state: State, compute: Callable[[], Gradients]
         ) -> Gradients:
             grads = compute()
-            held = params.tensors["head.bias"].detach().clone()
+            kept = params.tensors["head.bias"].detach().clone()
             with torch.no_grad():
                 params.tensors["head.bias"].fill_(float("nan"))
             try:
                 compute()
             finally:
                 with torch.no_grad():
-                    params.tensors["head.bias"].copy_(held)
+                    params.tensors["head.bias"].copy_(kept)
             return grads
 
     stepper = Stepper(tiny_network(), method_of(Exploding()))

@@ -46,17 +46,17 @@ def reference(model: Path, texts: list[str]) -> np.ndarray[Any, Any]:
 
 
 def test_predictions_equal_the_network_at_the_saved_temperature(calibrated: Path) -> None:
-    found = temper.Classifier.load(calibrated, device="cpu", batch_size=7)(TEXTS)
+    result = temper.Classifier.load(calibrated, device="cpu", batch_size=7)(TEXTS)
     wanted = reference(calibrated, TEXTS)
-    assert [list(row.probabilities.values()) for row in found] == [
+    assert [list(row.probabilities.values()) for row in result] == [
         pytest.approx(row, abs=1e-5) for row in wanted.tolist()
     ]
-    for row in found:
+    for row in result:
         assert row.label == max(row.probabilities, key=row.probabilities.__getitem__)
         assert row.anomaly == pytest.approx(1 - max(row.probabilities.values()))
-    assert found.notices == ()
-    (said,) = Classifier.load(str(calibrated), device="cpu", max_length=64)(TEXTS).notices
-    assert "fitted on texts cut at 128 tokens, and these are cut at 64" in said
+    assert result.notices == ()
+    (message,) = Classifier.load(str(calibrated), device="cpu", max_length=64)(TEXTS).notices
+    assert "fitted on texts cut at 128 tokens, and these are cut at 64" in message
 
 
 def test_the_command_writes_the_same_records(calibrated: Path) -> None:
@@ -72,8 +72,8 @@ def test_threads_that_share_a_classifier_get_the_same_predictions(calibrated: Pa
     parts = [TEXTS[start : start + 3 + start % 5] for start in range(20)]
     wanted = [classifier(part).rows for part in parts]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda part: classifier(part).rows, parts * 3))
-    assert found == wanted * 3
+        result = list(pool.map(lambda part: classifier(part).rows, parts * 3))
+    assert result == wanted * 3
 
 
 def test_pairs_regressions_and_no_texts_at_all() -> None:

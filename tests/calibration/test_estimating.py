@@ -36,8 +36,8 @@ def classifier(seed: int, rows: int = 300) -> Classifier:
     own = Prediction.of_logits(logits(drawn(rows, seed)))
     detector = Detector("energy")
     anomaly = detector.score(own, own, np.zeros((rows, 1, 0)))
-    held = HeldOut(own, right(own, seed), anomaly)
-    known = Calibration(None, 1.0, held, SetRule("all", (0.9,)), detector)
+    held_out = HeldOut(own, right(own, seed), anomaly)
+    known = Calibration(None, 1.0, held_out, SetRule("all", (0.9,)), detector)
     predictor = CallablePredictor(logits, gives="logits", label_names=("no", "yes"))
     return Classifier(predictor, calibration=known)
 
@@ -91,9 +91,9 @@ def test_the_summary_has_the_estimate_and_a_bare_model_none() -> None:
 def test_held_out_rows_that_are_all_wrong_give_a_reason_and_no_estimate() -> None:
     model = classifier(0)
     assert model.calibration is not None
-    held = model.calibration.held_out
-    assert held is not None
-    held.labels[:] = 1 - held.prediction.prediction
+    held_out = model.calibration.held_out
+    assert held_out is not None
+    held_out.labels[:] = 1 - held_out.prediction.prediction
     scores = model(drawn(100, 1)).scores
     assert isinstance(scores, UnlabeledScores)
     assert "how often" in (scores.reason or "")

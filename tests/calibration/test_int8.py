@@ -27,10 +27,10 @@ TEXTS = [text for text, _ in sentences(30)]
 def held_out(model: Path, file: Path, count: int = 60) -> Path:
     """Write rows of which the model gets every fifth wrong."""
     texts = [text for text, _ in sentences(count, thing="it")]
-    found = load_predictor(Checkpoint.of(model), device="cpu").predict(Examples("h", texts))
+    result = load_predictor(Checkpoint.of(model), device="cpu").predict(Examples("h", texts))
     names = ("negative", "positive")
     labels = [
-        names[int(best) ^ (row % 5 == 0)] for row, best in enumerate(found.prediction.astype(int))
+        names[int(best) ^ (row % 5 == 0)] for row, best in enumerate(result.prediction.astype(int))
     ]
     return write_csv(file, list(zip(texts, labels, strict=True)))
 
@@ -65,17 +65,17 @@ def test_int8_predictions_are_close_to_fp32_and_independent_of_the_batch(
     assert isinstance(reader, StateReader)
     wanted, states = reader.predict_with_states(examples)
     predictor = load_int8_predictor(checkpoint)
-    found, near = predictor.predict_with_states(examples)
-    assert found.probabilities == pytest.approx(wanted.probabilities, abs=0.05)
-    assert (found.probabilities != wanted.probabilities).any()
+    result, near = predictor.predict_with_states(examples)
+    assert result.probabilities == pytest.approx(wanted.probabilities, abs=0.05)
+    assert (result.probabilities != wanted.probabilities).any()
     assert near.shape == states.shape
     assert np.abs(near - states).max() < 0.05 * np.abs(states).max()
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         again = predictor.predict(Examples("texts", TEXTS[::-1]))
-        np.testing.assert_array_equal(again.probabilities[::-1], found.probabilities)
+        np.testing.assert_array_equal(again.probabilities[::-1], result.probabilities)
     alone = [predictor.predict(Examples("text", [text])).probabilities[0] for text in TEXTS]
-    np.testing.assert_array_equal(alone, found.probabilities)
+    np.testing.assert_array_equal(alone, result.probabilities)
 
 
 @pytest.mark.slow
@@ -111,8 +111,8 @@ def test_the_command_runs_int8_and_reports_unsupported_options(copied: Path) -> 
     with pytest.raises(SettingError, match="runs on the CPU"):
         Classifier.load(copied, backend="int8", device="cuda")
     refused(call("predict", copied, "--backend", "int4", "--text", "a"), "backend", "int8")
-    said = succeed("calibrate", copied, "--remove", "--backend", "int8").stdout
-    assert str(copied / "int8") in said
+    output = succeed("calibrate", copied, "--remove", "--backend", "int8").stdout
+    assert str(copied / "int8") in output
     assert (copied / "calibration.json").is_file()
     refused(call("predict", copied, "--backend", "int8", "--text", "a"), "--backend int8")
     refused(call("calibrate", copied, "--remove", "--backend", "int8"), "8-bit")

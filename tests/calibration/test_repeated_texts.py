@@ -43,13 +43,13 @@ def parts_of(texts: list[str]) -> tuple[Any, Any, Any]:
 
 def calibration_of(sure: FloatArray, labels: FloatArray, repeats: Any) -> Calibration:
     logits = np.log(np.column_stack([1 - sure, sure]))
-    held = HeldOut(Prediction.of_logits(logits), labels, -sure, repeats=repeats)
+    held_out = HeldOut(Prediction.of_logits(logits), labels, -sure, repeats=repeats)
     temperature, rule = 1.0, SetRule("all", (0.9,))
-    return Calibration(None, temperature, held, rule, Detector("max_softmax"), 0.1)
+    return Calibration(None, temperature, held_out, rule, Detector("max_softmax"), 0.1)
 
 
 def test_every_row_is_in_one_part_and_equal_texts_may_be_in_both() -> None:
-    texts = ["often"] * 40 + [f"once {place}" for place in range(160)]
+    texts = ["often"] * 40 + [f"once {index}" for index in range(160)]
     first, second, repeats = parts_of(texts)
     assert sorted([*first, *second]) == list(range(200))
     assert len(first) == len(second) == 100
@@ -60,7 +60,7 @@ def test_every_row_is_in_one_part_and_equal_texts_may_be_in_both() -> None:
 
 
 def test_rows_without_repeats_are_drawn_by_their_texts_alone() -> None:
-    texts = [f"once {place}" for place in range(200)]
+    texts = [f"once {index}" for index in range(200)]
     first, _, repeats = parts_of(texts)
     turned, _, _ = parts_of(texts[::-1])
     assert {texts[row] for row in first} == {texts[::-1][row] for row in turned}
@@ -91,8 +91,8 @@ def test_alarms_and_risks_are_those_of_the_more_careful_rows() -> None:
     levels = np.linspace(0.95, 0.5, 10)
 
     def made(rows: slice, marked: Any) -> Calibration:
-        found = calibration_of(sure[rows], labels[rows], marked)
-        return Calibration(**{**vars(found), "confidences": levels})
+        result = calibration_of(sure[rows], labels[rows], marked)
+        return Calibration(**{**vars(result), "confidences": levels})
 
     both, once = made(slice(None), repeats), made(slice(100), None)
     every = made(slice(None), None)
@@ -121,8 +121,8 @@ def test_sets_cover_the_labels_of_repeated_and_of_new_texts() -> None:
 
         which, scores = population(400)
         texts = [
-            f"often {study} {text}" if text >= 0 else f"once {study} {place}"
-            for place, text in enumerate(which.tolist())
+            f"often {study} {text}" if text >= 0 else f"once {study} {index}"
+            for index, text in enumerate(which.tolist())
         ]
         _, second, repeats = parts_of(texts)
         made = calibration_of(1 - scores[second], np.ones(len(second)), repeats)

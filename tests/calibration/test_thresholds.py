@@ -22,12 +22,12 @@ def test_labels_with_few_rows_or_no_optimum_use_the_common_temperature() -> None
     applies[:, 1] = logits[:, 1] > 0
     applies[:, 2] = np.arange(60) < 9
     applies[:, 3] = np.arange(60) >= 9
-    found, notices = label_temperatures(applies, logits, ("a", "b", "c", "d"))
+    result, notices = label_temperatures(applies, logits, ("a", "b", "c", "d"))
     common = fitted(applies, logits)
-    assert found == (fitted(applies[:, 0], logits[:, 0]), common, common, common)
-    (said,) = notices
-    assert "'b', 'c', 'd'" in said
-    assert f"{common:.4f}" in said
+    assert result == (fitted(applies[:, 0], logits[:, 0]), common, common, common)
+    (message,) = notices
+    assert "'b', 'c', 'd'" in message
+    assert f"{common:.4f}" in message
     # All rows are right: not even a common one is optimal.
     assert label_temperatures((logits > 0) * 1.0, logits, "abcd")[0] == (1.0,) * 4
 
@@ -36,9 +36,9 @@ def test_a_label_without_a_threshold_keeps_0_5_and_is_reported() -> None:
     chances = np.linspace(0.1, 0.9, 9)
     applies = np.column_stack([chances > 0.35, np.zeros(9)]).astype(float)
     both = np.column_stack([chances, chances])
-    found, notices = choose_thresholds(applies, both, ("a", "b"), rule="f1")
-    assert found == (pytest.approx(0.35), 0.5)
-    (said,) = notices
-    assert "'b'" in said
+    result, notices = choose_thresholds(applies, both, ("a", "b"), rule="f1")
+    assert result == (pytest.approx(0.35), 0.5)
+    (message,) = notices
+    assert "'b'" in message
     with pytest.raises(DataError, match="no row, or to all rows"):
         choose_thresholds(applies[:, 1:], both[:, 1:], ("b",), rule="f1")

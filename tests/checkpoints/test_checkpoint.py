@@ -48,8 +48,8 @@ def test_a_pickle_and_a_file_without_a_function_raise_an_error(
 def test_an_object_in_memory_has_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run(tmp_path / "good()", key="other")
-    held = Checkpoint.of(CallablePredictor(len, gives="values"))
-    assert (held.kind, held.run, held.is_calibrated) == ("object", None, False)
+    kept = Checkpoint.of(CallablePredictor(len, gives="values"))
+    assert (kept.kind, kept.run, kept.is_calibrated) == ("object", None, False)
 
     def good(texts: list[str]) -> list[float]:
         return [0.0] * len(texts)

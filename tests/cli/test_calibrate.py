@@ -33,19 +33,19 @@ def held_out(trained: Path, tmp_path: Path) -> Path:
     """Return rows of which the run gets some wrong, and its surer ones right."""
     texts = [text for text, _ in sentences(20, thing="it")]
     predictor = load_predictor(Checkpoint.of(trained), device="cpu")
-    found = predictor.predict(Examples("h", texts))
-    assert found.logits is not None
-    sure = np.argsort(np.abs(found.logits[:, 1] - found.logits[:, 0]))
+    result = predictor.predict(Examples("h", texts))
+    assert result.logits is not None
+    sure = np.argsort(np.abs(result.logits[:, 1] - result.logits[:, 0]))
     wrong = set(sure[:6].tolist())
     names = ("negative", "positive")
-    labels = [names[int(y) ^ (n in wrong)] for n, y in enumerate(found.prediction.astype(int))]
+    labels = [names[int(y) ^ (n in wrong)] for n, y in enumerate(result.prediction.astype(int))]
     return write_csv(tmp_path / "held_out.csv", list(zip(texts, labels, strict=True)))
 
 
 def predicted(run: Path, data: Path) -> list[dict[str, Any]]:
     result = succeed("predict", run, "--data", data, "--device", "cpu", "--json")
-    found: list[dict[str, Any]] = json.loads(result.stdout)
-    return found
+    results: list[dict[str, Any]] = json.loads(result.stdout)
+    return results
 
 
 def test_a_temperature_is_saved_applied_and_removed(run: Path, held_out: Path) -> None:
@@ -70,9 +70,9 @@ def test_a_temperature_is_saved_applied_and_removed(run: Path, held_out: Path) -
     after = predicted(run, held_out)
     powers = fractions ** (1 / made["temperature"])
     wanted = powers / powers.sum(1, keepdims=True)
-    found = np.asarray([list(row["probabilities"].values()) for row in after])
-    assert found == pytest.approx(wanted)
-    assert np.abs(found - fractions).max() > 1e-4
+    results = np.asarray([list(row["probabilities"].values()) for row in after])
+    assert results == pytest.approx(wanted)
+    assert np.abs(results - fractions).max() > 1e-4
     assert [row["label"] for row in after] == [row["label"] for row in before]
     assert [row["anomaly"] for row in after] == pytest.approx((1 - wanted.max(1)).tolist())
     shown = call("calibrate", run, "--data", held_out, "--device", "cpu")
@@ -90,8 +90,8 @@ def test_an_evaluation_measures_the_uncalibrated_model_and_reports_it(
             "evaluate", run, "--data", held_out, "--perspectives", "task,calibration", "--device",
             "cpu", "--set", "evaluate.bootstrap=0", "--out", tmp_path / name, "--json",
         )  # fmt: skip
-        found: dict[str, Any] = json.loads(result.stdout)
-        return found
+        results: dict[str, Any] = json.loads(result.stdout)
+        return results
 
     first = evaluated("first")
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
@@ -132,26 +132,26 @@ def test_a_doubtful_temperature_and_a_replaced_one_are_reported(
         result = succeed("calibrate", run, "--data", data, "--device", "cpu", "--json")
         return json.loads(result.stdout), " ".join(result.stderr.split())
 
-    first, said = calibrated(held_out)
+    first, message = calibrated(held_out)
     few = "The temperature is fitted on 20 rows only"
-    assert few in said
+    assert few in message
     assert any(notice.startswith(few) for notice in first["notices"])
-    assert "is replaced" not in said
+    assert "is replaced" not in message
     ece = first["ece_15"]
-    assert ("ECE of these rows got worse" in said) == (ece["after"] > ece["before"])
+    assert ("ECE of these rows got worse" in message) == (ece["after"] > ece["before"])
     many = write_csv(tmp_path / "many.csv", [row for _ in range(3) for row in labeled(held_out)])
-    second, said = calibrated(many)
-    assert "fewer than" not in said
+    second, message = calibrated(many)
+    assert "fewer than" not in message
     replaced = f"(temperature {first['temperature']:.4f}) is replaced."
-    assert replaced in said
+    assert replaced in message
     assert any(notice.endswith(replaced) for notice in second["notices"])
 
 
 def test_scores_that_a_temperature_worsens_are_named() -> None:
     before, after = {"nll": 0.7, "ece_15": 0.23}, {"nll": 0.6, "ece_15": 0.34}
-    (said,) = doubts(50, before, after)
-    assert said.startswith("The temperature increases the ECE of these rows, 0.2300 -> 0.3400")
-    assert "--remove" in said
+    (message,) = doubts(50, before, after)
+    assert message.startswith("The temperature increases the ECE of these rows, 0.2300 -> 0.3400")
+    assert "--remove" in message
     assert len(doubts(50, after, before)) == 1
     assert doubts(50, before, before) == []
     assert len(doubts(49, before, after)) == 2
@@ -183,8 +183,8 @@ def test_a_damaged_or_outdated_temperature_raises_an_error(run: Path, held_out: 
     refused(call("predict", run, "--data", held_out), "fitted for other weights", "--remove")
     for fault in ({"temperature": 0.0}, {"temperature": "warm"}, {"schema": 2}):
         file.write_text(json.dumps({**kept, **fault}), encoding="utf-8")
-        said = "reads schema 1" if "schema" in fault else "is damaged: `temperature`"
-        refused(call("predict", run, "--data", held_out), said)
+        message = "reads schema 1" if "schema" in fault else "is damaged: `temperature`"
+        refused(call("predict", run, "--data", held_out), message)
     del kept["schema"]
     file.write_text(json.dumps(kept), encoding="utf-8")
     refused(call("predict", run, "--data", held_out), "is damaged: `schema` is missing")
@@ -209,8 +209,8 @@ def test_a_calibration_is_exported_whole(run: Path, held_out: Path, tmp_path: Pa
     assert {"set", "anomalous", "abstain"} <= answers[0].keys()
     for folder in (run, tmp_path / "out"):
         known = Classifier.load(str(folder), device="cpu")(texts, abstain="anomaly, set>1")
-        found = Likeness.of([each.record() for each in known], answers)
-        assert (found.alike, found.largest_difference < 1e-5) == (len(texts), True)
+        result = Likeness.of([each.record() for each in known], answers)
+        assert (result.alike, result.largest_difference < 1e-5) == (len(texts), True)
 
 
 def test_another_maximum_length_than_in_the_fit_is_reported(run: Path, held_out: Path) -> None:
@@ -244,8 +244,8 @@ def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
     (other / "config.json").write_text(json.dumps(config), encoding="utf-8")
     words = ("calibrate", other, "--data", held_out, "--device", "cpu")
     refused(call(*words), "--label-map")
-    found = answer(*words, "--label-map", "YES=positive,NO=negative")
-    assert found["temperature"] == made["temperature"]
+    result = answer(*words, "--label-map", "YES=positive,NO=negative")
+    assert result["temperature"] == made["temperature"]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def of_labels(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     names = dict(enumerate(NAMES))
     model = BertForSequenceClassification.from_pretrained(
         tiny_model, problem_type="multi_label_classification", id2label=names,
-        label2id={name: place for place, name in names.items()},
+        label2id={name: index for index, name in names.items()},
     )  # fmt: skip
     with torch.no_grad():
         model.classifier.weight *= 300
@@ -55,7 +55,7 @@ def run(of_labels: Path, tmp_path: Path) -> Path:
 def texts_of(rows: int) -> list[str]:
     texts = []
     for number in range(rows):
-        words = [word for place, word in enumerate(OTHERS) if number >> place & 1]
+        words = [word for index, word in enumerate(OTHERS) if number >> index & 1]
         texts.append(" ".join(("it was", *words)))
     return texts
 
@@ -75,9 +75,9 @@ def held_out(run: Path, path: Path, rows: int) -> tuple[list[str], np.ndarray]:
 
 
 def logits_of(run: Path, texts: list[str]) -> np.ndarray[Any, Any]:
-    found = load_predictor(Checkpoint.of(run), device="cpu").predict(Examples("h", texts)).logits
-    assert found is not None
-    return found
+    result = load_predictor(Checkpoint.of(run), device="cpu").predict(Examples("h", texts)).logits
+    assert result is not None
+    return result
 
 
 def best_f1(truth: np.ndarray[Any, Any], chances: np.ndarray[Any, Any]) -> float:
@@ -106,8 +106,8 @@ def test_temperatures_and_thresholds_of_labels_from_a_file_to_a_prediction(
 
         best = minimize_scalar(nll, bounds=(-8, 8), options={"xatol": 1e-10})
         assert nll(np.log(temperature)) == pytest.approx(best.fun, abs=1e-9)
-        found = f1_score(applies[:, label], chances[:, label] > threshold)
-        assert found == pytest.approx(best_f1(applies[:, label], chances[:, label]))
+        result = f1_score(applies[:, label], chances[:, label] > threshold)
+        assert result == pytest.approx(best_f1(applies[:, label], chances[:, label]))
     decided = chances > made["decision"]["thresholds"]
     assert made["decision"]["f1"]["after"] == pytest.approx(
         f1_score(applies, decided, average="macro")
@@ -133,15 +133,15 @@ def test_an_evaluation_decides_by_the_thresholds_and_scores_labels(
     words = ("--data", tmp_path / "rows.jsonl", "--device", "cpu")
 
     def evaluated(name: str) -> dict[str, float]:
-        found = answer(
+        result = answer(
             "evaluate", run, *words, "--perspectives", "task,calibration,embedding_noise,anomaly",
             "--anomaly", f"odd={tiny_data / 'anomaly.csv'}", "--set",
             f"sets.fit={tmp_path / 'fit.csv'}", "--set", "evaluate.bootstrap=0",
             "--out", tmp_path / name,
         )  # fmt: skip
-        (detected,) = (e for e in found["scores"] if e["name"] == "auroc")
+        (detected,) = (e for e in result["scores"] if e["name"] == "auroc")
         assert detected["condition"] == "mahalanobis"
-        return {e["name"]: e["value"] for e in found["scores"] if e["condition"] == "clean"}
+        return {e["name"]: e["value"] for e in result["scores"] if e["condition"] == "clean"}
 
     logits = logits_of(run, texts)
 
@@ -172,8 +172,8 @@ def test_an_evaluation_decides_by_the_thresholds_and_scores_labels(
     succeed("verify", tmp_path / "after")
     rows = read(tmp_path / "after").rows.to_pandas()
     clean = rows[rows["perspective"] == "task"]
-    found = clean[[f"predicted:{name}" for name in NAMES]].to_numpy()
-    assert (found == (logits > limits)).all()
+    result = clean[[f"predicted:{name}" for name in NAMES]].to_numpy()
+    assert (result == (logits > limits)).all()
     changed = ("evaluate", run, *words, "--out", tmp_path / "before")
     refused(call(*changed, "--perspectives", "task"), "another evaluation")
 
@@ -218,13 +218,13 @@ def of_two(trained: Path, tmp_path: Path) -> Path:
 def reviews(of_two: Path, tmp_path: Path) -> tuple[Path, np.ndarray[Any, Any], Prediction]:
     """Return a file, its labels and the model's answers: surer ones are right more often."""
     texts = [text for text, _ in sentences(40, thing="it")]
-    found = load_predictor(Checkpoint.of(of_two), device="cpu").predict(Examples("h", texts))
-    assert found.logits is not None
-    margins = found.logits[:, 1] - found.logits[:, 0]
+    result = load_predictor(Checkpoint.of(of_two), device="cpu").predict(Examples("h", texts))
+    assert result.logits is not None
+    margins = result.logits[:, 1] - result.logits[:, 0]
     draws = np.random.default_rng(0)
     labels = draws.random(40) < expit(3 * (margins - margins.mean()) / margins.std())
     names = np.array(["negative", "positive"])[labels.astype(int)]
-    return write_csv(tmp_path / "h.csv", list(zip(texts, names, strict=True))), labels, found
+    return write_csv(tmp_path / "h.csv", list(zip(texts, names, strict=True))), labels, result
 
 
 @pytest.mark.parametrize("rule", ["f1", "recall=0.95", "cost=1:9"])
@@ -247,7 +247,7 @@ def test_the_threshold_of_two_classes_from_a_file_to_a_prediction(
     assert made["decision"]["recall"]["after"] == pytest.approx(wanted[labels].mean())
     rows = answer("predict", of_two, "--data", data, "--device", "cpu")
     assert [row["label"] == "positive" for row in rows] == wanted.tolist()
-    found = answer(
+    result = answer(
         "evaluate", of_two, "--data", data, "--perspectives", "task,embedding_attack",
         "--set", "evaluate.bootstrap=0", "--set", "evaluate.embedding_attack.radii=0.5",
         "--device", "cpu", "--out", tmp_path / "e",
@@ -260,7 +260,7 @@ def test_the_threshold_of_two_classes_from_a_file_to_a_prediction(
         attacked = table[table["condition"] == condition]
         wrong = (attacked["prediction"] != attacked["label"]).to_numpy()
         assert (wrong >= (wanted != labels)).all()
-    assert any("decision thresholds are applied" in notice for notice in found["notices"])
+    assert any("decision thresholds are applied" in notice for notice in result["notices"])
     succeed("export", of_two, "--data", data, "--out", tmp_path / "out")
 
 

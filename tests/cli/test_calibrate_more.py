@@ -61,11 +61,11 @@ def states_of(run: Path, texts: list[str]) -> Array:
     """Return the mean over the tokens of every layer, text by text, [n, L, D]."""
     network, tokenizer = load_classifier(str(run))
     with torch.no_grad():
-        found = [
+        result = [
             network(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
             for text in texts
         ]
-    return np.stack([torch.cat(each.hidden_states).double().mean(1).numpy() for each in found])
+    return np.stack([torch.cat(each.hidden_states).double().mean(1).numpy() for each in result])
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +116,9 @@ def test_thresholds_follow_from_the_held_out_rows_by_the_equations(calibrated: P
     record, arrays = kept(calibrated)
     texts = texts_of(40, seed=5)
     temperature = record["temperature"]
-    held = softmax(arrays["held_out.answers"] / temperature, axis=1)
+    held_out = softmax(arrays["held_out.answers"] / temperature, axis=1)
     labels = arrays["held_out.labels"].astype(int)
-    q = quantile(1 - held[np.arange(len(held)), labels], 0.8)
+    q = quantile(1 - held_out[np.arange(len(held_out)), labels], 0.8)
     fractions = softmax(logits_of(calibrated, texts) / temperature, axis=1)
     means, white, centers, scales = (
         arrays[f"mahalanobis.{name}"] for name in ("means", "whitening", "centers", "scales")
@@ -126,8 +126,8 @@ def test_thresholds_follow_from_the_held_out_rows_by_the_equations(calibrated: P
     apart = states_of(calibrated, texts) - means
     far = (np.einsum("lde,nle->nld", white, apart) ** 2).sum(axis=2)
     distance = ((far - centers) / scales).mean(axis=1)
-    found = Classifier.load(calibrated, device="cpu", batch_size=7)(texts, coverage=0.8)
-    for row, p, d in zip(found, fractions, distance, strict=True):
+    result = Classifier.load(calibrated, device="cpu", batch_size=7)(texts, coverage=0.8)
+    for row, p, d in zip(result, fractions, distance, strict=True):
         assert list(row.probabilities.values()) == pytest.approx(p.tolist(), abs=1e-5)
         names = list(row.probabilities)
         if np.abs(1 - p - q).min() > 1e-4:
@@ -138,7 +138,7 @@ def test_thresholds_follow_from_the_held_out_rows_by_the_equations(calibrated: P
     # Nothing of them was fitted: those are as many others.
     assert record["held_out"]["fit"] == record["held_out"]["thresholds"] == len(labels) == 150
     assert record["sets"]["thresholds"]["0.9"]["threshold"] == pytest.approx(
-        quantile(1 - held[np.arange(len(held)), labels], 0.9)
+        quantile(1 - held_out[np.arange(len(held_out)), labels], 0.9)
     )
 
 
@@ -164,19 +164,19 @@ def test_sets_of_new_rows_contain_the_label_and_few_rows_are_flagged(
 ) -> None:
     new = write_rows(tmp_path / "new.csv", texts_of(600, seed=7), calibrated, seed=9)
     texts, labels = ([row[name] for row in read_table(new)] for name in ("text", "label"))
-    found = Classifier.load(calibrated, device="cpu")(texts)
-    covered = np.mean([label in row.set for label, row in zip(labels, found, strict=True)])
-    alarms = np.mean([row.anomalous for row in found])
+    result = Classifier.load(calibrated, device="cpu")(texts)
+    covered = np.mean([label in row.set for label, row in zip(labels, result, strict=True)])
+    alarms = np.mean([row.anomalous for row in result])
     # Four deviations of 600 rows beside 150 that the thresholds are of.
     assert abs(covered - 0.9) < 4 * np.sqrt(0.09 * (1 / 600 + 1 / 150))
     assert abs(alarms - 0.05) < 4 * np.sqrt(0.05 * 0.95 * (1 / 600 + 1 / 150))
-    assert found.shift is not None
-    assert not found.shift.shifted
+    assert result.shift is not None
+    assert not result.shift.shifted
     others = Classifier.load(calibrated, device="cpu")(texts_of(50, seed=3, words=("why", "how")))
     assert others.shift is not None
     assert others.shift.shifted
     assert np.mean([row.anomalous for row in others]) > 0.5
-    assert any("has shifted" in said for said in others.notices)
+    assert any("has shifted" in message for message in others.notices)
     few = Classifier.load(calibrated, device="cpu")(texts[:10])
     assert few.shift is None
 
@@ -203,27 +203,27 @@ def test_the_command_writes_sets_flags_reasons_and_a_summary(
     lines = tmp_path / "texts.csv"
     lines.write_text("text\n" + "\n".join(texts) + "\n", encoding="utf-8")
     summary = tmp_path / "summary.json"
-    found = answer("predict", calibrated, "--data", lines, *asked, "--summary", summary)
+    result = answer("predict", calibrated, "--data", lines, *asked, "--summary", summary)
     answers = Classifier.load(calibrated, device="cpu")(
         texts, coverage=0.95, abstain="anomaly,set>1"
     )
     assert [{**row.record(), "text": text} for row, text in zip(answers, texts, strict=True)] == (
-        found
+        result
     )
-    for row in found:
+    for row in result:
         wanted = ["anomaly"] * row["anomalous"]
         wanted += [] if len(row["set"]) == 1 else [f"set of {n}" if (n := len(row["set"])) else ""]
         assert row["abstain"] == ", ".join(each or "empty set" for each in wanted)
-    told = json.loads(summary.read_text(encoding="utf-8"))
-    assert told["rows"] == 21
-    assert told["abstained"] == sum(bool(row["abstain"]) for row in found)
-    assert told["anomalous"] == sum(row["anomalous"] for row in found)
-    assert set(told["shift"]) == {"p", "shifted", "rows"}
+    record = json.loads(summary.read_text(encoding="utf-8"))
+    assert record["rows"] == 21
+    assert record["abstained"] == sum(bool(row["abstain"]) for row in result)
+    assert record["anomalous"] == sum(row["anomalous"] for row in result)
+    assert set(record["shift"]) == {"p", "shifted", "rows"}
     table = tmp_path / "out.csv"
     succeed("predict", calibrated, "--data", lines, *asked, "--out", table)
     written = read_table(table)
     assert [int(row["set:positive"]) for row in written] == [
-        int("positive" in row["set"]) for row in found
+        int("positive" in row["set"]) for row in result
     ]
     shown = call("predict", calibrated, "--text", texts[-1], *asked).stdout.splitlines()
     assert shown[0].split() == ["label", "probability", "set", "anomaly", "abstain", "text"]
@@ -236,12 +236,12 @@ def test_evaluate_without_labels_estimates_the_same_as_predict(
     lines.write_text("text\n" + "\n".join(texts_of(80, seed=21)) + "\n", encoding="utf-8")
     asked = ("--data", lines, "--device", "cpu")
     succeed("predict", calibrated, *asked, "--summary", summary)
-    told = json.loads(summary.read_text(encoding="utf-8"))
-    estimate = told["estimate"]["accuracy"]
+    record = json.loads(summary.read_text(encoding="utf-8"))
+    estimate = record["estimate"]["accuracy"]
     assert 0.5 < estimate["low"] < estimate["value"] < estimate["high"] < 1.0
-    found = answer("evaluate", calibrated, *asked, "--out", tmp_path / "out")
-    assert {"schema": 1, **found} == told
-    assert json.loads((tmp_path / "out" / "estimate.json").read_text("utf-8")) == told
+    result = answer("evaluate", calibrated, *asked, "--out", tmp_path / "out")
+    assert {"schema": 1, **result} == record
+    assert json.loads((tmp_path / "out" / "estimate.json").read_text("utf-8")) == record
     few = succeed("evaluate", calibrated, *asked, "--eval-rows", "5").stdout
     assert "cannot tell" in few
     # Everything else needs labels, and so does a model without held-out rows.
@@ -255,13 +255,14 @@ def test_a_risk_has_a_confidence_threshold_or_raises_an_error(calibrated: Path) 
     known = classifier.calibration
     assert known is not None
     selection = known.confident(0.25)
-    found = classifier(texts, max_risk=0.25)
-    for row in found:
+    result = classifier(texts, max_risk=0.25)
+    for row in result:
         sure = max(row.probabilities.values())
         assert bool(row.abstain) == (sure < selection.threshold)
-    assert 0 < sum(bool(row.abstain) for row in found) < len(found)
+    assert 0 < sum(bool(row.abstain) for row in result) < len(result)
     assert any(
-        "at most 25.00% of the predictions above it are wrong" in said for said in found.notices
+        "at most 25.00% of the predictions above it are wrong" in message
+        for message in result.notices
     )
     with pytest.raises(SettingError, match="the risk at 0.001, .* the least that is shown") as told:
         classifier(texts, max_risk=0.001)
@@ -275,9 +276,9 @@ def test_the_coverage_holds_within_each_class(trained: Path, rows: Path, tmp_pat
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     succeed("calibrate", run, "--data", rows, "--by", "class", "--device", "cpu")
     record, arrays = kept(run)
-    held = softmax(arrays["held_out.answers"] / record["temperature"], axis=1)
+    held_out = softmax(arrays["held_out.answers"] / record["temperature"], axis=1)
     labels = arrays["held_out.labels"].astype(int)
-    scores = 1 - held[np.arange(len(held)), labels]
+    scores = 1 - held_out[np.arange(len(held_out)), labels]
     wanted = [quantile(scores[labels == label], 0.9) for label in (0, 1)]
     assert record["sets"]["thresholds"]["0.9"]["threshold"] == pytest.approx(wanted)
 
@@ -291,7 +292,7 @@ def test_the_best_detector_is_chosen_if_anomalies_are_given(
     scores = {name: sets["odd"] for name, sets in made["anomaly"]["auroc"].items()}
     assert set(scores) == {"mahalanobis", "energy", "max_softmax"}
     assert made["anomaly"]["detector"] == max(scores, key=scores.__getitem__)
-    assert any("Mean AUROC" in said for said in made["notices"])
+    assert any("Mean AUROC" in message for message in made["notices"])
     again = Classifier.load(run, device="cpu")(["why is it"])
     assert again[0].anomalous is not None
 
@@ -308,11 +309,11 @@ def test_a_model_without_hidden_states_is_calibrated_by_its_predictions(
     assert "Hidden states cannot be read" in made.stderr
     assert "shift.states" not in kept(run)[1]
     classifier = Classifier.load(run, device="cpu")
-    found, others = classifier(texts_of(40, seed=5)), classifier(["why how"] * 40)
-    assert all(row.set is not None and row.anomalous is not None for row in found)
-    assert found.shift is not None
+    result, others = classifier(texts_of(40, seed=5)), classifier(["why how"] * 40)
+    assert all(row.set is not None and row.anomalous is not None for row in result)
+    assert result.shift is not None
     assert others.shift is not None
-    assert (found.shift.shifted, others.shift.shifted) == (False, True)
+    assert (result.shift.shifted, others.shift.shifted) == (False, True)
 
 
 def test_unsupported_requests_raise_an_error_before_any_work(

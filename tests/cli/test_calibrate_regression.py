@@ -70,12 +70,12 @@ def test_intervals_contain_the_target_and_few_rows_are_flagged(
     new = write_rows(tmp_path / "new.csv", model[1], 600, seed=7)
     with new.open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
-    found = answer(
+    result = answer(
         "predict", model[0], "--data", new, "--max-length", "24",
         "--device", "cpu", "--abstain", "anomaly",
     )  # fmt: skip
     covered, flagged = [], []
-    for row, told in zip(table, found, strict=True):
+    for row, told in zip(table, result, strict=True):
         low, high = told["interval"]
         assert (told["value"] - low, high - told["value"]) == pytest.approx((width, width))
         covered.append(low <= float(row["label"]) <= high)

@@ -22,15 +22,15 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Count evaluations, and write one as if a model had been measured."""
-    found: list[Any] = []
+    result: list[Any] = []
 
     def judge(asked: Any, out: Path, **_: Any) -> dict[str, Any]:
-        found.append(asked)
+        result.append(asked)
         write_evaluation(out, Plan(), "uegr", 1)
         return {"scores": []}
 
     monkeypatch.setattr("temper.evaluation.evaluate.evaluate_model", judge)
-    return found
+    return result
 
 
 def test_an_evaluation_writes_the_card_of_its_model(

@@ -43,26 +43,26 @@ def listed(card: Path) -> list[EvalResult]:
 
 def test_the_hub_reads_every_score_under_its_set(trained: Path, measured: Path) -> None:
     scores = json.loads((measured / "scores.json").read_text(encoding="utf-8"))["scores"]
-    found = listed(trained)
+    results = listed(trained)
     # Each entry is a score of the evaluation, or a mean of such over sets.
     known = [score["value"] for score in scores if score["value"] is not None]
-    means = [result for result in found if "mean of" in str(result.metric_name)]
-    assert len(found) - len(means) >= 12
-    for result in found:
+    means = [result for result in results if "mean of" in str(result.metric_name)]
+    assert len(results) - len(means) >= 12
+    for result in results:
         if result not in means:
             assert any(result.metric_value == pytest.approx(value) for value in known), result
-    sets = {str(result.dataset_name) for result in found}
+    sets = {str(result.dataset_name) for result in results}
     assert {"dev", "far", "odd"} <= sets
     leading = {
         (str(result.dataset_name), str(result.metric_type)): result.metric_value
-        for result in found
+        for result in results
         if str(result.metric_name).startswith(("In distribution", "Distribution shift"))
     }
     for score in scores:
         if score["perspective"] in ("task", "shift") and score["name"] == "accuracy":
             assert leading[score["set"], "accuracy"] == pytest.approx(score["value"])
     # Nothing in the front matter may name two values by one identity: the Hub keeps one of them.
-    identities = [(result.unique_identifier, result.metric_name) for result in found]
+    identities = [(result.unique_identifier, result.metric_name) for result in results]
     assert len(set(identities)) == len(identities)
 
 

@@ -91,31 +91,31 @@ def test_predictions_are_written_with_their_choices(run: Path, tmp_path: Path) -
 
 def test_an_evaluation_scores_as_classes_are(run: Path, tmp_path: Path) -> None:
     out, data = tmp_path / "eval", run.parent / "rows.jsonl"
-    said = succeed(
+    output = succeed(
         "evaluate", run, "--data", data, "--shift", f"far={data}", "--out", out,
         "--set", "sets.seen_rows=keep", "--set", "evaluate.perspectives=default,selective",
         "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
-    assert "(not for answers among choices)" in said.stderr
+    assert "(not for answers among choices)" in output.stderr
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert scores["task"]["kind"] == "choices"
     clean = [e for e in scores["scores"] if e["condition"] == "clean"]
-    found = {(e["perspective"], e["set"], e["name"]): e["value"] for e in clean}
+    result = {(e["perspective"], e["set"], e["name"]): e["value"] for e in clean}
     rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
     answers = Classifier.load(run)(
         [row["question"] for row in rows], [row["choices"] for row in rows]
     )
     right = [answer.choice == row["answer"] for row, answer in zip(rows, answers, strict=True)]
-    assert found["shift", "far", "accuracy"] == pytest.approx(np.mean(right))
+    assert result["shift", "far", "accuracy"] == pytest.approx(np.mean(right))
     nll = [
         -np.log(answer.probabilities[str(row["answer"])])
         for row, answer in zip(rows, answers, strict=True)
     ]
-    assert found["calibration", "far", "nll"] == pytest.approx(np.mean(nll), abs=1e-4)
-    assert ("selective", "dev", "aurc") in found
+    assert result["calibration", "far", "nll"] == pytest.approx(np.mean(nll), abs=1e-4)
+    assert ("selective", "dev", "aurc") in result
     attacked = [e for e in scores["scores"] if e["perspective"] == "embedding_attack" and e["n"]]
     assert attacked
-    best = found["task", "dev", "accuracy"] + 1e-9
+    best = result["task", "dev", "accuracy"] + 1e-9
     assert all(e["value"] <= best for e in attacked if e["name"] == "accuracy")
     succeed("report", out)
 

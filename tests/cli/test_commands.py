@@ -126,8 +126,8 @@ def test_evaluating_writes_rows_and_scores_once(
         "--set", "evaluate.embedding_attack.radii=[0.1]", "--set", "evaluate.bootstrap=20",
         "--out", tmp_path / "e",
     )  # fmt: skip
-    found = answer(*arguments)
-    assert {score["perspective"] for score in found["scores"]} == {
+    result = answer(*arguments)
+    assert {score["perspective"] for score in result["scores"]} == {
         "task",
         "shift",
         "calibration",
@@ -139,14 +139,14 @@ def test_evaluating_writes_rows_and_scores_once(
     }
     (accuracy,) = [
         score
-        for score in found["scores"]
+        for score in result["scores"]
         if (score["perspective"], score["name"]) == ("task", "accuracy")
     ]
     assert accuracy["n"] == 12
     files = {"rows.parquet", "texts.parquet", "scores.json", "settings.json"}
     assert {entry.name for entry in (tmp_path / "e").iterdir()} == files
     before = stamps(tmp_path / "e")
-    assert answer(*arguments) == found
+    assert answer(*arguments) == result
     assert stamps(tmp_path / "e") == before
     other = call(
         *arguments, "--perspectives", "task,embedding_attack,calibration", "--eval-rows", 4
@@ -164,8 +164,8 @@ def test_a_run_is_evaluated_on_its_own_data_by_default(
     named = answer(*words, "--data", tiny_data / "reviews", "--out", tmp_path / "named")
     left = call(*words, "--out", tmp_path / "left", "--json")
     assert json.loads(left.stdout)["scores"] == named["scores"]
-    said = f"12 rows of {tiny_data / 'reviews'} are evaluated: the dev rows of {trained['out']}"
-    assert f"{said}, split 'dev'." in left.stderr
+    message = f"12 rows of {tiny_data / 'reviews'} are evaluated: the dev rows of {trained['out']}"
+    assert f"{message}, split 'dev'." in left.stderr
     # What is given beside it still counts.
     few = answer(*words, "--eval-rows", "4", "--out", tmp_path / "few")
     assert {score["n"] for score in few["scores"]} == {4}
@@ -192,8 +192,8 @@ def test_predicting_a_file_into_a_table(
     trained: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "predictions.csv"
-    found = answer("predict", trained["out"], "--data", tiny_data / "anomaly.csv", "--out", out)
-    assert found == {"out": str(out), "rows": 3}
+    result = answer("predict", trained["out"], "--data", tiny_data / "anomaly.csv", "--out", out)
+    assert result == {"out": str(out), "rows": 3}
     header, *lines = out.read_text(encoding="utf-8").splitlines()
     assert header == "text,label,anomaly,probability:negative,probability:positive"
     assert len(lines) == 3
@@ -253,11 +253,11 @@ def test_a_signal_leaves_a_checkpoint_of_the_last_step_and_its_exit_code(
     assert stdout == ""
     assert "Traceback" not in stderr
     assert "Stopped" in stderr
-    told = json.loads((out / "run.json").read_text())
-    assert told["status"] == "stopped"
+    record = json.loads((out / "run.json").read_text())
+    assert record["status"] == "stopped"
     (checkpoint,) = (
         entry for entry in (out / "checkpoints").iterdir() if not entry.name.startswith(".")
     )
-    assert checkpoint.name == f"checkpoint-{told['times']['steps']}"
+    assert checkpoint.name == f"checkpoint-{record['times']['steps']}"
     assert (checkpoint / "model.safetensors").is_file()
     assert not (out / "model.safetensors").exists()

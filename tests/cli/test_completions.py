@@ -60,9 +60,9 @@ def test_the_score_of_an_epoch_is_the_loss_per_target(base: Path, run: Path) -> 
         ids, labels = torch.tensor([item["input_ids"]]), torch.tensor(item["labels"])
         with torch.no_grad():
             chances = model(input_ids=ids).logits[0].double().log_softmax(-1)
-        for place in range(1, len(labels)):
-            if labels[place] >= 0:
-                total -= float(chances[place - 1, labels[place]])
+        for index in range(1, len(labels)):
+            if labels[index] >= 0:
+                total -= float(chances[index - 1, labels[index]])
                 tokens += 1
     assert record["epochs"]["kept"]["dev"] == pytest.approx(total / tokens, rel=1e-4)
 
@@ -104,19 +104,19 @@ def test_an_evaluation_scores_the_loss_of_completions(
     fit = tmp_path / "fit.jsonl"
     rows = [{**row, "prompt": f"word1 {row['prompt']}"} for row in ROWS]
     fit.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    said = succeed(
+    output = succeed(
         "evaluate", run, "--data", data, "--shift", f"far={data}", "--anomaly", f"odd={odd}",
         "--out", out, "--set", "sets.seen_rows=keep", "--set", f"sets.fit={fit}",
         "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
-    assert "(not for completions of prompts)" in said.stderr
+    assert "(not for completions of prompts)" in output.stderr
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert scores["task"]["kind"] == "completions"
-    found = {e["perspective"]: e["value"] for e in scores["scores"]}
+    result = {e["perspective"]: e["value"] for e in scores["scores"]}
     measured = {"task", "shift", "calibration", "anomaly", "embedding_attack", "embedding_noise"}
-    assert set(found) == measured
+    assert set(result) == measured
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    assert found["task"] == pytest.approx(record["epochs"]["kept"]["dev"], rel=1e-5)
+    assert result["task"] == pytest.approx(record["epochs"]["kept"]["dev"], rel=1e-5)
     model, tokenizer = load_headed(str(run), "completions")
     losses = []
     for item in encode(load_examples(str(data)), tokenizer, max_length=24).items:
@@ -125,7 +125,7 @@ def test_an_evaluation_scores_the_loss_of_completions(
             loss = float(model(**batch).loss)
         losses += [loss] * sum(label >= 0 for label in item["labels"])
     # A mean over tokens and not over rows.
-    assert found["shift"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert result["shift"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     succeed("report", out)
 
 

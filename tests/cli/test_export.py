@@ -63,9 +63,9 @@ def exported(folder: Path, **options: Any) -> Any:
 
 def same(answers: Any, others: Any) -> None:
     """Check that all fields of all answers agree, numbers within 1e-6."""
-    found = Likeness.of(answers, others)
-    assert found.alike == len(answers) == len(others)
-    assert found.largest_difference < 1e-6
+    result = Likeness.of(answers, others)
+    assert result.alike == len(answers) == len(others)
+    assert result.largest_difference < 1e-6
 
 
 @pytest.fixture
@@ -83,17 +83,17 @@ def test_the_export_predicts_as_the_model_without_temper_installed(
 ) -> None:
     with_temperature(run, 0.25)
     out = tmp_path / "out"
-    told = answer("export", run, "--out", out, "--data", tiny_data / "reviews" / "dev.csv")
+    output = answer("export", run, "--out", out, "--data", tiny_data / "reviews" / "dev.csv")
     wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
     same(wanted, asked_elsewhere(out, TEXTS))
     # The folder is a model of Temper's too, with the same calibration and length.
     again = temper.Classifier.load(str(out), device="cpu")(TEXTS)
     same(wanted, [each.record() for each in again])
-    assert told["likeness"][PIPELINE]["alike"] == told["compared"]["rows"] == 12
-    right = told["likeness"]["model"]["accuracy"]
-    assert right == told["likeness"][PIPELINE]["accuracy"]
+    assert output["likeness"][PIPELINE]["alike"] == output["compared"]["rows"] == 12
+    right = output["likeness"]["model"]["accuracy"]
+    assert right == output["likeness"][PIPELINE]["accuracy"]
     assert f"| `pipeline.py` | {right:.4f} | 100.00% |" in (out / "README.md").read_text("utf-8")
-    assert {"config.json", "model.safetensors", "tokenizer.json", FILE} <= set(told["files"])
+    assert {"config.json", "model.safetensors", "tokenizer.json", FILE} <= set(output["files"])
     assert answer("verify", out)[0]["faults"] == []
 
 
@@ -115,9 +115,9 @@ def test_pairs_and_regressions_are_answered_too(tiny_model: Path, tmp_path: Path
         "plain", "--set", "train.max_steps=1", "--max-length", "16", "--device", "cpu",
         "--out", run,
     )  # fmt: skip
-    told = answer("export", run, "--out", out, "--data", data)
-    assert told["gives"] == "values"
-    assert told["likeness"][PIPELINE]["accuracy"] is None
+    output = answer("export", run, "--out", out, "--data", data)
+    assert output["gives"] == "values"
+    assert output["likeness"][PIPELINE]["accuracy"] is None
     pairs = ["it was good"] * len(TEXTS)
     wanted = temper.Classifier.load(str(run), device="cpu")(TEXTS, pairs)
     same([each.record() for each in wanted], asked(out, TEXTS, pairs))
@@ -157,14 +157,14 @@ def test_hooks_for_code_and_records_of_the_run_stay_behind(run: Path, tmp_path: 
 def test_exported_files_are_short_and_import_no_other_package(module: Any) -> None:
     text = Path(module.__file__).read_text(encoding="utf-8")
     assert len(text.splitlines()) < 210
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found |= {name.name.partition(".")[0] for name in node.names}
+            result |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").partition(".")[0])
+            result.add((node.module or "").partition(".")[0])
     others = {"numpy", "torch", "transformers", "safetensors", "onnxruntime"}
-    assert found <= {*sys.stdlib_module_names, *others}
+    assert result <= {*sys.stdlib_module_names, *others}
 
 
 def test_the_same_export_is_reused_and_other_content_raises_an_error(
@@ -244,13 +244,13 @@ def test_onnx_predicts_the_same_and_int8_reports_its_difference(
     pytest.importorskip("onnxscript", reason="needs the extra onnx")
     with_temperature(run, 0.25)
     out = tmp_path / "out"
-    told = answer(
+    output = answer(
         "export", run, "--out", out, "--data", tiny_data / "reviews" / "dev.csv", "--int8"
     )
     wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
     same(wanted, asked(out, TEXTS, onnx="model.onnx"))
-    found = Likeness.of(wanted, asked(out, TEXTS, onnx="model-int8.onnx"))
-    assert 0 < found.largest_difference < 0.05
-    assert set(told["likeness"]) == {"model", PIPELINE, "model.onnx", "model-int8.onnx"}
-    assert told["likeness"]["model.onnx"]["largest_difference"] < 1e-6
-    assert told["likeness"]["model-int8.onnx"]["largest_difference"] > 0
+    result = Likeness.of(wanted, asked(out, TEXTS, onnx="model-int8.onnx"))
+    assert 0 < result.largest_difference < 0.05
+    assert set(output["likeness"]) == {"model", PIPELINE, "model.onnx", "model-int8.onnx"}
+    assert output["likeness"]["model.onnx"]["largest_difference"] < 1e-6
+    assert output["likeness"]["model-int8.onnx"]["largest_difference"] > 0

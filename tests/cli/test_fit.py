@@ -75,9 +75,9 @@ def test_the_model_is_calibrated_and_was_not_trained_on_the_rows_set_aside(fitte
     calibration = json.loads((fitted / "model" / "calibration.json").read_text(encoding="utf-8"))
     assert calibration["held_out"]["rows"] == round(0.2 * ROWS)
     assert calibration["held_out"]["left_out"]["trained"] == 0
-    found = answer("predict", fitted / "model", "--text", "the film was good", "--device", "cpu")
-    assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
-    assert found[0]["set"]
+    result = answer("predict", fitted / "model", "--text", "the film was good", "--device", "cpu")
+    assert sum(result[0]["probabilities"].values()) == pytest.approx(1)
+    assert result[0]["set"]
     succeed("verify", fitted / "evaluation")
     assert (fitted / "evaluation" / "report.html").exists()
     exported = json.loads((fitted / "export" / "export.json").read_text(encoding="utf-8"))

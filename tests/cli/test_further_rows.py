@@ -34,11 +34,11 @@ def test_a_training_reads_unlabeled_text_up_to_the_requested_rows(
         "--out", tmp_path / "run", "--json",
     )  # fmt: skip
     assert f"5 rows of unlabeled text from {pool}" in " ".join(result.stderr.split())
-    told = json.loads(result.stdout)
-    assert told["data"]["unlabeled"]["rows"] == 5
-    assert told["data"]["unlabeled"]["source"]["path"] == str(pool)
+    record = json.loads(result.stdout)
+    assert record["data"]["unlabeled"]["rows"] == 5
+    assert record["data"]["unlabeled"]["source"]["path"] == str(pool)
     # 40 rows in twenties, then 5.
-    assert told["times"]["steps"] == 3
+    assert record["times"]["steps"] == 3
 
 
 SUITE = """summary = "Of tests"
@@ -68,16 +68,16 @@ def test_a_study_evaluates_on_a_suite_and_trains_on_its_own_rows(
     assert (plan["suite"], list(plan["missing"])) == ("own", ["gone"])
     assert list(plan["adversarial"]) == ["made", "turned"]
     (run,) = plan["runs"]["plain"].values()
-    found = json.loads((out / run / "evaluation" / "scores.json").read_text(encoding="utf-8"))
-    assert list(found["missing"]) == ["gone"]
-    assert any("'gone' of suite 'own' is missing" in notice for notice in found["notices"])
-    scored = {(score["perspective"], score["set"]): score["n"] for score in found["scores"]}
+    result = json.loads((out / run / "evaluation" / "scores.json").read_text(encoding="utf-8"))
+    assert list(result["missing"]) == ["gone"]
+    assert any("'gone' of suite 'own' is missing" in notice for notice in result["notices"])
+    scored = {(score["perspective"], score["set"]): score["n"] for score in result["scores"]}
     assert (scored["adversarial", "made"], scored["adversarial", "turned"]) == (10, 22)
     groups = {
         score["condition"]: score["n"]
-        for score in found["scores"]
+        for score in result["scores"]
         if score["perspective"] == "groups"
     }
     assert groups == {"one": 10, "two": 12, "worst": 22, "mean": 22}
     # Detectors that learn from ordinary rows have some: the run's own.
-    assert "mahalanobis" in {score["condition"] for score in found["scores"]}
+    assert "mahalanobis" in {score["condition"] for score in result["scores"]}

@@ -47,10 +47,10 @@ def test_every_command_is_in_a_group_with_a_short_summary() -> None:
 
 @pytest.mark.parametrize("command", ALL)
 def test_a_command_has_few_options_each_in_a_group_and_with_help(command: str) -> None:
-    found = [each for each in ALL[command].params if each.param_type_name == "option"]
-    assert len(found) <= MOST
+    result = [each for each in ALL[command].params if each.param_type_name == "option"]
+    assert len(result) <= MOST
     assert all(options(command).values())
-    assert {each.rich_help_panel for each in found} <= {*GROUPS, None}
+    assert {each.rich_help_panel for each in result} <= {*GROUPS, None}
 
 
 @pytest.mark.parametrize("command", ALL)
@@ -117,8 +117,8 @@ def test_every_example_is_a_command_that_parses(example: str) -> None:
 
 
 def test_help_shows_the_groups_and_whole_examples() -> None:
-    said = call("train", "--help").stdout
+    output = call("train", "--help").stdout
     for group in ("Data", "Model and method", "Optimization", "Hardware", "Output", "Examples"):
-        assert f"\n{group}:\n" in said
-    assert all(f"  {example}\n" in said for example in EXAMPLES["train"])
-    assert "temper list settings" in said
+        assert f"\n{group}:\n" in output
+    assert all(f"  {example}\n" in output for example in EXAMPLES["train"])
+    assert "temper list settings" in output

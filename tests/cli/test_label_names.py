@@ -41,11 +41,11 @@ def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def answers(model: Path) -> list[tuple[str, int]]:
     """Return texts and the output that the model answers each with, half of them each."""
-    found = (
+    result = (
         load_predictor(Checkpoint.of(model), device="cpu").predict(Examples("t", TEXTS)).prediction
     )
-    assert found.sum() == 6
-    return list(zip(TEXTS, found.astype(int).tolist(), strict=True))
+    assert result.sum() == 6
+    return list(zip(TEXTS, result.astype(int).tolist(), strict=True))
 
 
 def renamed(model: Path, folder: Path, *names: str) -> Path:
@@ -62,8 +62,8 @@ def right(path: Path, answers: list[tuple[str, int]], *names: object) -> Path:
     return write_csv(path, [(text, str(names[output])) for text, output in answers])
 
 
-def accuracy(found: Any) -> float:
-    (value,) = (score["value"] for score in found["scores"] if score["name"] == "accuracy")
+def accuracy(result: Any) -> float:
+    (value,) = (score["value"] for score in result["scores"] if score["name"] == "accuracy")
     return float(value)
 
 
@@ -73,11 +73,11 @@ def test_labels_meet_classes_by_name(
 ) -> None:
     called = renamed(model, tmp_path / "model", *names)
     data = right(tmp_path / "data.csv", answers, *(name.lower() for name in names))
-    found = answer("evaluate", called, "--data", data, "--out", tmp_path / "out", *MEASURED)
-    assert accuracy(found) == 1.0
-    assert found["task"]["labels"] == list(names)
-    assert not any("by index" in notice for notice in found["notices"])
-    assert any("in case only" in note for note in found["notices"]) is (names == ("Pos", "NEG"))
+    result = answer("evaluate", called, "--data", data, "--out", tmp_path / "out", *MEASURED)
+    assert accuracy(result) == 1.0
+    assert result["task"]["labels"] == list(names)
+    assert not any("by index" in notice for notice in result["notices"])
+    assert any("in case only" in note for note in result["notices"]) is (names == ("Pos", "NEG"))
 
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("POSITIVE", "NEGATIVE"), ("1", "0")])
@@ -94,8 +94,8 @@ def test_other_label_names_raise_an_error_and_mapped_ones_are_correct(
     refused(call(*words, "--label-names", "neg,pos"), "label_names")
     out = tmp_path / "python"
     given: dict[str, Any] = {"perspectives": "task", "device": "cpu", "out": out}
-    found = evaluate(called, data, label_names=["pos", "neg"], **given)
-    assert found.scores.set_index("name")["value"]["accuracy"] == 1.0
+    result = evaluate(called, data, label_names=["pos", "neg"], **given)
+    assert result.scores.set_index("name")["value"]["accuracy"] == 1.0
 
 
 def test_a_set_without_a_class_of_the_model_is_matched_by_name(
@@ -104,17 +104,17 @@ def test_a_set_without_a_class_of_the_model_is_matched_by_name(
     called = renamed(model, tmp_path / "model", "-1", "1")
     ones = [row for row in answers if row[1] == 1]
     data = write_csv(tmp_path / "ones.csv", [(text, "1") for text, _ in ones])
-    found = answer("evaluate", called, "--data", data, "--out", tmp_path / "out", *MEASURED)
-    assert accuracy(found) == 1.0
+    result = answer("evaluate", called, "--data", data, "--out", tmp_path / "out", *MEASURED)
+    assert accuracy(result) == 1.0
 
 
 def test_bare_integers_meet_words_by_index_with_a_notice(
     model: Path, tmp_path: Path, answers: list[tuple[str, int]]
 ) -> None:
     data = right(tmp_path / "data.csv", answers, 0, 1)
-    found = answer("evaluate", model, "--data", data, "--out", tmp_path / "out", *MEASURED)
-    assert accuracy(found) == 1.0
-    assert any("by index: 0 is 'negative', 1 is 'positive'" in text for text in found["notices"])
+    result = answer("evaluate", model, "--data", data, "--out", tmp_path / "out", *MEASURED)
+    assert accuracy(result) == 1.0
+    assert any("by index: 0 is 'negative', 1 is 'positive'" in text for text in result["notices"])
 
 
 def test_predictions_have_the_mapped_names(model: Path) -> None:

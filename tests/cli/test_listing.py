@@ -83,8 +83,8 @@ def test_a_file_s_methods_are_listed_and_trained(
 
 
 def test_a_new_method_is_written_to_the_given_file(tmp_path: Path) -> None:
-    found = answer("new-method", "mine", "--into", tmp_path)
-    assert found == {
+    result = answer("new-method", "mine", "--into", tmp_path)
+    assert result == {
         "method": str(tmp_path / "mine.py"),
         "test": str(tmp_path / "test_mine.py"),
         "card": str(tmp_path / "mine.md"),
@@ -97,5 +97,5 @@ def test_a_new_method_is_written_to_the_given_file(tmp_path: Path) -> None:
 def test_the_version_is_printed() -> None:
     import temper
 
-    found = call("--version")
-    assert (found.exit_code, found.stdout) == (0, f"temper {temper.__version__}\n")
+    result = call("--version")
+    assert (result.exit_code, result.stdout) == (0, f"temper {temper.__version__}\n")

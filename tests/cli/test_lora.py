@@ -57,12 +57,12 @@ def test_the_code_on_the_card_of_an_adapter_loads_it_whole(
     )  # fmt: skip
     _, _, after = (out / "README.md").read_text(encoding="utf-8").partition("```python\n")
     monkeypatch.chdir(tmp_path)
-    found: dict[str, Any] = {}
-    exec(after.partition("```")[0], found)
+    result: dict[str, Any] = {}
+    exec(after.partition("```")[0], result)
     texts = ["film 1 was good", "film 2 was mixed"]
     with torch.no_grad():
-        logits = found["model"](**found["tokenizer"](texts, padding=True, return_tensors="pt"))[0]
+        logits = result["model"](**result["tokenizer"](texts, padding=True, return_tensors="pt"))[0]
     ours = load_predictor(Checkpoint.of(out), device="cpu").predict(Examples("rows", texts)).logits
     assert logits.shape == (2, 3)
     assert logits.numpy() == pytest.approx(ours, abs=1e-4)
-    assert found["model"].config.id2label == dict(enumerate(labels))
+    assert result["model"].config.id2label == dict(enumerate(labels))

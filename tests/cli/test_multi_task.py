@@ -31,22 +31,22 @@ def test_tasks_are_trained_together_and_evaluated_on_their_own_sets(
     tiny_model: Path, tiny_data: Path, root: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    told = answer(
+    output = answer(
         "train", "--model", tiny_model, "--task", "rte", "--set", f"data_root={root}",
         "--task", f"reviews={tiny_data / 'reviews'}", *STEP, "--rows", 6, "--out", out,
     )  # fmt: skip
-    assert list(told["tasks"]) == ["rte", "reviews"]
-    assert told["settings"]["tasks"]["rte"]["task"] == "rte"
-    assert {each["train"]["rows"] for each in told["data"].values()} == {6}
+    assert list(output["tasks"]) == ["rte", "reviews"]
+    assert output["settings"]["tasks"]["rte"]["task"] == "rte"
+    assert {each["train"]["rows"] for each in output["data"].values()} == {6}
     judged = ("--perspectives", "task", "--set", "evaluate.bootstrap=0", "--device", "cpu")
     for name, data, rows in (
         ("rte", ("--task", "rte", "--set", f"data_root={root}"), 4),
         ("reviews", ("--data", tiny_data / "reviews"), 12),
     ):
         folder = out / "tasks" / name
-        found = answer("evaluate", folder, *data, *judged, "--out", tmp_path / name)
-        assert {score["n"] for score in found["scores"]} == {rows}
-        assert found["task"]["labels"] == told["tasks"][name]["labels"]
+        result = answer("evaluate", folder, *data, *judged, "--out", tmp_path / name)
+        assert {score["n"] for score in result["scores"]} == {rows}
+        assert result["task"]["labels"] == output["tasks"][name]["labels"]
     texts = tiny_data / "anomaly.csv"
     lines = answer("predict", out / "tasks" / "reviews", "--data", texts, "--device", "cpu")
     assert [set(line["probabilities"]) for line in lines] == [{"negative", "positive"}] * 3
@@ -61,8 +61,10 @@ def test_a_file_of_settings_may_name_the_tasks(
     source = json.dumps(str(tiny_data / "reviews"))
     file = tmp_path / "tasks.toml"
     file.write_text(f"[tasks.one]\nsource = {source}\n[tasks.two]\nsource = {source}\nrows = 4\n")
-    told = answer("train", "--model", tiny_model, "--config", file, *STEP, "--out", tmp_path / "r")
-    assert told["data"]["two"]["train"]["rows"] == 4
+    output = answer(
+        "train", "--model", tiny_model, "--config", file, *STEP, "--out", tmp_path / "r"
+    )
+    assert output["data"]["two"]["train"]["rows"] == 4
 
 
 @pytest.mark.parametrize("name", TASKS)

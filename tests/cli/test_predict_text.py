@@ -36,8 +36,8 @@ def test_text_options_get_the_same_predictions_as_lines_of_stdin(
 ) -> None:
     surest = []
     for model in (trained, calibrated):
-        found = succeed("predict", model, *GIVEN, "--device", "cpu", "--json")
-        rows = json.loads(found.stdout)
+        result = succeed("predict", model, *GIVEN, "--device", "cpu", "--json")
+        rows = json.loads(result.stdout)
         lines = call("predict", model, "--device", "cpu", text="\n".join(TEXTS))
         assert rows == [json.loads(line) for line in lines.stdout.splitlines()]
         surest.append(max(rows[0]["probabilities"].values()))

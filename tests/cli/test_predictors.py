@@ -36,13 +36,13 @@ def test_perspectives_that_a_function_does_not_support_are_skipped_and_reported(
 ) -> None:
     out = tmp_path / "evaluation"
     words = ("evaluate", f"{code}:predict", "--data", tiny_data / "reviews", "--out", out, *FEW)
-    said = ("--gives", "probabilities", "--label-names", "negative,positive")
-    result = succeed(*words, *said)
+    messages = ("--gives", "probabilities", "--label-names", "negative,positive")
+    result = succeed(*words, *messages)
     for name in ("embedding_attack", "token_corruption"):
         assert f"Not measured: {name} needs" in result.stderr
     scores = json.loads((out / "scores.json").read_text())
     assert set(scores["skipped"]) == {"embedding_attack", "token_corruption"}
-    again = answer(*words, *said)
+    again = answer(*words, *messages)
     assert again["skipped"] == scores["skipped"]
     assert {(score["perspective"], score["value"]) for score in again["scores"]} == {("task", 1.0)}
     result = call(*words, "--gives", "logits", "--label-names", "negative,positive")
@@ -50,8 +50,8 @@ def test_perspectives_that_a_function_does_not_support_are_skipped_and_reported(
     assert f"{out} holds another evaluation: {changed}. Give another --out" in result.stderr
 
 
-def accuracy(found: Any) -> list[float]:
-    return [score["value"] for score in found["scores"] if score["name"] == "accuracy"]
+def accuracy(result: Any) -> list[float]:
+    return [score["value"] for score in result["scores"] if score["name"] == "accuracy"]
 
 
 def test_a_predictor_without_names_is_not_measured_on_words(
@@ -72,11 +72,11 @@ def test_a_predictor_without_names_is_not_measured_on_words(
 def test_the_names_of_a_functions_classes_are_mapped_to_the_datas(
     code: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    said = ("--gives", "probabilities", "--data", tiny_data / "reviews", *FEW)
+    messages = ("--gives", "probabilities", "--data", tiny_data / "reviews", *FEW)
     given = ("--label-names", "NO,YES", "--label-map", "YES=positive,NO=negative")
-    found = answer("evaluate", f"{code}:predict", *said, "--out", tmp_path / "one", *given)
-    assert accuracy(found) == [1.0]
-    result = call("evaluate", f"{code}:predict", *said, "--out", tmp_path / "two", *given[2:])
+    results = answer("evaluate", f"{code}:predict", *messages, "--out", tmp_path / "one", *given)
+    assert accuracy(results) == [1.0]
+    result = call("evaluate", f"{code}:predict", *messages, "--out", tmp_path / "two", *given[2:])
     assert "Give --label-names" in result.stderr
 
 
@@ -85,11 +85,11 @@ def test_a_skops_file_is_evaluated_and_predicts(tiny_data: Path, tmp_path: Path)
     chain = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, labels)
     file = tmp_path / "model.skops"
     skops.io.dump(chain, file)
-    found = answer(
+    results = answer(
         "evaluate", file, "--data", tiny_data / "reviews", "--out", tmp_path / "evaluation", *FEW
     )
-    assert found["task"]["labels"] == ["negative", "positive"]
-    accuracy = [score["value"] for score in found["scores"] if score["name"] == "accuracy"]
+    assert results["task"]["labels"] == ["negative", "positive"]
+    accuracy = [score["value"] for score in results["scores"] if score["name"] == "accuracy"]
     assert accuracy == [1.0]
     result = succeed("predict", file, "--data", "-", "--json", text="the film was awful\n")
     row: Any = json.loads(result.stdout)[0]

@@ -40,16 +40,16 @@ def project(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 
 def scores(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    return result
 
 
 def test_training_reports_how_it_read_its_file(project: Path) -> None:
     record = json.loads((project / "run" / "run.json").read_text(encoding="utf-8"))
-    said = " ".join(record["notices"])
-    assert "read with ';' between columns, encoding cp1252" in said
-    assert "1 bad row is skipped: line 43 (2 fields)" in said
-    assert "1 bad row is skipped: line 44 (no label)" in said
+    message = " ".join(record["notices"])
+    assert "read with ';' between columns, encoding cp1252" in message
+    assert "1 bad row is skipped: line 43 (2 fields)" in message
+    assert "1 bad row is skipped: line 44 (no label)" in message
     assert record["settings"]["data"]["encoding"] == "cp1252"
     for name in ("train", "dev"):
         columns = record["data"][name]["source"]["columns"]
@@ -134,9 +134,9 @@ def test_the_encoding_of_a_run_is_used_to_calibrate_and_to_predict(project: Path
     assert "encoding cp1250" in result.stderr
     # Whether a temperature is best for so few rows depends on the random weights.
     arguments = ("calibrate", project / "run", "--data", project / "held_out.csv")
-    said = call(*arguments).stderr
-    assert "encoding cp1252" in said
-    assert "is not UTF-8" not in said
+    output = call(*arguments).stderr
+    assert "encoding cp1252" in output
+    assert "is not UTF-8" not in output
     (project / "run" / "calibration.json").unlink(missing_ok=True)
 
 
@@ -194,8 +194,8 @@ def test_a_class_in_a_kept_column_is_written_by_name(project: Path, tmp_path: Pa
 
     rows = Dataset.from_dict({"text": ["good", "bad"], "label": [1, 0]})
     rows.cast_column("label", ClassLabel(names=["neg", "pos"])).save_to_disk(tmp_path / "rows")
-    found = answer("predict", project / "run", "--data", tmp_path / "rows", "--device", "cpu")
-    assert [row["input:label"] for row in found] == ["pos", "neg"]
+    result = answer("predict", project / "run", "--data", tmp_path / "rows", "--device", "cpu")
+    assert [row["input:label"] for row in result] == ["pos", "neg"]
 
 
 def test_values_that_json_lacks_are_written_as_text(project: Path, tmp_path: Path) -> None:
@@ -204,10 +204,10 @@ def test_values_that_json_lacks_are_written_as_text(project: Path, tmp_path: Pat
 
     table = {"text": ["good", "bad"], "day": [date(2024, 2, 3), None], "x": [float("nan"), 1.5]}
     pq.write_table(pa.table(table), tmp_path / "new.parquet")
-    found = answer(
+    result = answer(
         "predict", project / "run", "--data", tmp_path / "new.parquet", "--device", "cpu"
     )
-    assert [(row["day"], row["x"]) for row in found] == [("2024-02-03", None), (None, 1.5)]
+    assert [(row["day"], row["x"]) for row in result] == [("2024-02-03", None), (None, 1.5)]
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_predictions_have_row_numbers_if_rows_were_skipped(
     (tmp_path / name).write_text(content, encoding="utf-8")
     arguments = ("predict", project / "run", "--data", tmp_path / name, "--device", "cpu")
     result = succeed(*arguments, "--set", "data.skip_bad_rows=true")
-    found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [(answer["row"], answer["text"]) for answer in found] == [(1, "good"), (3, "fine")]
+    results = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(answer["row"], answer["text"]) for answer in results] == [(1, "good"), (3, "fine")]
     succeed(*arguments, "--set", "data.skip_bad_rows=true", "--out", tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("row,text,")
@@ -243,8 +243,8 @@ def test_the_columns_of_a_comparison_are_used_for_its_further_sets(
         "--perspectives", "task,shift,calibration", "--methods", "plain", "--seeds", "0",
         "--set", "train.max_steps=1", "--set", "train.device=cpu", "--out", tmp_path / "study",
     )  # fmt: skip
-    (found,) = (tmp_path / "study").glob("runs/*/evaluation")
-    assert {"it", "dev"} <= {row["set"] for row in scores(found)["scores"]}
+    (result,) = (tmp_path / "study").glob("runs/*/evaluation")
+    assert {"it", "dev"} <= {row["set"] for row in scores(result)["scores"]}
 
 
 def test_an_unknown_encoding_is_one_error(project: Path, tmp_path: Path) -> None:
@@ -260,21 +260,21 @@ def test_a_label_that_the_model_does_not_know_is_named_with_file_and_row(
     rows = sentences(12, thing="why")
     rows[7:] = [(text, "cats") for text, _ in rows[7:]]
     data = write_csv(tmp_path / "other.csv", rows)
-    asked, said = ("--data", data, "--device", "cpu"), f"{data}, row {{}}; set"
+    asked, message = ("--data", data, "--device", "cpu"), f"{data}, row {{}}; set"
     evaluated = ("evaluate", project / "run", *asked, "--out", tmp_path / "out")
-    refused(call(*evaluated), "Unknown label 'cats'", said.format(8))
-    refused(call("calibrate", project / "run", *asked, "--coverage", ".5"), said.format(8))
+    refused(call(*evaluated), "Unknown label 'cats'", message.format(8))
+    refused(call("calibrate", project / "run", *asked, "--coverage", ".5"), message.format(8))
     # The rows that are drawn keep the numbers that they have in their file.
     refused(call(*evaluated, "--eval-rows", 2), f"{data}, row ")
-    assert said.format(2) not in call(*evaluated, "--eval-rows", 2).stderr
+    assert message.format(2) not in call(*evaluated, "--eval-rows", 2).stderr
 
 
 def test_pairs_raise_an_error_for_a_model_of_single_texts(project: Path, tmp_path: Path) -> None:
     data = tmp_path / "pairs.csv"
     data.write_text("text,text_pair,label\na film,why,negative\n", encoding="utf-8")
     asked = ("evaluate", project / "run", "--device", "cpu", "--out", tmp_path / "out")
-    said = "trained on single texts, and {} have a second one"
-    refused(call(*asked, "--data", data), said.format(f"the rows of {data}"))
+    message = "trained on single texts, and {} have a second one"
+    refused(call(*asked, "--data", data), message.format(f"the rows of {data}"))
     shifted = ("--perspectives", "task,shift", "--shift", f"odd={data}")
-    refused(call(*asked, *shifted), said.format("the rows of set 'odd'"))
+    refused(call(*asked, *shifted), message.format("the rows of set 'odd'"))
     assert not (tmp_path / "out").exists()

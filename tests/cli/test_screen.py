@@ -53,10 +53,10 @@ def test_json_escapes_control_characters(capsys: pytest.CaptureFixture[str], tex
 @pytest.mark.parametrize("text", ESCAPES)
 def test_the_rest_of_a_message_is_shown(capsys: pytest.CaptureFixture[str], text: str) -> None:
     fail(f"The label {text} is unknown")
-    said = capsys.readouterr().err
-    assert said.startswith("Error: The label ")
-    assert said.endswith(" is unknown\n")
-    assert steering(said) == []
+    output = capsys.readouterr().err
+    assert output.startswith("Error: The label ")
+    assert output.endswith(" is unknown\n")
+    assert steering(output) == []
 
 
 @given(

@@ -84,7 +84,7 @@ def test_the_score_of_an_epoch_is_the_loss_per_target(run: Path) -> None:
         with torch.no_grad():
             output = model(input_ids=ids, decoder_input_ids=torch.tensor([before]))
         chances = output.logits[0].double().log_softmax(-1)
-        total -= float(sum(chances[place, label] for place, label in enumerate(labels)))
+        total -= float(sum(chances[index, label] for index, label in enumerate(labels)))
         tokens += len(labels)
     assert record["epochs"]["kept"]["dev"] == pytest.approx(total / tokens, rel=1e-4)
 
@@ -164,8 +164,8 @@ def test_unsupported_options_raise_an_error_for_seq2seq(
     rows, out = ("--data", base / "rows.jsonl"), ("--out", tmp_path / "out")
     refused(call("train", "--model", tiny_model, *rows, *out), "no causal language model")
     chat = tmp_path / "chat.jsonl"
-    said = {"role": "assistant", "content": "word1"}
-    turns = [[{"role": "user", "content": f"word{n}"}, said] for n in range(20)]
+    message = {"role": "assistant", "content": "word1"}
+    turns = [[{"role": "user", "content": f"word{n}"}, message] for n in range(20)]
     chat.write_text("".join(json.dumps({"messages": each}) + "\n" for each in turns), "utf-8")
     refused(call("train", "--model", base, "--data", chat, *TRAIN, *out), "conversations")
     method = ("--method", "jachess_unlabeled", "--set", f"data.unlabeled={rows[1]}")

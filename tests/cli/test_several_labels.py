@@ -30,7 +30,7 @@ def write_labeled(path: Path, *, joined: bool, thing: str = "film") -> Path:
     """Write texts whose labels are the words in them: as lists, or joined by a bar."""
     rows = []
     for number in range(60):
-        words = [word for place, word in enumerate(WORDS) if number >> place & 1]
+        words = [word for index, word in enumerate(WORDS) if number >> index & 1]
         text = " ".join((f"the {thing} was", *words, *["and"] * (number // 4)))
         rows.append((text, [WORDS[word] for word in words]))
     if joined:
@@ -80,21 +80,21 @@ def test_predictions_are_written_with_a_column_per_label(run: Path, tmp_path: Pa
     out, text = tmp_path / "answers.csv", "the film was very good"
     succeed("predict", run, "--text", text, "--out", out)
     (row,) = csv.DictReader(io.StringIO(out.read_text(encoding="utf-8")))
-    found = {name: float(row[f"probability:{name}"]) for name in ("praise", "strong")}
-    assert row["labels"] == "|".join(applying(found))
-    assert ", ".join(applying(found)) in succeed("predict", run, "--text", text).stdout
+    result = {name: float(row[f"probability:{name}"]) for name in ("praise", "strong")}
+    assert row["labels"] == "|".join(applying(result))
+    assert ", ".join(applying(result)) in succeed("predict", run, "--text", text).stdout
 
 
 def test_a_file_with_joined_labels_trains_after_a_checkpoint_with_them(
     run: Path, tmp_path: Path
 ) -> None:
     data = write_labeled(tmp_path / "rows.csv", joined=True)
-    said = succeed(
+    output = succeed(
         "train", "--model", run, "--data", data, "--set", "train.max_steps=1",
         "--set", "data.kind=multi_label", "--set", "train.class_weights=balanced",
         "--device", "cpu", "--out", tmp_path / "run",
     )  # fmt: skip
-    assert "new head" not in said.stderr
+    assert "new head" not in output.stderr
     record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert record["task"]["labels"] == ["praise", "strong"]
 

@@ -51,7 +51,7 @@ def by_hand(run: Path, question: str, context: str) -> tuple[int, int, float]:
     offsets, sides = row.pop("offset_mapping")[0].tolist(), row.sequence_ids(0)
     with torch.no_grad():
         output = model(**row)
-    inside = [place for place, side in enumerate(sides) if side == 1]
+    inside = [index for index, side in enumerate(sides) if side == 1]
     first, last = (
         logits[0, inside].double().softmax(-1).tolist()
         for logits in (output.start_logits, output.end_logits)
@@ -114,25 +114,25 @@ def test_predictions_are_written(run: Path, tmp_path: Path) -> None:
 
 def test_an_evaluation_scores_answer_spans(run: Path, tmp_path: Path) -> None:
     out, data = tmp_path / "eval", run.parent / "rows.jsonl"
-    said = succeed(
+    output = succeed(
         "evaluate", run, "--data", data, "--shift", f"far={data}", "--out", out,
         "--set", "sets.seen_rows=keep", "--perspectives", "default,selective",
         "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
-    assert "(not for answers in a context)" in said.stderr
+    assert "(not for answers in a context)" in output.stderr
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert scores["task"]["kind"] == "spans"
-    found = {(e["perspective"], e["name"]): e["value"] for e in scores["scores"]}
+    result = {(e["perspective"], e["name"]): e["value"] for e in scores["scores"]}
     rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
     answers = Classifier.load(run)(
         [row["question"] for row in rows], [row["context"] for row in rows]
     )
     told = [answer.span.text for answer in answers if answer.span is not None]
     f1, exact = answer_scores(told, [row["answers"]["text"] for row in rows]).mean(0)
-    assert found["shift", "span_f1"] == pytest.approx(f1)
-    assert found["shift", "span_exact_match"] == pytest.approx(exact)
+    assert result["shift", "span_f1"] == pytest.approx(f1)
+    assert result["shift", "span_exact_match"] == pytest.approx(exact)
     measured = {"task", "shift", "calibration", "selective", "embedding_attack", "embedding_noise"}
-    assert {perspective for perspective, _ in found} == measured
+    assert {perspective for perspective, _ in result} == measured
     succeed("report", out)
 
 

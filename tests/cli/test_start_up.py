@@ -204,13 +204,13 @@ LISTS = [
 
 
 def test_errors_in_names_and_paths_are_reported_before_heavy_imports(folder: Path) -> None:
-    found = answers([(arguments, {}) for arguments, _ in WRONG], folder)
-    for (arguments, words), (code, heavy, out, said) in zip(WRONG, found, strict=True):
+    result = answers([(arguments, {}) for arguments, _ in WRONG], folder)
+    for (arguments, words), (code, heavy, out, message) in zip(WRONG, result, strict=True):
         assert heavy == [], arguments
         assert (code, out) == (2, ""), arguments
-        assert said.count("Error") == 1, arguments
+        assert message.count("Error") == 1, arguments
         for word in words:
-            assert word in said, arguments
+            assert word in message, arguments
     assert not (folder / "out").exists()
 
 
@@ -303,8 +303,8 @@ def test_the_shell_completes_commands_and_values_without_anything_heavy(folder: 
         }
         for words, _ in COMPLETED
     ]
-    found = answers([((), variables) for variables in asked], folder)
-    for (words, expected), (_, heavy, out, _) in zip(COMPLETED, found, strict=True):
+    result = answers([((), variables) for variables in asked], folder)
+    for (words, expected), (_, heavy, out, _) in zip(COMPLETED, result, strict=True):
         assert out.splitlines() == expected, words
         assert heavy == []
 

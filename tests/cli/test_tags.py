@@ -75,7 +75,7 @@ def by_hand(run: Path, words: list[str]) -> list[list[float]]:
     with torch.no_grad():
         probabilities = model(**batch).logits[0].softmax(-1)
     ids = batch.word_ids()
-    return [probabilities[ids.index(place)].tolist() for place in range(len(words))]
+    return [probabilities[ids.index(index)].tolist() for index in range(len(words))]
 
 
 def test_entities_have_the_places_and_probabilities_of_their_words(run: Path) -> None:
@@ -120,10 +120,10 @@ def test_predictions_do_not_depend_on_the_batch(run: Path) -> None:
 def test_words_behind_the_limit_are_reported_as_cut_and_have_no_tag(run: Path) -> None:
     model, tokenizer = load_classifier(str(run))
     predictor = ClassifierPredictor(model, tokenizer, max_length=5)
-    found = predictor.predict(Examples("rows", ["good film was bad bad"]))
-    assert found.truncated == 1
-    assert found.words is not None
-    assert found.words.tolist() == [3]
+    result = predictor.predict(Examples("rows", ["good film was bad bad"]))
+    assert result.truncated == 1
+    assert result.words is not None
+    assert result.words.tolist() == [3]
 
 
 def test_predictions_are_written_for_files_of_words_and_of_texts(run: Path, tmp_path: Path) -> None:
@@ -145,23 +145,23 @@ def test_predictions_are_written_for_files_of_words_and_of_texts(run: Path, tmp_
 def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> None:
     out, data = tmp_path / "eval", run.parent / "rows.jsonl"
     held_out = write_tagged(tmp_path / "held_out.jsonl", held_out=True)
-    said = succeed(
+    output = succeed(
         "evaluate", run, "--data", data, "--shift", f"far={data}", "--out", out,
         "--set", "sets.seen_rows=keep", "--set", "evaluate.perspectives=default",
         "--set", f"sets.held_out={held_out}",
         "--set", "evaluate.embedding_attack.pgd.steps=2",
     )  # fmt: skip
-    assert "(not for tags of words)" in said.stderr
+    assert "(not for tags of words)" in output.stderr
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert scores["task"]["kind"] == "tokens"
-    found = {(e["perspective"], e["name"]): e["value"] for e in scores["scores"]}
-    assert found["shift", "entity_f1"] is not None
+    result = {(e["perspective"], e["name"]): e["value"] for e in scores["scores"]}
+    assert result["shift", "entity_f1"] is not None
     found_at = {
         (e["condition"], e["set"], e["name"]): e["value"]
         for e in scores["scores"]
         if e["perspective"] == "calibration"
     }
-    assert ("embedding_noise", "area") in found
+    assert ("embedding_noise", "area") in result
     model, tokenizer = load_classifier(str(run))
     rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
     names = scores["task"]["labels"]
@@ -171,10 +171,10 @@ def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> Non
     )
     told = [row.astype(int).tolist() for row in answers.by_example(answers.prediction)]
     sums = dict(zip(COUNTS, tag_counts(labels, told, names).sum(0), strict=True))
-    assert found["shift", "entity_f1"] == pytest.approx(float(tag_score("entity_f1", sums)))
-    assert found["shift", "word_accuracy"] == pytest.approx(sums["right_words"] / sums["words"])
+    assert result["shift", "entity_f1"] == pytest.approx(float(tag_score("entity_f1", sums)))
+    assert result["shift", "word_accuracy"] == pytest.approx(sums["right_words"] / sums["words"])
     low = [e for e in scores["scores"] if e["perspective"] == "embedding_attack" and e["n"]]
-    assert all(e["value"] <= found["task", e["name"]] + 1e-9 for e in low if e["name"] in found)
+    assert all(e["value"] <= result["task", e["name"]] + 1e-9 for e in low if e["name"] in result)
     # Calibration, from the words that are predicted to be part of an entity, and from entities.
     confidence = answers.probabilities.max(axis=1)
     tags = [names[int(tag)] for tag in answers.prediction]
@@ -270,8 +270,8 @@ def test_a_calibration_scales_words_and_flags_texts(run: Path, tmp_path: Path) -
     scaled = torch.tensor(by_hand(copy, ["film", "good", "film"])).log() / temperature
     sure = scaled.softmax(-1).max(-1).values.tolist()
     for span in given.entities or ():
-        places = [n for n, start in enumerate((0, 5, 10)) if span.start <= start < span.end]
-        assert span.probability == pytest.approx(np.prod([sure[n] for n in places]), abs=1e-5)
+        words = [n for n, start in enumerate((0, 5, 10)) if span.start <= start < span.end]
+        assert span.probability == pytest.approx(np.prod([sure[n] for n in words]), abs=1e-5)
     (strange,) = Classifier.load(copy)(["film"], abstain="anomaly")
     assert strange.abstain is not None
     with pytest.raises(SettingError, match="tags of words"):
@@ -318,13 +318,13 @@ def test_errors_of_tags_are_those_of_tagged_words_and_of_entities() -> None:
     rows = Examples(
         "rows", ["a b c", "a b c"], labels=[[1, 2, 0], [1, 0, 1]], label_names=names, kind="tokens"
     )
-    found = tag_errors(rows, answers)
+    result = tag_errors(rows, answers)
     # Tagged words: 0.8 and 0.6 right, 0.7 right, 0.7 wrong. 15 bins: 0.8, 0.6 and 0.7 are in
     # bins of their own.
-    assert found["nll"] == pytest.approx(-np.log([0.8, 0.6, 0.7, 0.3]).mean())
-    assert found["ece_15"] == pytest.approx((0.2 + 0.4 + abs(1 - 1.4)) / 4)
+    assert result["nll"] == pytest.approx(-np.log([0.8, 0.6, 0.7, 0.3]).mean())
+    assert result["ece_15"] == pytest.approx((0.2 + 0.4 + abs(1 - 1.4)) / 4)
     # Entities: "a b" of 0.48, right; two of one word, 0.7, one right and one wrong.
-    assert found["entity_ece"] == pytest.approx((0.52 + abs(1 - 1.4)) / 3)
+    assert result["entity_ece"] == pytest.approx((0.52 + abs(1 - 1.4)) / 3)
 
 
 @pytest.mark.parametrize("method", ["jachess", "mixup"])

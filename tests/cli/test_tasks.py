@@ -67,14 +67,14 @@ def test_a_task_has_its_metric_whatever_the_path_of_its_data(
     assert record["task"]["metric"] == "f1"
     assert record["task"]["labels"] == ["not_equivalent", "equivalent"]
     elsewhere = pairs(tmp_path / "elsewhere", dev=6)
-    found = answer(
+    result = answer(
         "evaluate", run, "--task", "mrpc", "--data", elsewhere, "--perspectives", "task",
         "--set", "evaluate.bootstrap=0", "--device", "cpu", "--out", tmp_path / "evaluation",
     )  # fmt: skip
-    assert found["task"]["metric"] == "f1"
-    assert {score["n"] for score in found["scores"]} == {6}
-    assert {score["name"] for score in found["scores"]} >= {"f1", "accuracy"}
-    assert "mrpc: this copy is partial, dev has 6 of 408 published rows." in found["notices"]
+    assert result["task"]["metric"] == "f1"
+    assert {score["n"] for score in result["scores"]} == {6}
+    assert {score["name"] for score in result["scores"]} >= {"f1", "accuracy"}
+    assert "mrpc: this copy is partial, dev has 6 of 408 published rows." in result["notices"]
 
 
 @pytest.mark.parametrize(

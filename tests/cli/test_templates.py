@@ -27,8 +27,8 @@ def test_a_new_perspective_passes_its_test_and_the_test_finds_draws_by_position(
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    found = run()
-    assert found.returncode == 0, found.stdout
+    result = run()
+    assert result.returncode == 0, result.stdout
     text = file.read_text(encoding="utf-8")
     # One generator for all rows: what a row loses then hangs on those before it.
     careless = text.replace("random.Random(seed)", "drawn")
@@ -45,7 +45,7 @@ def test_a_new_perspective_is_measured_if_it_is_imported(tmp_path: Path) -> None
     model.write_text("def answer(texts):\n    return [len(text) / 100 for text in texts]\n")
     regression = tmp_path / "values.csv"
     regression.write_text(data.read_text().replace("bad", "0.5").replace("good", "1.5"))
-    found = subprocess.run(
+    result = subprocess.run(
         [
             sys.executable, "-m", "temper", "evaluate", f"{model}:answer", "--gives", "values",
             "--data", str(regression), "--import", str(file), "--perspectives", f"task,{NAME}",
@@ -54,8 +54,8 @@ def test_a_new_perspective_is_measured_if_it_is_imported(tmp_path: Path) -> None
         ],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert found.returncode == 0, found.stderr
-    scores = json.loads(found.stdout)["scores"]
+    assert result.returncode == 0, result.stderr
+    scores = json.loads(result.stdout)["scores"]
     assert {"fraction": 0.5} in [one["parameters"] for one in scores if one["perspective"] == NAME]
 
 
@@ -65,8 +65,8 @@ def test_written_templates_are_formatted(tmp_path: Path) -> None:
     written = [str(path) for path in start("perspective", "fewer_words", tmp_path)]
     for command in (["check"], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", *written]
-        found = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert found.returncode == 0, found.stdout
+        result = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout
 
 
 def test_an_existing_name_raises_an_error(tmp_path: Path) -> None:

@@ -28,17 +28,17 @@ def measured(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def flip(file: Path, place: int) -> None:
+def flip(file: Path, position: int) -> None:
     content = bytearray(file.read_bytes())
-    content[place % len(content)] ^= 1 << (place % 8)
+    content[position % len(content)] ^= 1 << (position % 8)
     file.write_bytes(content)
 
 
 def test_unchanged_folders_pass_verification(measured: Path) -> None:
-    told: list[dict[str, Any]] = answer("verify", measured)
-    assert [(each["kind"], each["faults"]) for each in told] == [("run", []), ("evaluation", [])]
-    assert told[0]["files"] == len(list((measured / "run").iterdir())) - 1
-    assert told[1]["scores"] == len(
+    output: list[dict[str, Any]] = answer("verify", measured)
+    assert [(each["kind"], each["faults"]) for each in output] == [("run", []), ("evaluation", [])]
+    assert output[0]["files"] == len(list((measured / "run").iterdir())) - 1
+    assert output[1]["scores"] == len(
         json.loads((measured / "run-evaluation" / "scores.json").read_text())["scores"]
     )
 
@@ -50,20 +50,20 @@ def test_no_resample_is_drawn_to_compare_scores(
         raise AssertionError("a damaged record may ask for any number of resamples")
 
     monkeypatch.setattr("temper.functional.intervals.resampled", draw)
-    assert all(not found.faults for found in verify(measured))
+    assert all(not result.faults for result in verify(measured))
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.integers(0, 10**6), data=st.data())
+@given(position=st.integers(0, 10**6), data=st.data())
 def test_a_flipped_bit_in_any_file_is_named(
-    measured: Path, tmp_path: Path, place: int, data: st.DataObject
+    measured: Path, tmp_path: Path, position: int, data: st.DataObject
 ) -> None:
     copy = tmp_path / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(measured / "run", copy)
     files = [entry for entry in sorted(copy.iterdir()) if entry.name != "run.json"]
     file = data.draw(st.sampled_from(files))
-    flip(file, place)
+    flip(file, position)
     (told,) = verify(copy)
     assert told.faults == (
         f"{file} is damaged or was changed: its SHA-256 is not the recorded one.",

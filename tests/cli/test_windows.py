@@ -29,7 +29,7 @@ def long_sentences(count: int) -> list[tuple[str, str]]:
     """Return rows of 6 to 60 words whose label is told by the last word alone."""
     rows = []
     for number in range(count):
-        words = [OTHERS[(number + place) % len(OTHERS)] for place in range(5 + number % 55)]
+        words = [OTHERS[(number + index) % len(OTHERS)] for index in range(5 + number % 55)]
         last = (GOOD if number % 2 else BAD)[number // 2 % 3]
         rows.append((" ".join([*words, last]), "positive" if number % 2 else "negative"))
     return rows
@@ -60,14 +60,14 @@ def by_hand(folder: Path, text: str, *, pool: str = "mean") -> np.ndarray[Any, A
     """Return the logits of a text: those of its windows, one by one, pooled."""
     model, tokenizer = load_classifier(str(folder))
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-    step, found = LENGTH - 2 - 4, []
+    step, result = LENGTH - 2 - 4, []
     for start in range(0, max(len(tokens) - 4, 1), step):
         window = [tokenizer.cls_token_id, *tokens[start : start + LENGTH - 2]]
         ids = torch.tensor([[*window, tokenizer.sep_token_id]])
         with torch.no_grad():
-            found.append(model(input_ids=ids).logits[0].double().numpy())
-    assert len(found) == 12
-    return np.mean(found, 0) if pool == "mean" else np.max(found, 0)
+            result.append(model(input_ids=ids).logits[0].double().numpy())
+    assert len(result) == 12
+    return np.mean(result, 0) if pool == "mean" else np.max(result, 0)
 
 
 def test_a_run_predicts_long_texts_in_the_windows_of_its_training(run: Path) -> None:
@@ -82,8 +82,8 @@ def test_a_run_predicts_long_texts_in_the_windows_of_its_training(run: Path) -> 
     assert not classifier([LONG]).notices
     with running(classifier) as service:
         body = service.client.predict({"texts": [LONG, "good"]}).content
-    found = [each["probabilities"]["positive"] for each in body["answers"]]
-    assert found[0] == pytest.approx(expected, abs=1e-5)
+    result = [each["probabilities"]["positive"] for each in body["answers"]]
+    assert result[0] == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_published_model_keeps_windows_and_length(run: Path, tmp_path: Path) -> None:
@@ -112,18 +112,18 @@ def test_a_calibration_records_its_windows(project: Path, run: Path, tmp_path: P
     kept = json.loads((copy / "calibration.json").read_text())
     assert kept["windows"] == {"stride": 4, "pool": "mean", "max_windows": 12}
     notices = Classifier.load(copy, device="cpu")([LONG]).notices
-    assert not any("Calibrate again" in said for said in notices)
+    assert not any("Calibrate again" in message for message in notices)
     other = PredictorSettings(device="cpu", stride=2)
     notices = Classifier.load(copy, settings=other)([LONG]).notices
-    assert any("Calibrate again" in said for said in notices)
+    assert any("Calibrate again" in message for message in notices)
 
 
 def test_a_model_without_windows_truncates_texts_and_names_the_setting(
     project: Path, tmp_path: Path
 ) -> None:
     short = ("--max-length", LENGTH)
-    said = succeed("predict", project / "model", "--text", LONG, *short).stderr
-    assert "--set predictor.stride=4" in said
+    output = succeed("predict", project / "model", "--text", LONG, *short).stderr
+    assert "--set predictor.stride=4" in output
     succeed("predict", project / "model", "--text", LONG, *short, "--set", "predictor.stride=4")
     words = ("`predictor.stride`", "no stride is given")
     refused(
@@ -150,8 +150,8 @@ def test_training_from_a_run_with_windows_uses_its_windows(
 ) -> None:
     given = ("--model", run, "--data", project / "data", "--max-length", LENGTH, "--device", "cpu")
     short = ("--set", "train.max_steps=1", "--out", tmp_path / "run")
-    said = succeed("train", *given, *short).stderr
-    assert "stride=4" in said
+    output = succeed("train", *given, *short).stderr
+    assert "stride=4" in output
     predictor: Any = load_predictor(Checkpoint.of(tmp_path / "run"), device="cpu")
     assert predictor.windows is None
     assert "text_windows" not in json.loads((tmp_path / "run" / "config.json").read_text())

@@ -33,7 +33,7 @@ def make_model(folder: Path, *, seed: int = 0) -> Path:
     )
     BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer = BertTokenizer(
-        vocab={word: place for place, word in enumerate(vocabulary)}, model_max_length=128
+        vocab={word: index for index, word in enumerate(vocabulary)}, model_max_length=128
     )
     tokenizer.save_pretrained(folder)
     return folder

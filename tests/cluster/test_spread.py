@@ -36,8 +36,8 @@ def answer(texts):
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[tuple[str, Callable[[str], None]]]:
-    with two_machines() as found:
-        yield found
+    with two_machines() as result:
+        yield result
 
 
 def scores(folder: Path) -> Any:
@@ -77,7 +77,7 @@ def test_a_cluster_predicts_the_same_as_one_machine(
         "odd_lengths.py:answer", out=tmp_path / "there", cluster=machines[0], **given
     )
     assert scores(there.folder) == scores(here.folder)
-    assert all(not found.faults for found in verify(there.folder))
+    assert all(not result.faults for result in verify(there.folder))
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -105,12 +105,12 @@ def test_machines_return_predictions_in_order_and_report_truncation(
         max_length=16,
         batch_size=8,
     )
-    found = twin.predict(examples)
+    result = twin.predict(examples)
     assert sizes == [7, 7, 6]
-    np.testing.assert_allclose(found.probabilities, whole.probabilities, rtol=0, atol=1e-6)
-    assert found.logits is not None
-    assert found.prediction.tolist() == whole.prediction.tolist()
-    assert found.truncated == pytest.approx(whole.truncated)
+    np.testing.assert_allclose(result.probabilities, whole.probabilities, rtol=0, atol=1e-6)
+    assert result.logits is not None
+    assert result.prediction.tolist() == whole.prediction.tolist()
+    assert result.truncated == pytest.approx(whole.truncated)
 
 
 def test_a_machine_raises_an_error_for_another_model_or_version(tiny_model: Path) -> None:

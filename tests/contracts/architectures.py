@@ -94,8 +94,8 @@ def llama_like(name: str) -> Architecture:
 def of_ours(name: str, *, layers: int = 2, **settings: Any) -> Architecture:
     """Return one of the networks that Temper brings itself."""
     sizes = {"embedding_size": 8, **settings}
-    places = ("body.embeddings", ("body.layers",))
-    return Architecture(name, sizes, ("dropout",), *places, left=True, layers=layers)
+    roles = ("body.embeddings", ("body.layers",))
+    return Architecture(name, sizes, ("dropout",), *roles, left=True, layers=layers)
 
 
 MEAN_POOLED = "mean_pooled"
@@ -283,8 +283,8 @@ def inputs_of(
     for row, length in enumerate(LENGTHS):
         words = torch.randint(4, VOCABULARY, (length - 2,), generator=draws)
         tokens = torch.tensor([1 - pad, *words.tolist(), END])
-        place = slice(0, length) if side == "right" else slice(longest - length, longest)
-        ids[row, place], mask[row, place] = tokens, 1
+        part = slice(0, length) if side == "right" else slice(longest - length, longest)
+        ids[row, part], mask[row, part] = tokens, 1
     labels = torch.tensor([0.5, -1.0, 2.0, 0.0]) if regression else torch.tensor([0, 2, 1, 0])
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 

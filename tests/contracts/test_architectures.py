@@ -144,9 +144,9 @@ def test_the_blocks_are_found_and_only_theirs_lie_in_the_masks_scope(name: str) 
     model = tiny(name)
     network = Network(model)
     lists = [full_name(name, each) for each in of(name).blocks]
-    found = [block for block, _ in network.blocks]
+    result = [block for block, _ in network.blocks]
     # ALBERT's two layers share one block.
-    assert found == [f"{each}.{n}" for each in lists for n in range(of(name).layers)]
+    assert result == [f"{each}.{n}" for each in lists for n in range(of(name).layers)]
     params = network.parameters()
     inside = {key for key in params.tensors if key.startswith(tuple(f"{each}." for each in lists))}
     assert params.blocks == inside
@@ -233,10 +233,10 @@ def test_k_passes_in_one_forward_equal_k_forwards_with_the_same_masks(name: str)
     together = network.logits(
         batch.repeat(2), dropout=plan_at(network, batch, 0.3, seed=7, copies=2)
     )[:, 0].chunk(2)
-    for place in range(2):
-        plan = plan_at(network, batch, 0.3, seed=7, copies=1, first=place)
+    for index in range(2):
+        plan = plan_at(network, batch, 0.3, seed=7, copies=1, first=index)
         alone = network.logits(batch, dropout=plan)[:, 0]
-        torch.testing.assert_close(together[place], alone, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(together[index], alone, rtol=1e-4, atol=1e-5)
     assert ((together[0] - together[1]).abs().amax(1) > 1e-3).all()
 
 

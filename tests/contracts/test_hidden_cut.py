@@ -55,16 +55,16 @@ LAST: dict[str, str] = {
 @contextmanager
 def recorded_cuts() -> Iterator[list[list[Tensor]]]:
     """Note the spans of every cut pass, block call after block call."""
-    found: list[list[Tensor]] = []
+    result: list[list[Tensor]] = []
     plain = BlockCuts.cutting
 
     def noting(self: BlockCuts, cuts: Sequence[Tensor]) -> Any:
-        found.append(list(cuts))
+        result.append(list(cuts))
         return plain(self, cuts)
 
     BlockCuts.cutting = noting  # type: ignore[method-assign]
     try:
-        yield found
+        yield result
     finally:
         BlockCuts.cutting = plain  # type: ignore[method-assign]
 
@@ -78,9 +78,9 @@ def test_the_feed_forward_output_is_zero_inside_the_spans_and_nowhere_else(
     batch = Batch.of(inputs)
     stepper = Stepper(model, configure("hidden_cut", {"ratio": 0.4}), seed=4)
     blocks = stepper.network.cuts(batch)
-    expected = [LAST[name].format(place) for place in range(2)]
-    found = {id(module): key for key, module in model.named_modules()}
-    assert [found[id(module)] for module in blocks.modules.values()] == list(
+    expected = [LAST[name].format(index) for index in range(2)]
+    result = {id(module): key for key, module in model.named_modules()}
+    assert [result[id(module)] for module in blocks.modules.values()] == list(
         dict.fromkeys(expected)
     )
     outputs: list[Tensor] = []
@@ -97,8 +97,8 @@ def test_the_feed_forward_output_is_zero_inside_the_spans_and_nowhere_else(
             assert all(torch.isfinite(torch.tensor(value)) for value in logs.values())
     # A clean and a cut pass a step, and in the first one more, to measure: two blocks each.
     assert len(outputs) == 2 * 5
-    for place, output in enumerate(outputs):
-        which = {2: cuts[0][0], 3: cuts[0][1], 8: cuts[1][0], 9: cuts[1][1]}.get(place)
+    for index, output in enumerate(outputs):
+        which = {2: cuts[0][0], 3: cuts[0][1], 8: cuts[1][0], 9: cuts[1][1]}.get(index)
         if name == "xlnet":
             output = output.transpose(0, 1)
         zero = (output == 0).all(-1).view(batch.mask.shape)

@@ -151,5 +151,5 @@ def test_the_trainer_equals_the_stepper(name: str, tmp_path: Path) -> None:
         stepper.backward(*rest[2 * step : 2 * step + 2])
         stepper.step(optimizer)
     stepper.finish()
-    for (key, found), expected in zip(model.named_parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6, msg=key)
+    for (key, result), expected in zip(model.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6, msg=key)

@@ -31,8 +31,8 @@ def test_rows_that_depend_on_their_position_are_detected() -> None:
 
     def by_place(measurement: Any) -> Any:
         for block in kept.rows(measurement):
-            places = np.arange(len(block), dtype=np.float64)
-            yield replace(block, measured={**block.measured, "place": places})
+            values = np.arange(len(block), dtype=np.float64)
+            yield replace(block, measured={**block.measured, "place": values})
 
     with pytest.raises(AssertionError, match="`place` of noise on dev depends on the batch size"):
         check_perspective(replace(kept, rows=by_place))

@@ -54,12 +54,12 @@ def combinations() -> list[Any]:
 
     Left padding changes the forward alone, so one method does there.
     """
-    found: list[Any] = []
+    result: list[Any] = []
     for name, side in CASES:
         for method in METHODS if side == "right" else ("uegr-gradient",):
             quick = name == "bert" or method in CORE or side == "left"
-            found.append(pytest.param(name, side, method, marks=() if quick else pytest.mark.slow))
-    return found
+            result.append(pytest.param(name, side, method, marks=() if quick else pytest.mark.slow))
+    return result
 
 
 @pytest.mark.parametrize(("name", "side", "method"), combinations())
@@ -118,7 +118,7 @@ def test_micro_batches_give_the_gradient_of_one_batch(name: str, side: str) -> N
         still = {"kind": "fixed", "rates": (0.0, 0.0)}
         method = UEGR(adaptive=still, epsilon=0.3, relative=False, mask=False)
     inputs = inputs_of(name, side=side)
-    parts = [{key: value[place] for key, value in inputs.items()} for place in ([0], [1, 2], [3])]
+    parts = [{key: value[rows] for key, value in inputs.items()} for rows in ([0], [1, 2], [3])]
     gradients = []
     for micro_batches in ([inputs], parts):
         stepper = Stepper(tiny(name, dropout=0.0).train(), method)

@@ -25,8 +25,8 @@ def mnli_folder(root: Path, labels: Sequence[str], *, splits: Sequence[str]) -> 
     number = 0
     for split in splits:
         rows = [
-            {"text": f"MNLI {number + place}", "text_pair": "b", "label": label}
-            for place, label in enumerate(labels)
+            {"text": f"MNLI {number + index}", "text_pair": "b", "label": label}
+            for index, label in enumerate(labels)
         ]
         json_lines(root / "MNLI" / f"{split}.jsonl", rows)
         number += len(labels)
@@ -43,7 +43,7 @@ def json_lines(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
 def plain_folder(folder: Path, names: Sequence[str] | None, **splits: Sequence[Any]) -> str:
     """Write a folder as Temper lays tasks out: a file a split, dataset.json with the labels."""
     for split, labels in splits.items():
-        rows = [{"text": f"{split} {place}", "label": label} for place, label in enumerate(labels)]
+        rows = [{"text": f"{split} {index}", "label": label} for index, label in enumerate(labels)]
         json_lines(folder / f"{split}.jsonl", rows)
     if names is not None:
         (folder / "dataset.json").write_text(json.dumps({"label_names": list(names)}))
@@ -68,8 +68,8 @@ def hub_cache(
     told = datasets.SplitDict(dataset_name=name)
     for split, labels in splits.items():
         with ArrowWriter(features=features, path=str(folder / f"{name}-{split}.arrow")) as writer:
-            for place, label in enumerate(labels):
-                words = {column: f"{column} of {split} {place}" for column in columns}
+            for index, label in enumerate(labels):
+                words = {column: f"{column} of {split} {index}" for column in columns}
                 writer.write({**words, "label": label})
             writer.finalize()
         told.add(datasets.SplitInfo(split, num_examples=len(labels), dataset_name=name))

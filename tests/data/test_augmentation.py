@@ -64,8 +64,8 @@ def test_half_of_the_rows_are_perturbed_per_epoch_and_reproducibly() -> None:
     epochs = []
     for epoch in range(3):
         rows.set_epoch(epoch)
-        texts = [text(rows[place]) for place in range(ROWS)]
-        assert [text(rows[place]) for place in reversed(range(ROWS))] == texts[::-1]
+        texts = [text(rows[index]) for index in range(ROWS)]
+        assert [text(rows[index]) for index in reversed(range(ROWS))] == texts[::-1]
         assert {new in (old, old.lower()) for new, old in zip(texts, source.text, strict=True)} == {
             True
         }
@@ -79,31 +79,31 @@ def test_half_of_the_rows_are_perturbed_per_epoch_and_reproducibly() -> None:
 def test_augmentations_are_equally_likely_and_equal_the_perturbations_of_sets() -> None:
     source = examples()
     rows = rows_of(source, "lowercase", "punctuation", "contractions", fraction=1.0)
-    chosen = [rows.chosen(place) for place in range(ROWS)]
+    chosen = [rows.chosen(index) for index in range(ROWS)]
     for name in rows.settings.augment:
         expected = ROWS / 3
         assert abs(chosen.count(name) - expected) < 5 * math.sqrt(expected * 2 / 3)
         changed = perturbed(source, name).text
-        places = [place for place in range(ROWS) if chosen[place] == name]
-        assert [text(rows[place]) for place in places] == [changed[place] for place in places]
+        indices = [index for index in range(ROWS) if chosen[index] == name]
+        assert [text(rows[index]) for index in indices] == [changed[index] for index in indices]
 
 
 def test_typing_errors_of_a_row_differ_by_epoch_and_seed() -> None:
     source = examples(1)
-    found = set()
+    result = set()
     for seed in range(3):
         rows = rows_of(source, "typos", fraction=1.0, seed=seed)
         for epoch in range(8):
             rows.set_epoch(epoch)
-            found.add(text(rows[0]))
-    assert source.text[0] not in found
-    assert len(found) > 12
+            result.add(text(rows[0]))
+    assert source.text[0] not in result
+    assert len(result) > 12
 
 
 def test_draws_do_not_depend_on_the_other_rows() -> None:
     source = examples()
     whole, part = rows_of(source, "typos"), rows_of(source.select([70, 3, 11]), "typos")
-    assert [part[place] for place in range(3)] == [whole[place] for place in (70, 3, 11)]
+    assert [part[index] for index in range(3)] == [whole[index] for index in (70, 3, 11)]
 
 
 def test_labels_lengths_and_truncation_are_those_of_the_unperturbed_rows() -> None:
@@ -113,10 +113,10 @@ def test_labels_lengths_and_truncation_are_those_of_the_unperturbed_rows() -> No
     assert list(rows.lengths) == list(clean.lengths)
     assert (rows.truncated, len(rows)) == (clean.truncated, 40)
     assert 0 < rows.truncated <= 1
-    for place in range(40):
-        item = rows[place]
-        assert item["labels"] == place % 2
-        assert item.keys() == clean[place].keys()
+    for index in range(40):
+        item = rows[index]
+        assert item["labels"] == index % 2
+        assert item.keys() == clean[index].keys()
         assert len(item["input_ids"]) == len(item["attention_mask"]) <= 28
     assert source.text == examples(40).text
 

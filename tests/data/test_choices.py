@@ -35,12 +35,12 @@ LABELED = {"text": CHOICES, "label": ["1", "2", "3"]}
 def test_choices_are_recognized_by_their_columns(
     tmp_path: Path, row: dict[str, Any], answer: int
 ) -> None:
-    found = load_examples(str(write(tmp_path / "rows.jsonl", [row, row])))
-    assert found.kind == "choices"
-    assert found.labels == [answer, answer]
-    assert found.text[0] == "word5"
-    assert found.text_pair is not None
-    assert len(choices_of(found.text_pair[0])) == 3
+    result = load_examples(str(write(tmp_path / "rows.jsonl", [row, row])))
+    assert result.kind == "choices"
+    assert result.labels == [answer, answer]
+    assert result.text[0] == "word5"
+    assert result.text_pair is not None
+    assert len(choices_of(result.text_pair[0])) == 3
 
 
 @pytest.mark.parametrize("answer", [{}, {"answer": ""}, {"answer": -1}, {"answer": None}])
@@ -80,8 +80,8 @@ def test_a_column_that_is_named_is_read_as_a_text(tmp_path: Path) -> None:
 
     row = {"question": "word5", "choices": CHOICES, "label": "yes"}
     path = str(write(tmp_path / "rows.jsonl", [row, {**row, "label": "no"}]))
-    found = load_examples(path, columns=Columns(text="question", label="label"))
-    assert found.kind == "classification"
+    result = load_examples(path, columns=Columns(text="question", label="label"))
+    assert result.kind == "classification"
 
 
 def test_each_choice_is_a_sequence_with_its_question(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_each_choice_is_a_sequence_with_its_question(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer()
     encoded = encode(examples, tokenizer, max_length=16)
     lazy = LazilyEncoded(examples, tokenizer, max_length=16)
-    assert [lazy[place] for place in range(2)] == encoded.items
+    assert [lazy[index] for index in range(2)] == encoded.items
     batch = Collator(tokenizer)(encoded.items)
     whole = tokenizer(
         [row["question"] for row in rows for _ in row["choices"]],

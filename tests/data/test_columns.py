@@ -104,8 +104,8 @@ def test_numbers_that_cannot_be_indices_are_classes_and_this_is_reported() -> No
     assert (labels.kind, labels.names) == ("classification", ("007", "070"))
     assert "numbers such as 007" in labels.notices[0]
     assert read(["007", "070"], kind="regression").values == [7.0, 70.0]
-    (said,) = read(["007", "7"], kind="classification").notices
-    assert "'007' and '7'" in said
+    (message,) = read(["007", "7"], kind="classification").notices
+    assert "'007' and '7'" in message
 
 
 def test_numbers_are_matched_to_class_names_that_are_numbers() -> None:
@@ -140,9 +140,9 @@ def test_a_missing_value_among_words_is_no_class(missing: object) -> None:
 
 
 def test_a_class_that_looks_like_a_missing_value_is_reported() -> None:
-    (said,) = read(["good", "None", "bad", "None"]).notices
-    assert "'None'" in said
-    assert "2 rows" in said
+    (message,) = read(["good", "None", "bad", "None"]).notices
+    assert "'None'" in message
+    assert "2 rows" in message
     assert read(["good", "Nonesuch"]).notices == ()
 
 
@@ -159,9 +159,9 @@ def test_a_list_written_as_a_label_raises_an_error_with_its_line(label: str) -> 
 @pytest.mark.parametrize("sign", ["|", ";", ", ", "/", "+", "&"])
 def test_cells_that_look_like_several_labels_are_counted(sign: str) -> None:
     labels = read(["a", "b", f"a{sign}b", f"b{sign}c"], kind="classification")
-    (said,) = labels.notices
-    assert "2 of 4 rows (50%)" in said
-    assert f"'a{sign}b' at a.csv, line 4" in said
+    (message,) = labels.notices
+    assert "2 of 4 rows (50%)" in message
+    assert f"'a{sign}b' at a.csv, line 4" in message
     assert labels.kind == "classification"
     # Parts that no other label has are no labels.
     assert read([f"arts{sign}crafts", "sports", "C++"]).notices == ()
@@ -260,10 +260,10 @@ def test_groups_and_pairs_are_read_by_their_usual_names(tmp_path: Path) -> None:
             {"text": "three", "label": 1, "group": None, "pair_id": -1},
         ],
     )
-    found = load_examples(str(file))
-    assert found.group == ["news", None, None]
-    assert found.pair == ["7", "7", None]
-    assert found.select([2, 0]).group == [None, "news"]
+    result = load_examples(str(file))
+    assert result.group == ["news", None, None]
+    assert result.pair == ["7", "7", None]
+    assert result.select([2, 0]).group == [None, "news"]
 
 
 def test_a_named_group_column_comes_before_the_usual_one(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_no_row_is_lost_and_equal_values_share_a_name(values: list[Any]) -> None
     by_value: dict[Any, set[Any]] = {}
     for value, name in zip(values, names, strict=True):
         by_value.setdefault((type(value), value), set()).add(name)
-    assert all(len(found) == 1 for found in by_value.values())
+    assert all(len(result) == 1 for result in by_value.values())
 
 
 def test_labels_are_read_if_there_are_any(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_labels_that_look_alike_are_two_classes_and_this_is_reported(
 ) -> None:
     file = tmp_path / "rows.jsonl"
     labels = ["good", "bad", other, "bad"] * 5
-    rows = [{"text": f"text {place}", "label": label} for place, label in enumerate(labels)]
+    rows = [{"text": f"text {index}", "label": label} for index, label in enumerate(labels)]
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     notices = load_examples(str(file)).notices
     (notice,) = (each for each in notices if "look the same" in each)

@@ -34,18 +34,20 @@ USER, ASSISTANT = {"role": "user", "content": "a film"}, {"role": "assistant", "
 def test_prompts_and_completions_are_recognized(
     tmp_path: Path, row: dict[str, Any], chat: bool
 ) -> None:
-    found = load_examples(str(write(tmp_path / "rows.jsonl", [row, row])))
-    assert found.kind == "completions"
-    assert found.labels == ["good", "good"]
-    assert bool(found.source.get("messages")) is chat
-    assert (json.loads(found.text[0]) if chat else found.text[0]) == ([USER] if chat else "a film")
+    result = load_examples(str(write(tmp_path / "rows.jsonl", [row, row])))
+    assert result.kind == "completions"
+    assert result.labels == ["good", "good"]
+    assert bool(result.source.get("messages")) is chat
+    assert (json.loads(result.text[0]) if chat else result.text[0]) == (
+        [USER] if chat else "a film"
+    )
 
 
 @pytest.mark.parametrize("row", [{"prompt": "a film"}, {"messages": [USER]}])
 def test_prompts_alone_are_read_for_predictions(tmp_path: Path, row: dict[str, Any]) -> None:
-    found = load_examples(str(write(tmp_path / "rows.jsonl", [row])), labeled=False)
-    assert found.kind == "unlabeled"
-    assert "a film" in found.text[0]
+    result = load_examples(str(write(tmp_path / "rows.jsonl", [row])), labeled=False)
+    assert result.kind == "unlabeled"
+    assert "a film" in result.text[0]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_lazily_encoded_rows_equal_rows_encoded_at_once(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer()
     encoded = encode(examples, tokenizer, max_length=16)
     lazy = LazilyEncoded(examples, tokenizer, max_length=16)
-    assert [lazy[place] for place in range(2)] == encoded.items
+    assert [lazy[index] for index in range(2)] == encoded.items
     batch = Collator(tokenizer)(encoded.items)
     assert batch["labels"].shape == batch["input_ids"].shape
     assert (batch["labels"][~batch["attention_mask"].bool()] == -100).all()

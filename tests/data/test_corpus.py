@@ -54,13 +54,13 @@ AGAINST = (
 
 def opinions() -> dict[str, bool]:
     """Return every word or phrase that praises or faults, and which of both it does."""
-    found = dict.fromkeys(GOOD["shown"] + GOOD["held_out"], True)
-    found |= dict.fromkeys(BAD["shown"] + BAD["held_out"], False)
+    result = dict.fromkeys(GOOD["shown"] + GOOD["held_out"], True)
+    result |= dict.fromkeys(BAD["shown"] + BAD["held_out"], False)
     for domain in (*DOMAINS, SHIFTED_DOMAIN):
         for aspect in domain["aspects"]:
-            found |= {f"the {aspect['noun']} {phrase}": True for phrase in aspect["good"]}
-            found |= {f"the {aspect['noun']} {phrase}": False for phrase in aspect["bad"]}
-    return found
+            result |= {f"the {aspect['noun']} {phrase}": True for phrase in aspect["good"]}
+            result |= {f"the {aspect['noun']} {phrase}": False for phrase in aspect["bad"]}
+    return result
 
 
 OPINIONS = opinions()

@@ -32,11 +32,11 @@ def item_of(ids: list[int]) -> dict[str, Any]:
 
 def hits(ids: list[int], kind: Corruption, rate: float, row: str, **more: Any) -> set[int]:
     """Return the places of the tokens that a corruption hit."""
-    found = corrupt(item_of(ids), kind=kind, rate=rate, row=row, vocabulary=IDS, **more)
+    result = corrupt(item_of(ids), kind=kind, rate=rate, row=row, vocabulary=IDS, **more)
     if kind == "drop":
-        return set(range(len(ids))) - set(found["token_type_ids"])
-    pairs = zip(ids, found["input_ids"], strict=True)
-    return {place for place, (before, after) in enumerate(pairs) if before != after}
+        return set(range(len(ids))) - set(result["token_type_ids"])
+    pairs = zip(ids, result["input_ids"], strict=True)
+    return {index for index, (before, after) in enumerate(pairs) if before != after}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,10 +53,10 @@ def test_a_higher_rate_hits_all_that_a_lower_one_hits(
 def test_special_tokens_stay_in_their_order(
     kind: Corruption, ids: list[int], rate: float, row: str
 ) -> None:
-    found = corrupt(item_of(ids), kind=kind, rate=rate, row=row, vocabulary=IDS)
+    result = corrupt(item_of(ids), kind=kind, rate=rate, row=row, vocabulary=IDS)
     fixed = {PAD, CLS, SEP}
-    assert [i for i in found["input_ids"] if i in fixed] == [i for i in ids if i in fixed]
-    assert all(ids[place] not in {PAD, CLS, SEP, MASK} for place in hits(ids, kind, rate, row))
+    assert [i for i in result["input_ids"] if i in fixed] == [i for i in ids if i in fixed]
+    assert all(ids[index] not in {PAD, CLS, SEP, MASK} for index in hits(ids, kind, rate, row))
 
 
 @given(ids=TOKENS, row=ROWS)
@@ -80,9 +80,9 @@ def test_a_swapped_token_is_another_ordinary_token_and_equal_at_every_rate(
 def test_a_dropped_token_takes_its_mask_and_segment_with_it(
     ids: list[int], rate: float, row: str
 ) -> None:
-    found = corrupt(item_of(ids), kind="drop", rate=rate, row=row, vocabulary=IDS)
-    assert found["input_ids"] == [ids[place] for place in found["token_type_ids"]]
-    assert found["attention_mask"] == [1] * len(found["input_ids"])
+    result = corrupt(item_of(ids), kind="drop", rate=rate, row=row, vocabulary=IDS)
+    assert result["input_ids"] == [ids[index] for index in result["token_type_ids"]]
+    assert result["attention_mask"] == [1] * len(result["input_ids"])
     item = {**item_of(ids), "labels": 1, "row_index": 7}
     whole = corrupt(item, kind="drop", rate=rate, row=row, vocabulary=IDS)
     assert (whole["labels"], whole["row_index"], item["input_ids"]) == (1, 7, ids)
@@ -103,10 +103,13 @@ def test_the_fraction_of_corrupted_tokens_is_the_rate_even_in_short_texts(
 
 def test_all_other_ordinary_tokens_are_equally_likely() -> None:
     few = Vocabulary(np.asarray([5, 7, 8, 11]), frozenset({CLS}))
-    found = corrupt(
+    result = corrupt(
         item_of([7] * 3000 + [UNKNOWN] * 4000), kind="random", rate=1.0, row="a", vocabulary=few
     )["input_ids"]
-    own, unknown = np.bincount(found[:3000], minlength=12), np.bincount(found[3000:], minlength=12)
+    own, unknown = (
+        np.bincount(result[:3000], minlength=12),
+        np.bincount(result[3000:], minlength=12),
+    )
     assert set(np.flatnonzero(own)) == {5, 8, 11}
     assert set(np.flatnonzero(unknown)) == {5, 7, 8, 11}
     assert stats.chisquare(own[[5, 8, 11]]).pvalue > 1e-3
@@ -124,10 +127,10 @@ def test_a_draw_depends_on_seed_row_and_kind() -> None:
 
 @pytest.mark.parametrize("row", ["a", "b", "c", "d"])
 def test_at_least_one_ordinary_token_is_kept(row: str) -> None:
-    found = corrupt(item_of([CLS, 5, 6, 7, SEP]), kind="drop", rate=1.0, row=row, vocabulary=IDS)
-    assert found["input_ids"] in ([CLS, 5, SEP], [CLS, 6, SEP], [CLS, 7, SEP])
+    result = corrupt(item_of([CLS, 5, 6, 7, SEP]), kind="drop", rate=1.0, row=row, vocabulary=IDS)
+    assert result["input_ids"] in ([CLS, 5, SEP], [CLS, 6, SEP], [CLS, 7, SEP])
     # It is the one that a growing rate hits last.
-    left = {found["token_type_ids"][1]}
+    left = {result["token_type_ids"][1]}
     rates = np.linspace(0, 1, 400)
     sizes = [hits([CLS, 5, 6, 7, SEP], "drop", rate, row) for rate in rates]
     assert max(map(len, sizes)) == 2
@@ -150,7 +153,7 @@ def tokenizer_of(**given: Any) -> Any:
 
 def test_unknown_tokens_are_corrupted_and_special_tokens_are_not() -> None:
     added = {8: SimpleNamespace(special=True), 9: SimpleNamespace(special=False)}
-    found = Vocabulary.of(
+    result = Vocabulary.of(
         tokenizer_of(
             pad_token_id=0,
             unk_token_id=1,
@@ -161,18 +164,18 @@ def test_unknown_tokens_are_corrupted_and_special_tokens_are_not() -> None:
             added_tokens_decoder=added,
         )
     )
-    assert found.spared == {0, 2, 3, 4, 8}
-    assert found.ordinary.tolist() == [5, 6, 7, 9]
-    assert found.mask == 4
+    assert result.spared == {0, 2, 3, 4, 8}
+    assert result.ordinary.tolist() == [5, 6, 7, 9]
+    assert result.mask == 4
 
 
 def test_an_unknown_token_that_also_ends_texts_is_spared() -> None:
     same = {"unk_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "all_special_ids": [0]}
-    found = Vocabulary.of(tokenizer_of(**same), size=6)
-    assert found.spared == {0}
-    assert found.ordinary.tolist() == [1, 2, 3, 4, 5]
-    assert found.lacks("random") == found.lacks("drop") == ""
-    assert found.lacks("mask") == "the tokenizer has no mask token"
+    result = Vocabulary.of(tokenizer_of(**same), size=6)
+    assert result.spared == {0}
+    assert result.ordinary.tolist() == [1, 2, 3, 4, 5]
+    assert result.lacks("random") == result.lacks("drop") == ""
+    assert result.lacks("mask") == "the tokenizer has no mask token"
 
 
 def test_tokens_of_a_tokenizer_without_a_vocabulary_can_only_be_dropped() -> None:

@@ -146,9 +146,9 @@ def test_a_tsv_whose_fields_are_quoted_reads_back(
 def test_quotes_that_could_join_the_rows_of_a_tsv_are_reported(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, 'text\tlabel\n"a\tx\nb\ty\nc"\tx\n', "a.tsv"))
     assert rows(table) == [('"a', "x"), ("b", "y"), ('c"', "x")]
-    (said,) = table.notices
-    assert "join 2 lines" in said
-    assert "line 2" in said
+    (message,) = table.notices
+    assert "join 2 lines" in message
+    assert "line 2" in message
     # The header shows that quotes enclose fields, and the same rows are one.
     table = read_table(write(tmp_path, '"text"\t"label"\n"a\tx\nb\ty\nc"\tx\n', "a.tsv"))
     assert rows(table) == [("a\tx\nb\ty\nc", "x")]
@@ -162,9 +162,9 @@ def test_quotes_that_could_join_the_rows_of_a_tsv_are_reported(tmp_path: Path) -
 def test_rows_of_a_csv_that_quotes_join_are_counted(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, 'text,label\n"a,x\nb,y\nc",x\nd,y\n'))
     assert rows(table) == [("a,x\nb,y\nc", "x"), ("d", "y")]
-    (said,) = table.notices
-    assert "2 rows are probably lost to quotes" in said
-    assert "line 2" in said
+    (message,) = table.notices
+    assert "2 rows are probably lost to quotes" in message
+    assert "line 2" in message
     # Most texts with line breaks do not look like rows; one that does is no news.
     table = read_table(write(tmp_path, 'text,label\n"a,x\nb",x\n"a\nb",x\n"a\n\nc",y\n'))
     assert (table.size, table.notices) == (3, ())
@@ -280,12 +280,12 @@ def test_no_row_left_is_an_error(tmp_path: Path) -> None:
 def test_rows_without_a_label_are_skipped_on_request(
     tmp_path: Path, labels: list[str], kept: list[float], lines: str
 ) -> None:
-    content = "".join(f"a{place},{label}\n" for place, label in enumerate(labels))
+    content = "".join(f"a{index},{label}\n" for index, label in enumerate(labels))
     path = str(write(tmp_path, f"text,label\n{content}"))
-    found = load_examples(path, reading=SKIPPING)
-    assert list(found.labels or []) == kept
-    assert lines in found.notices[0]
-    assert len(found) == len(kept)
+    result = load_examples(path, reading=SKIPPING)
+    assert list(result.labels or []) == kept
+    assert lines in result.notices[0]
+    assert len(result) == len(kept)
     with pytest.raises(DataError, match="data.skip_bad_rows"):
         load_examples(path)
 
@@ -296,9 +296,9 @@ def test_labels_that_a_dataset_does_not_name_are_skipped_on_request(tmp_path: Pa
     with pytest.raises(DataError, match=r"mixed types|Unknown label"):
         load_examples(str(path))
     path = write(tmp_path, "text,label\na,yes\nb,maybe\nc,no\n")
-    found = load_examples(str(path), reading=SKIPPING)
-    assert found.labels == [1, 0]
-    assert "line 3 (label 'maybe')" in found.notices[0]
+    result = load_examples(str(path), reading=SKIPPING)
+    assert result.labels == [1, 0]
+    assert "line 3 (label 'maybe')" in result.notices[0]
     # Beside a 0 a 2 is no index of two names; alone with 1 it is, counted from 1.
     for content, labels in (("a,0\nb,2\nc,1\n", [0, 1]), ("a,1\nb,2\nc,3\n", [0, 1])):
         path = write(tmp_path, f"text,label\n{content}")
@@ -306,42 +306,42 @@ def test_labels_that_a_dataset_does_not_name_are_skipped_on_request(tmp_path: Pa
 
 
 def test_a_decimal_comma_in_a_file_with_semicolons_is_a_number_and_reported(tmp_path: Path) -> None:
-    found = load_examples(str(write(tmp_path, "text;score\na, b;1,5\nc;-,25\nd;3\n")))
-    assert found.labels == [1.5, -0.25, 3.0]
-    assert found.kind == "regression"
-    assert "commas in 'score' are read as decimal points" in " ".join(found.notices)
+    result = load_examples(str(write(tmp_path, "text;score\na, b;1,5\nc;-,25\nd;3\n")))
+    assert result.labels == [1.5, -0.25, 3.0]
+    assert result.kind == "regression"
+    assert "commas in 'score' are read as decimal points" in " ".join(result.notices)
     # Beside commas it may be two labels.
-    found = load_examples(str(write(tmp_path, 'text,score\na,"1,5"\nb,"2,5"\n')))
-    assert found.label_names == ("1,5", "2,5")
+    result = load_examples(str(write(tmp_path, 'text,score\na,"1,5"\nb,"2,5"\n')))
+    assert result.label_names == ("1,5", "2,5")
 
 
 def test_notices_of_a_file_are_among_those_of_its_splits(tmp_path: Path) -> None:
     lines = "".join(f"naïve {row};{row % 2}\n" for row in range(40))
     path = write(tmp_path, f"text;label\n{lines}\nbad\n".encode("cp1252"))
-    found = splits_of(path, encoding="cp1252", skip_bad_rows=True)
-    said = " ".join(found.notices)
-    assert "read with ';' between columns, encoding cp1252." in said
-    assert "1 blank line is skipped (line 42)." in said
-    assert "1 bad row is skipped: line 43 (1 field)." in said
+    result = splits_of(path, encoding="cp1252", skip_bad_rows=True)
+    message = " ".join(result.notices)
+    assert "read with ';' between columns, encoding cp1252." in message
+    assert "1 blank line is skipped (line 42)." in message
+    assert "1 bad row is skipped: line 43 (1 field)." in message
 
 
 def test_columns_of_the_training_file_are_used_if_other_files_have_them(tmp_path: Path) -> None:
     known = (Columns("Description", None, "Queue"),)
     path = write(tmp_path, "text,Description,Queue,label\nx,a,p,1\ny,b,q,0\n")
-    found = load_examples(str(path), known=known)
-    assert (found.text, found.label_names) == (["a", "b"], ("p", "q"))
+    result = load_examples(str(path), known=known)
+    assert (result.text, result.label_names) == (["a", "b"], ("p", "q"))
     # A label's column that is asked for as text is no label's.
-    found = load_examples(str(path), known=known, columns=Columns(text="Queue"), labeled=False)
-    assert found.text == ["p", "q"]
+    result = load_examples(str(path), known=known, columns=Columns(text="Queue"), labeled=False)
+    assert result.text == ["p", "q"]
     # A name that the caller gives comes first.
-    found = load_examples(str(path), known=known, columns=Columns(text="text"))
-    assert (found.text, found.label_names) == (["x", "y"], ("p", "q"))
+    result = load_examples(str(path), known=known, columns=Columns(text="text"))
+    assert (result.text, result.label_names) == (["x", "y"], ("p", "q"))
     path = write(tmp_path, "text,label\nx,1\ny,0\n")
     assert load_examples(str(path), known=known).text == ["x", "y"]
     # Half of a known pair is not taken.
     path = write(tmp_path, "question,sentence,A,label\nq,s,a,1\nq,s,a,0\n")
-    found = load_examples(str(path), known=(Columns("A", "B"),))
-    assert (found.text[0], (found.text_pair or [""])[0]) == ("q", "s")
+    result = load_examples(str(path), known=(Columns("A", "B"),))
+    assert (result.text[0], (result.text_pair or [""])[0]) == ("q", "s")
 
 
 def test_a_missing_column_names_its_option(tmp_path: Path) -> None:

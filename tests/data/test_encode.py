@@ -84,14 +84,14 @@ def test_truncating_5_percent_of_the_rows_or_more_gives_advice() -> None:
     long, short = "the soup is good", "good"
     some = reviews(long, *[short] * 19)
     encoded = encode(some, tokenizer(), max_length=5)
-    (said,) = cut_notices(encoded, tokenizer(), rows="training rows", max_length=5)
-    assert "5.0% of the training rows" in said
-    assert "--max-length" in said
-    assert "64" in said
+    (message,) = cut_notices(encoded, tokenizer(), rows="training rows", max_length=5)
+    assert "5.0% of the training rows" in message
+    assert "--max-length" in message
+    assert "64" in message
     few = encode(reviews(long, *[short] * 20), tokenizer(), max_length=5)
-    (said,) = cut_notices(few, tokenizer(), rows="training rows", max_length=5)
-    assert "4.8% of the training rows" in said
-    assert "--max-length" not in said
+    (message,) = cut_notices(few, tokenizer(), rows="training rows", max_length=5)
+    assert "4.8% of the training rows" in message
+    assert "--max-length" not in message
     assert not cut_notices(
         encode(some, tokenizer(), max_length=6), tokenizer(), rows="", max_length=6
     )
@@ -100,11 +100,11 @@ def test_truncating_5_percent_of_the_rows_or_more_gives_advice() -> None:
 def test_a_tokenizer_that_does_not_cover_the_script_is_named_with_a_row() -> None:
     rows = reviews("good", "\u0e14\u0e35\u0e21\u0e32\u0e01 " * 40)
     encoded = encode(rows, tokenizer(), max_length=64)
-    (said,) = unknown_notices(encoded, tokenizer(), rows="training rows", model="tiny")
-    assert "tokenizer of tiny" in said
-    assert "row 2" in said
+    (message,) = unknown_notices(encoded, tokenizer(), rows="training rows", model="tiny")
+    assert "tokenizer of tiny" in message
+    assert "row 2" in message
     # A pushed record must not hold a text of a row.
-    assert "\u0e14\u0e35" not in said
+    assert "\u0e14\u0e35" not in message
     known = reviews("good")
     encoded = encode(known, tokenizer(), max_length=8)
     assert not unknown_notices(encoded, tokenizer(), rows="training rows", model="tiny")
@@ -158,14 +158,14 @@ def test_lazy_encoding_equals_encoding_at_once(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoding, "ENCODED_FIRST", first)
         patch.setattr("temper.data.stored.IN_MEMORY", 40)
-        found = LazilyEncoded(examples, words, max_length=5)
-    places = data.draw(st.lists(st.sampled_from(rows)))
-    assert [found[place] for place in places] == [wanted[place] for place in places]
-    assert found.lengths.at(places) == [wanted.lengths[place] for place in places]
-    assert list(found.lengths) == found.lengths[:] == wanted.lengths
-    assert [list(found[place]) for place in rows] == [list(item) for item in wanted.items]
-    assert [found[place] for place in rows] == wanted.items
-    assert found.truncated == wanted.truncated
+        result = LazilyEncoded(examples, words, max_length=5)
+    indices = data.draw(st.lists(st.sampled_from(rows)))
+    assert [result[index] for index in indices] == [wanted[index] for index in indices]
+    assert result.lengths.at(indices) == [wanted.lengths[index] for index in indices]
+    assert list(result.lengths) == result.lengths[:] == wanted.lengths
+    assert [list(result[index]) for index in rows] == [list(item) for item in wanted.items]
+    assert [result[index] for index in rows] == wanted.items
+    assert result.truncated == wanted.truncated
 
 
 def test_a_text_without_tokens_is_an_error_before_its_row_is_needed(
@@ -204,7 +204,7 @@ def test_a_first_batch_encodes_one_pool_and_an_epoch_each_row_once(
     next(iter(sampler))
     assert words.rows - before <= POOL * size
     for _ in range(2):
-        assert len([rows[place] for place in sampler]) == 2000
+        assert len([rows[index] for index in sampler]) == 2000
     assert words.rows == 2000 + before - 10
 
 
@@ -323,7 +323,7 @@ def test_sorting_pools_lazily_equals_sorting_all_at_once(
         pool = sorted(order[start : min(start + POOL * size, full)], key=lengths.__getitem__)
         batches += [pool[first : first + size] for first in range(0, len(pool), size)]
     shuffled = torch.randperm(len(batches), generator=draw).tolist()
-    wanted = [row for place in shuffled for row in batches[place]]
+    wanted = [row for index in shuffled for row in batches[index]]
     sampler = LengthBucketSampler(lengths, batch_size=size, seed=5, drop_last=drop)
     sampler.set_epoch(2)
     assert list(sampler) == wanted + ([] if drop else order[full:])

@@ -27,8 +27,8 @@ def test_sample_is_stratified_and_keeps_the_order() -> None:
     examples = labeled([0] * 60 + [1] * 30 + [2] * 10)
     drawn = examples.sample(10, seed=3)
     assert Counter(drawn.labels or []) == {0: 6, 1: 3, 2: 1}
-    places = [examples.text.index(text) for text in drawn.text]
-    assert places == sorted(places)
+    indices = [examples.text.index(text) for text in drawn.text]
+    assert indices == sorted(indices)
 
 
 def test_sample_keeps_a_rare_class() -> None:

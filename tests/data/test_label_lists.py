@@ -29,8 +29,8 @@ def test_several_labels_are_recognized_and_named(values: list[Any]) -> None:
     assert labels.kind == "multi_label"
     assert labels.names == ("a", "b")
     assert labels.values[0] == (1, 1)
-    (said,) = labels.notices
-    assert "several labels" in said
+    (message,) = labels.notices
+    assert "several labels" in message
 
 
 def test_label_lists_with_other_separators_need_the_kind() -> None:

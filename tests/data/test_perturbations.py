@@ -138,11 +138,11 @@ def test_a_tenth_of_the_words_rounded_up_gets_a_typing_error(count: int, expecte
 
 def test_typing_errors_skip_short_words_and_use_all_kinds_and_positions() -> None:
     text = "it was an odd elephant"
-    found = {of(text, "typos", seed=seed) for seed in range(60)}
-    assert all(each.startswith("it was an odd e") and each != text for each in found)
-    lengths = {len(each) - len(text) for each in found}
+    result = {of(text, "typos", seed=seed) for seed in range(60)}
+    assert all(each.startswith("it was an odd e") and each != text for each in result)
+    lengths = {len(each) - len(text) for each in result}
     assert lengths == {-1, 0, 1}
-    assert len(found) > 20
+    assert len(result) > 20
     assert of("it was an odd one", "typos") == "it was an odd one"
     assert SHORTEST == 4
 
@@ -222,19 +222,19 @@ def distance(one: list[str], two: list[str]) -> int:
 @example("\u0301\u0301a", "delete")
 @example("e\u0301te\u0301", "swap")
 def test_every_edit_is_one_step_away_and_keeps_the_first_letter(word: str, kind: Edit) -> None:
-    for found in edits(word, kind):
-        assert distance(letters(word), letters(found)) == 1
+    for result in edits(word, kind):
+        assert distance(letters(word), letters(result)) == 1
         if kind != "homoglyph":
-            assert letters(found)[0] == letters(word)[0]
+            assert letters(result)[0] == letters(word)[0]
         if kind in ("swap", "delete"):
-            assert letters(found)[-1] == letters(word)[-1]
+            assert letters(result)[-1] == letters(word)[-1]
 
 
 @given(WORDS, KINDS)
 def test_digits_and_signs_that_are_no_letters_stay(word: str, kind: Edit) -> None:
     fixed = [sign for sign in letters(word) if not sign[0].isalpha()]
-    for found in edits(word, kind):
-        assert [sign for sign in letters(found) if not sign[0].isalpha()] == fixed
+    for result in edits(word, kind):
+        assert [sign for sign in letters(result) if not sign[0].isalpha()] == fixed
 
 
 @given(st.text())
@@ -286,13 +286,13 @@ def test_look_alikes_are_letters_of_the_same_case_from_other_alphabets() -> None
 
 @given(WORDS, st.integers(0, 2**63 - 1))
 def test_one_edit_of_each_kind_is_drawn_again_alike(word: str, seed: int) -> None:
-    found = drawn_edits(word, seed=seed)
-    assert found == drawn_edits(word, seed=seed)
-    assert word not in found
-    assert len(set(found)) == len(found) <= len(EDITS)
+    result = drawn_edits(word, seed=seed)
+    assert result == drawn_edits(word, seed=seed)
+    assert word not in result
+    assert len(set(result)) == len(result) <= len(EDITS)
     for kind in EDITS:
         alone = drawn_edits(word, seed=seed, kinds=(kind,))
-        assert set(alone) <= set(found) & set(edits(word, kind))
+        assert set(alone) <= set(result) & set(edits(word, kind))
         assert bool(alone) == bool(edits(word, kind))
 
 

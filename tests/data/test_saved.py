@@ -28,8 +28,8 @@ def saved(rows: int) -> datasets.Dataset:
 def test_a_saved_dataset_is_read(tmp_path: Path) -> None:
     saved(20).save_to_disk(tmp_path / "one")
     assert sizes(tmp_path / "one") == (18, 2)
-    found = load_examples(str(tmp_path / "one"))
-    assert (len(found), found.label_names, found.labels) == (20, ("pos", "neg"), [0, 1] * 10)
+    result = load_examples(str(tmp_path / "one"))
+    assert (len(result), result.label_names, result.labels) == (20, ("pos", "neg"), [0, 1] * 10)
     assert is_taken_whole(DataSettings(source=str(tmp_path / "one")))
 
 

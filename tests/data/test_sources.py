@@ -47,7 +47,9 @@ def test_the_evaluation_split_is_found_by_its_usual_names(tmp_path: Path, name: 
     assert len(splits.dev) == 4
     assert splits.test is None
     # Scores on a test split stand under "dev", so it must be said.
-    assert any("its test split is evaluated" in said for said in splits.notices) == (name == "test")
+    assert any("its test split is evaluated" in message for message in splits.notices) == (
+        name == "test"
+    )
 
 
 def test_a_missing_dev_split_is_held_out_reproducibly_and_reported(tmp_path: Path) -> None:
@@ -195,9 +197,9 @@ def test_a_guessed_column_is_stored_and_reported_with_its_option(
     content = [{name: labels.get(name, ["x", "y"])[i % 2] for name in names} for i in range(20)]
     splits = splits_of(str(json_lines(tmp_path / "a.jsonl", content)), **given)
     assert splits.train.source.get("other_columns", {}) == others
-    said = [notice for notice in splits.notices if "would fit too" in notice]
-    assert len(said) == len(others)
-    for notice, columns in zip(said, others.values(), strict=True):
+    messages = [notice for notice in splits.notices if "would fit too" in notice]
+    assert len(messages) == len(others)
+    for notice, columns in zip(messages, others.values(), strict=True):
         assert option in notice
         assert all(repr(name) in notice for name in columns)
 
@@ -207,11 +209,13 @@ def test_the_columns_and_the_kind_are_reported(tmp_path: Path) -> None:
     source = str(json_lines(tmp_path / "a.jsonl", content))
     splits = splits_of(source, label_column="stars")
     assert splits.train.source["columns"] == {"text": "review", "label": "stars", "group": "group"}
-    (said,) = splits_read_as(splits)
-    assert "text from 'review', label from 'stars' (regression, 1 to 3), group from 'group'" in said
+    (message,) = splits_read_as(splits)
+    assert (
+        "text from 'review', label from 'stars' (regression, 1 to 3), group from 'group'" in message
+    )
     splits = splits_of(source, label_column="stars", kind="classification")
-    (said,) = splits_read_as(splits)
-    assert "(classification, 3 classes: 1, 2, 3)" in said
+    (message,) = splits_read_as(splits)
+    assert "(classification, 3 classes: 1, 2, 3)" in message
     assert splits_read_as(splits_of("demo")) == []
     codes = load_examples(source, columns=Columns(label="stars"), kind="classification")
     assert "3 classes: 1, 2, 3" in read_as(codes)

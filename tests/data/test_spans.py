@@ -31,10 +31,10 @@ ROW = {"question": "word9", "context": CONTEXT}
     ],
 )
 def test_answers_are_recognized_in_both_forms(tmp_path: Path, answers: Any) -> None:
-    found = load_examples(str(write(tmp_path / "rows.jsonl", [{**ROW, "answers": answers}])))
-    assert found.kind == "spans"
-    assert found.labels == [((6, "word2"), (13, "word3"))]
-    assert (found.text[0], found.text_pair and found.text_pair[0]) == ("word9", CONTEXT)
+    result = load_examples(str(write(tmp_path / "rows.jsonl", [{**ROW, "answers": answers}])))
+    assert result.kind == "spans"
+    assert result.labels == [((6, "word2"), (13, "word3"))]
+    assert (result.text[0], result.text_pair and result.text_pair[0]) == ("word9", CONTEXT)
 
 
 def test_parquet_and_questions_alone_are_read(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_positions_are_those_of_the_answer_with_any_padding(
     item, batch = encoded[0], Collator(tokenizer)(encoded.items)
     ids = batch["input_ids"][0, batch["start_positions"][0] : batch["end_positions"][0] + 1]
     assert ids.tolist() == tokenizer.convert_tokens_to_ids(context[first : last + 1])
-    place = answer_place(item, item["start_positions"], item["end_positions"])
-    assert place == (start, start + len(answer))
+    span = answer_place(item, item["start_positions"], item["end_positions"])
+    assert span == (start, start + len(answer))
     # The context alone may have an answer: neither question, nor special tokens, nor padding.
     allowed = batch["input_ids"][0][batch["context_mask"][0]].tolist()
     assert allowed == tokenizer.convert_tokens_to_ids(context)

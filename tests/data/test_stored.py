@@ -49,39 +49,39 @@ def test_stored_texts_are_the_list_they_were_made_of(
     texts: list[str], in_memory: int, data: st.DataObject
 ) -> None:
     with kept(in_memory):
-        found = StoredTexts.of(iter(texts))
-    assert is_on_disk(found._content) == (sum(len(text.encode()) for text in texts) > in_memory)
-    assert found == texts
-    assert texts == found
-    assert list(found) == texts
-    assert [found[place] for place in range(len(texts))] == texts
+        result = StoredTexts.of(iter(texts))
+    assert is_on_disk(result._content) == (sum(len(text.encode()) for text in texts) > in_memory)
+    assert result == texts
+    assert texts == result
+    assert list(result) == texts
+    assert [result[index] for index in range(len(texts))] == texts
     if texts:
-        places = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=9))
-        wanted = [texts[place] for place in places]
-        assert list(values_at(found, places)) == wanted == values_at(texts, places)
-        assert list(values_at(found, places)[1:]) == wanted[1:]
-        assert found != [*texts[:-1], texts[-1] + "x"]
-        assert found[-1] == texts[-1]
+        indices = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=9))
+        wanted = [texts[index] for index in indices]
+        assert list(values_at(result, indices)) == wanted == values_at(texts, indices)
+        assert list(values_at(result, indices)[1:]) == wanted[1:]
+        assert result != [*texts[:-1], texts[-1] + "x"]
+        assert result[-1] == texts[-1]
 
 
 @pytest.mark.parametrize("size", [254, 255, 256, 65_534, 65_535, 65_536, 70_000])
 def test_stored_texts_round_trip_for_any_total_size(size: int) -> None:
     # One byte holds up to 255, two hold up to 65,535.
     texts = ["a" * (size - 200), "b" * 199, "c"]
-    found = StoredTexts.of(texts)
-    assert list(found) == texts
-    assert list(found.at([2, 0, 1])) == [texts[2], texts[0], texts[1]]
+    result = StoredTexts.of(texts)
+    assert list(result) == texts
+    assert list(result.at([2, 0, 1])) == [texts[2], texts[0], texts[1]]
 
 
 @given(st.lists(st.binary(max_size=9)), st.integers(0, 20))
 def test_stored_bytes_are_read_from_their_position(parts: list[bytes], limit: int) -> None:
-    content, places = StoredBytes(), []
+    content, spans = StoredBytes(), []
     for part in parts:
-        places.append((content.size, content.size + len(part)))
+        spans.append((content.size, content.size + len(part)))
         with kept(limit):
             content.append(part)
-        assert content.read(*places[0]) == parts[0]
-    assert [content.read(*place) for place in places] == parts
+        assert content.read(*spans[0]) == parts[0]
+    assert [content.read(*index) for index in spans] == parts
     assert is_on_disk(content) == (content.size > limit)
 
 
@@ -100,19 +100,19 @@ def test_a_system_without_pread_reads_the_same_texts(
 ) -> None:
     monkeypatch.delattr(os, "pread", raising=False)
     with kept(0):
-        found = StoredTexts.of(["good", "naïve", "bad"])
-    assert list(found) == ["good", "naïve", "bad"]
+        result = StoredTexts.of(["good", "naïve", "bad"])
+    assert list(result) == ["good", "naïve", "bad"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that are forked")
 def test_a_forked_process_reads_the_same_texts() -> None:
     with kept(0):
-        found = StoredTexts.of([f"text {number}" for number in range(50)])
+        result = StoredTexts.of([f"text {number}" for number in range(50)])
     reader, writer = os.pipe()
     if not (child := os.fork()):
-        os.write(writer, found[7].encode())
+        os.write(writer, result[7].encode())
         os._exit(0)
-    assert [found[place] for place in range(50)][7] == "text 7"
+    assert [result[index] for index in range(50)][7] == "text 7"
     os.waitpid(child, 0)
     assert os.read(reader, 100) == b"text 7"
 
@@ -126,42 +126,42 @@ def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 def test_a_set_of_a_file_is_the_set_of_its_lists(tmp_path: Path, limit: int) -> None:
     texts, seconds = ["good", "naïve", "bad"], ["x", "y", "z"]
     lines = [
-        f"{a},{b},{place % 2}" for place, (a, b) in enumerate(zip(texts, seconds, strict=True))
+        f"{a},{b},{index % 2}" for index, (a, b) in enumerate(zip(texts, seconds, strict=True))
     ]
     (tmp_path / "set.csv").write_text("\n".join(["text,text_pair,label", *lines]), "utf-8")
-    found = load_examples(str(tmp_path / "set.csv"))
+    result = load_examples(str(tmp_path / "set.csv"))
     plain = Examples("set", texts, seconds, labels=[0, 1, 0], kind="classification")
-    assert isinstance(found.text, StoredTexts)
-    assert is_on_disk(found.text._content) == (limit == 0)
-    assert (found.text, found.text_pair, found.rows) == (texts, seconds, plain.rows)
-    assert found.hash == plain.hash
-    chosen = found.select([2, 0])
+    assert isinstance(result.text, StoredTexts)
+    assert is_on_disk(result.text._content) == (limit == 0)
+    assert (result.text, result.text_pair, result.rows) == (texts, seconds, plain.rows)
+    assert result.hash == plain.hash
+    chosen = result.select([2, 0])
     assert (chosen.text, chosen.text_pair) == (["bad", "good"], ["z", "x"])
     assert chosen.rows == plain.select([2, 0]).rows
 
 
 @given(TEXTS, st.data())
 def test_stored_hashes_equal_the_hashes_of_the_texts(texts: list[str], data: st.DataObject) -> None:
-    found, wanted = RowHashes.of(texts), [row_hash(text) for text in texts]
-    assert list(found) == wanted
-    assert [found[place] for place in range(len(texts))] == wanted
-    assert found == wanted
-    assert wanted == found
-    assert set(found) == set(wanted)
-    assert found[1:] == wanted[1:]
-    assert found != [*wanted, "0" * 16]
+    result, wanted = RowHashes.of(texts), [row_hash(text) for text in texts]
+    assert list(result) == wanted
+    assert [result[index] for index in range(len(texts))] == wanted
+    assert result == wanted
+    assert wanted == result
+    assert set(result) == set(wanted)
+    assert result[1:] == wanted[1:]
+    assert result != [*wanted, "0" * 16]
     if texts:
-        assert found[-1] == wanted[-1]
-        assert found != [*wanted[:-1], "another"]
-        places = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=9))
-        assert values_at(found, places) == [wanted[place] for place in places]
-        assert values_at(wanted, places) == [wanted[place] for place in places]
+        assert result[-1] == wanted[-1]
+        assert result != [*wanted[:-1], "another"]
+        indices = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=9))
+        assert values_at(result, indices) == [wanted[index] for index in indices]
+        assert values_at(wanted, indices) == [wanted[index] for index in indices]
 
 
 def test_hashes_of_pairs_depend_on_the_end_of_the_first_text() -> None:
-    found = RowHashes.of(["ab", "a"], ["c", "bc"])
-    assert list(found) == [row_hash("ab", "c"), row_hash("a", "bc")]
-    assert len({*found, row_hash("abc"), row_hash("abc", "")}) == 4
+    result = RowHashes.of(["ab", "a"], ["c", "bc"])
+    assert list(result) == [row_hash("ab", "c"), row_hash("a", "bc")]
+    assert len({*result, row_hash("abc"), row_hash("abc", "")}) == 4
 
 
 def test_a_hash_keeps_its_leading_zeros() -> None:
@@ -202,8 +202,8 @@ def test_reading_a_file_uses_memory_independent_of_its_text_length(
         del content
         tracemalloc.start()
         try:
-            found = load_examples(str(path))
-            assert sum(map(len, found.text)) >= ROWS * letters
+            result = load_examples(str(path))
+            assert sum(map(len, result.text)) >= ROWS * letters
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -34,11 +34,11 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 def test_lists_of_words_and_tags_are_recognized(tmp_path: Path) -> None:
     rows = [{"text": "joined", "label": 1, **row} for row in ROWS]
-    found = load_examples(str(write(tmp_path / "rows.jsonl", rows)))
-    assert found.kind == "tokens"
-    assert found.label_names == ("O", "B-X", "I-X")
-    assert list(found.text) == ["good film", "a very good film"]
-    assert found.labels == [(1, 0), (0, 1, 2, 0)]
+    result = load_examples(str(write(tmp_path / "rows.jsonl", rows)))
+    assert result.kind == "tokens"
+    assert result.label_names == ("O", "B-X", "I-X")
+    assert list(result.text) == ["good film", "a very good film"]
+    assert result.labels == [(1, 0), (0, 1, 2, 0)]
 
 
 def test_names_come_from_a_list_of_classes() -> None:
@@ -50,23 +50,23 @@ def test_names_come_from_a_list_of_classes() -> None:
         "words": [row["tokens"] for row in ROWS],
         "ner_tags": [[1, 0], [0, 1, 2, 0]],
     }
-    found = load_examples(hold(datasets.Dataset.from_dict(columns, features=features)))
-    assert found.label_names == ("O", "B-X", "I-X")
-    assert found.labels == [(1, 0), (0, 1, 2, 0)]
+    result = load_examples(hold(datasets.Dataset.from_dict(columns, features=features)))
+    assert result.label_names == ("O", "B-X", "I-X")
+    assert result.labels == [(1, 0), (0, 1, 2, 0)]
 
 
 def test_other_schemes_are_reported(tmp_path: Path) -> None:
     rows = [{"tokens": ["good", "film"], "tags": ["I-X", "O"]}]
-    found = load_examples(str(write(tmp_path / "rows.jsonl", rows * 2)))
-    assert found.labels == [(1, 0)] * 2
-    assert any("IOB1" in notice for notice in found.notices)
+    result = load_examples(str(write(tmp_path / "rows.jsonl", rows * 2)))
+    assert result.labels == [(1, 0)] * 2
+    assert any("IOB1" in notice for notice in result.notices)
 
 
 def test_words_without_tags_are_read_as_text(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [{"tokens": ["good", "a b", " "]}])
-    found = load_examples(str(path), labeled=False)
-    assert list(found.text) == ["good a_b _"]
-    assert found.kind == "unlabeled"
+    result = load_examples(str(path), labeled=False)
+    assert list(result.text) == ["good a_b _"]
+    assert result.kind == "unlabeled"
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_one_of_mnlis_dev_sets_can_be_named(tmp_path: Path, split: str) -> None:
     for dev in (load_splits(settings).dev, load_task_dev(settings)):
         assert dev.text == [f"MNLI {n}" for n in range(6, 9)]
         assert dev.group is None
-        assert not any("alone" in said for said in dev.notices)
+        assert not any("alone" in message for message in dev.notices)
 
 
 def test_a_copy_of_mnli_with_one_dev_set_reports_which_one(tmp_path: Path) -> None:
@@ -132,8 +132,9 @@ def test_a_copy_of_mrpc_with_dev_rows_in_train_is_reported(tmp_path: Path) -> No
     splits = splits_of(source, task="mrpc")
     assert splits.dev.source["split"] == "test"
     assert any(
-        said == "mrpc: train has 4,076 rows, and 3,668 are published. The dev rows are among them."
-        for said in splits.notices
+        message
+        == "mrpc: train has 4,076 rows, and 3,668 are published. The dev rows are among them."
+        for message in splits.notices
     )
 
 
@@ -144,11 +145,11 @@ def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_
     splits = splits_of(source, task="imdb")
     assert (len(splits.train), splits.dev.source["split"], splits.test) == (20, "test", None)
     assert any(
-        "data.eval_split=dev holds out dev rows from train" in said for said in splits.notices
+        "data.eval_split=dev holds out dev rows from train" in message for message in splits.notices
     )
     carved = splits_of(source, task="imdb", eval_split="dev", dev_fraction=0.2)
     assert (len(carved.train), len(carved.dev), carved.dev.source["split"]) == (16, 4, "train")
-    assert any("4 rows of train are held out" in said for said in carved.notices)
+    assert any("4 rows of train are held out" in message for message in carved.notices)
     # Evaluating alone carves nothing: the rest of train is not known to be apart.
     with pytest.raises(DataError, match="no split to evaluate task 'imdb' on: expected dev or tes"):
         load_task_dev(DataSettings(task="imdb", source=source, eval_split="dev"))
@@ -268,4 +269,4 @@ def test_a_real_copy_matches_the_task_and_reports_missing_splits(name: str, data
         # Every class of the task has rows to learn from.
         assert len(Counter(splits.train.labels)) == len(task.labels)
     whole = len(splits.train) == task.rows["train"] and len(splits.dev) == task.rows.get("dev")
-    assert whole is not any(said.startswith(f"{name}: ") for said in splits.notices)
+    assert whole is not any(message.startswith(f"{name}: ") for message in splits.notices)

@@ -44,11 +44,11 @@ def test_unlabeled_texts_keep_the_order_of_the_file_and_labels_are_ignored(
         {"text": "b", "label": None},
     ]
     pool = json_lines(tmp_path / "pool.jsonl", rows)
-    found = unlabeled(source, pool)
-    assert (found.name, found.text) == ("unlabeled", ["b", "a", "b"])
-    assert (found.labels, found.label_names, found.kind) == (None, None, "unlabeled")
-    assert found.source["path"] == str(pool)
-    assert len(found.source["sha256"]) == 64
+    result = unlabeled(source, pool)
+    assert (result.name, result.text) == ("unlabeled", ["b", "a", "b"])
+    assert (result.labels, result.label_names, result.kind) == (None, None, "unlabeled")
+    assert result.source["path"] == str(pool)
+    assert len(result.source["sha256"]) == 64
 
 
 def test_the_labeled_rows_are_those_of_a_training_without_it(source: str, tmp_path: Path) -> None:

@@ -29,12 +29,12 @@ def ids(words: range) -> list[int]:
 
 
 def windows_of(item: dict[str, Any]) -> list[list[int]]:
-    found, start = [], 0
+    result, start = [], 0
     for size in item["sizes"]:
-        found.append(item["input_ids"][start : start + size])
+        result.append(item["input_ids"][start : start + size])
         start += size
     assert start == len(item["input_ids"]) == len(item["attention_mask"])
-    return found
+    return result
 
 
 def encoded(*texts: str, pairs: list[str] | None = None, **settings: Any) -> Any:
@@ -77,7 +77,7 @@ def test_lazily_encoded_windows_equal_windows_encoded_at_once() -> None:
     settings: dict[str, Any] = {"max_length": 8, "windows": Windows(2)}
     rows = encode(examples, tiny_tokenizer(), **settings)
     lazy = LazilyEncoded(examples, tiny_tokenizer(), **settings)
-    assert [lazy[place] for place in range(3)] == [rows[place] for place in range(3)]
+    assert [lazy[index] for index in range(3)] == [rows[index] for index in range(3)]
     assert lazy.truncated == rows.truncated
 
 
@@ -89,9 +89,9 @@ def test_a_batch_is_padded_by_windows_and_tokens(side: str) -> None:
     batch = Collator(tokenizer)([rows[0], rows[1]])
     assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, 2, 8)
     assert batch["attention_mask"].sum(-1).tolist() == [[8, 7], [4, 0]]
-    for place, row in enumerate(rows.items):
-        mask = batch["attention_mask"][place].bool()
-        assert batch["input_ids"][place][mask].tolist() == row["input_ids"]
+    for index, row in enumerate(rows.items):
+        mask = batch["attention_mask"][index].bool()
+        assert batch["input_ids"][index][mask].tolist() == row["input_ids"]
     assert torch.equal(batch["input_ids"][1, 1], torch.zeros(8, dtype=torch.long))
 
 
@@ -119,8 +119,8 @@ def test_windows_raise_an_error_for_labels_of_parts_of_a_text(kind: Any) -> None
 
 def test_settings_of_windows_need_a_stride_below_the_length() -> None:
     assert DataSettings(source="x").windows is None
-    found = DataSettings(source="x", max_length=64, stride=16, pool="max", max_windows=3).windows
-    assert found == Windows(16, "max", 3)
+    result = DataSettings(source="x", max_length=64, stride=16, pool="max", max_windows=3).windows
+    assert result == Windows(16, "max", 3)
     for wrong in ({"stride": 64}, {"pool": "max"}, {"max_windows": 3}, {"stride": -1}):
         with pytest.raises(ValueError, match="stride"):
             DataSettings(source="x", max_length=64, **wrong)

@@ -44,11 +44,11 @@ def test_words_contain_all_letters_and_digits_and_gaps_none(text: str) -> None:
 def test_the_span_of_a_word_is_its_position(text: str, data: st.DataObject) -> None:
     words = Words.of(text)
     if len(words):
-        place = data.draw(st.integers(0, len(words) - 1))
-        start, end = words.span(place)
-        assert text[start:end] == words.words[place]
-        assert words.replaced(place, "X Y").text == f"{text[:start]}X Y{text[end:]}"
-        assert len(words.replaced(place, "X Y")) == len(words)
+        index = data.draw(st.integers(0, len(words) - 1))
+        start, end = words.span(index)
+        assert text[start:end] == words.words[index]
+        assert words.replaced(index, "X Y").text == f"{text[:start]}X Y{text[end:]}"
+        assert len(words.replaced(index, "X Y")) == len(words)
 
 
 @given(st.text(st.characters(codec="ascii")))
@@ -81,7 +81,7 @@ def test_words_of_many_scripts(text: str, words: list[str] | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "without"),
+    ("text", "index", "without"),
     [
         ("a good film", 1, "a film"),
         ("good film", 0, "film"),
@@ -91,8 +91,8 @@ def test_words_of_many_scripts(text: str, words: list[str] | None) -> None:
         ("good", 0, ""),
     ],
 )
-def test_removing_a_word_removes_one_adjacent_space(text: str, place: int, without: str) -> None:
-    assert Words.of(text).text_without(place) == without
+def test_removing_a_word_removes_one_adjacent_space(text: str, index: int, without: str) -> None:
+    assert Words.of(text).text_without(index) == without
 
 
 @pytest.mark.parametrize("word", ["not", "NOT", "don\u2019t", "The", "I'm", "yourselves"])

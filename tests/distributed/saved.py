@@ -162,8 +162,8 @@ RULES: dict[str, UpdateRule] = {
 def gradients_of(params: Parameters, seed: int) -> Gradients:
     """Draw this process's rows of whole gradients; of the table's rows few are touched."""
     grads = {}
-    for place, (name, parameter) in enumerate(params.of_model.items()):
-        draws = torch.Generator().manual_seed(100 * seed + place)
+    for index, (name, parameter) in enumerate(params.of_model.items()):
+        draws = torch.Generator().manual_seed(100 * seed + index)
         gradient = torch.randn(parameter.shape, generator=draws)
         if name.startswith("table"):
             gradient[::7] = 0
@@ -192,13 +192,13 @@ def ruled(update: UpdateRule, model: nn.Module) -> dict[str, Tensor]:
         tensor.sub_(grads[name])
     rule.after_step(params, state, step)
     kinds = {"seen": seen, "gradient": grads, "weight": params.tensors}
-    found = {
+    result = {
         f"{kind}/{name}": params.gathered(name, tensor).clone()
         for kind, tensors in kinds.items()
         for name, tensor in tensors.items()
     }
     told = {**rule.diagnostics(state), **rule.regularization_losses(state)}
-    return {**found, **{f"told/{name}": torch.as_tensor(value) for name, value in told.items()}}
+    return {**result, **{f"told/{name}": torch.as_tensor(value) for name, value in told.items()}}
 
 
 def ruled_toys(*, sharded: bool, cases: Iterable[str] = tuple(RULES)) -> dict[str, Tensor]:
@@ -221,8 +221,8 @@ def main(folder: Path, which: str) -> None:
     kinds = {"long": first, "again": again, "rules": ruled_toys(sharded=True)}
     if which in ("few", "all"):
         kinds["saved"] = saved_runs(folder / "saved", FEW if which == "few" else NOISY)
-    found = {f"{kind}/{name}": value for kind, own in kinds.items() for name, value in own.items()}
-    save_file(found, folder / f"weights_{rank}.safetensors")
+    result = {f"{kind}/{name}": value for kind, own in kinds.items() for name, value in own.items()}
+    save_file(result, folder / f"weights_{rank}.safetensors")
 
 
 if __name__ == "__main__":

@@ -190,19 +190,19 @@ def torchrun(project: Path, out: Path, *changes: str) -> subprocess.Popen[str]:
 def test_the_command_prints_one_error_stops_at_a_signal_and_resumes(tmp_path: Path) -> None:
     make_project(tmp_path)
     wrong = torchrun(tmp_path, tmp_path / "wrong", "train.batch_size=5")
-    _, said = wrong.communicate(timeout=300)
+    _, message = wrong.communicate(timeout=300)
     assert wrong.returncode == 1
-    assert re.findall(r"(?m)^Error: (.*)", said) == [
+    assert re.findall(r"(?m)^Error: (.*)", message) == [
         "`train.batch_size` is 5, the rows of a batch over all processes, and 2 processes cannot "
         "have equal fractions of it. Give a multiple of 2."
     ]
     assert not (tmp_path / "wrong").exists()
     # The launcher tells the code of a process that failed.
-    assert re.search(r"exitcode\s*: 2 ", said)
+    assert re.search(r"exitcode\s*: 2 ", message)
 
     whole = torchrun(tmp_path, tmp_path / "whole")
-    told, said = whole.communicate(timeout=300)
-    assert whole.returncode == 0, said
+    told, message = whole.communicate(timeout=300)
+    assert whole.returncode == 0, message
     assert told.count("Run: ") == 1
 
     logs = tmp_path / "parts" / "metrics.jsonl"
@@ -213,15 +213,15 @@ def test_the_command_prints_one_error_stops_at_a_signal_and_resumes(tmp_path: Pa
         assert stopped.poll() is None
         time.sleep(0.05)
     stopped.send_signal(signal.SIGTERM)
-    _, said = stopped.communicate(timeout=300)
-    assert said.count("Stopped. Run the same command again") == 1
+    _, message = stopped.communicate(timeout=300)
+    assert message.count("Stopped. Run the same command again") == 1
     record = json.loads((tmp_path / "parts" / "run.json").read_text("utf-8"))
     assert record["status"] == "stopped"
     assert 10 < record["times"]["steps"] < 200
     again = torchrun(tmp_path, tmp_path / "parts")
-    _, said = again.communicate(timeout=300)
-    assert again.returncode == 0, said
-    assert f"is resumed at step {record['times']['steps']}" in said
+    _, message = again.communicate(timeout=300)
+    assert again.returncode == 0, message
+    assert f"is resumed at step {record['times']['steps']}" in message
     for name in ("model.safetensors", "metrics.jsonl"):
         first, second = (tmp_path / case / name for case in ("whole", "parts"))
         assert first.read_bytes() == second.read_bytes()

@@ -36,8 +36,8 @@ def launched(folder: Path, which: str, *, processes: int, limit: int) -> Launch:
         patch.setenv("ACCELERATE_USE_CPU", "true")
         alone = long_runs(folder / "alone", processes=1)
     launch_script("saved.py", folder, which, processes=processes, limit=limit)
-    found = [load_file(folder / f"weights_{rank}.safetensors") for rank in range(processes)]
-    return Launch(folder, alone, found)
+    result = [load_file(folder / f"weights_{rank}.safetensors") for rank in range(processes)]
+    return Launch(folder, alone, result)
 
 
 @pytest.fixture(scope="session")
@@ -74,11 +74,11 @@ def of_case(weights: Weights, case: str) -> Weights:
     }
 
 
-def check_close(found: Weights, expected: Weights) -> None:
+def check_close(result: Weights, expected: Weights) -> None:
     """Check that two trainings in float64 reached the same weights."""
-    assert set(found) == set(expected) != set()
+    assert set(result) == set(expected) != set()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-10)
+        torch.testing.assert_close(result[name], value, rtol=0, atol=1e-10)
 
 
 def check_resumed(weights: Weights, case: str) -> None:
@@ -134,9 +134,9 @@ def test_a_rule_on_sharded_rows_equals_the_rule_on_whole_weights(
     several: Launch, case: str
 ) -> None:
     expected = of_case(ruled_toys(sharded=False, cases=[case]), case)
-    found = of_case(several.weights[0], f"rules/{case}")
-    assert set(found) == set(expected) != set()
+    result = of_case(several.weights[0], f"rules/{case}")
+    assert set(result) == set(expected) != set()
     for name, value in expected.items():
         # What is told is a sum over all processes; no entry depends on its last bit.
         tolerance = 1e-5 if name.startswith("told/") else 0.0
-        torch.testing.assert_close(found[name], value, rtol=tolerance, atol=0)
+        torch.testing.assert_close(result[name], value, rtol=tolerance, atol=0)

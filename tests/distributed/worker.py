@@ -64,12 +64,12 @@ class Rows(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return ROWS
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        draws = torch.Generator().manual_seed(place)
-        ids = torch.randint(4, 60, (2 + place % 7,), generator=draws).tolist()
-        label: float = place % 3
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        draws = torch.Generator().manual_seed(index)
+        ids = torch.randint(4, 60, (2 + index % 7,), generator=draws).tolist()
+        label: float = index % 3
         if self.regression:
-            label = math.nan if place in self.broken else place / ROWS
+            label = math.nan if index in self.broken else index / ROWS
         row = {"input_ids": ids, "attention_mask": [1] * len(ids)}
         if self.tagged:
             return row | {
@@ -293,10 +293,10 @@ def noisy_runs(
         trainer.train()
         weights |= weights_of(trainer.model, case)
         counts[case] = (counter.reductions, counter.steps)
-        held = trainer.running().state.get("smoothness", {})
+        kept = trainer.running().state.get("smoothness", {})
         measured[case] = {
             key: value.tolist() if isinstance(value, Tensor) else value
-            for key, value in held.items()
+            for key, value in kept.items()
         }
         measured[case]["losses"] = [
             (log["loss"], sum(value for name, value in log.items() if name.startswith("loss/")))
@@ -322,7 +322,7 @@ def stepper_run(method: Method, *, dropout: float) -> nn.Module:
         for micro in range(2):
             first = step * 4 + micro * 2
             mine = range(first + rank, first + 2, ranks)
-            micro_batches.append(collate([rows[place] for place in mine]))
+            micro_batches.append(collate([rows[index] for index in mine]))
         optimizer.zero_grad()
         stepper.backward(*micro_batches)
         stepper.step(optimizer)

@@ -31,9 +31,9 @@ NAMED = {command.name: command for command in COMMANDS}
     ids=["kill", "disk", "two_processes", "clock"],
 )
 def test_drills_report_no_loss(project: Path, drill: Any, name: str) -> None:
-    found = drill(project, NAMED[name], inputs=3, seed=1)
-    assert found.faults == []
-    assert found.counts.total() == 3
+    result = drill(project, NAMED[name], inputs=3, seed=1)
+    assert result.faults == []
+    assert result.counts.total() == 3
 
 
 @pytest.mark.parametrize("plant", PLANTS[:: len(PLANTS) // 6], ids=lambda plant: plant.name)
@@ -47,8 +47,8 @@ def test_code_that_is_run_is_seen(project: Path) -> None:
         (folder / "mine.py").write_text(f"open({str(mark)!r}, 'w')\n", encoding="utf-8")
 
     named = "evaluate {}/mine.py:f --data {}/data.jsonl --out {}/out"
-    found = trust.drill(project, Plant("a function", put, (named,)), inputs=1, seed=0)
-    assert "planted code was run" in found.faults[0]
+    result = trust.drill(project, Plant("a function", put, (named,)), inputs=1, seed=0)
+    assert "planted code was run" in result.faults[0]
 
 
 def test_every_malicious_payload_runs_when_it_is_unpickled(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def planted(text: str, monkeypatch: pytest.MonkeyPatch) -> Command:
     return Command("planted", "{0}")
 
 
-def faults(found: Found) -> str:
-    return "\n".join(found.faults)
+def faults(result: Found) -> str:
+    return "\n".join(result.faults)
 
 
 def test_the_kill_drill_detects_leftover_files(
@@ -87,8 +87,8 @@ def test_the_kill_drill_detects_leftover_files(
     # Killed before its rename, then whole: nothing is left over.
     assert kill.drill(project, command, inputs=3, seed=0).faults == []
     text = "(root / f'{os.getpid()}').touch(); (root / f'{os.getpid()}').rename(root / 'whole')"
-    found = kill.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
-    assert "differs: " in faults(found)
+    result = kill.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
+    assert "differs: " in faults(result)
 
 
 def test_the_disk_drill_detects_tracebacks_and_commands_that_cannot_resume(
@@ -97,16 +97,16 @@ def test_the_disk_drill_detects_tracebacks_and_commands_that_cannot_resume(
     command = planted("(root / 'new').write_text('x')", monkeypatch)
     assert "Traceback" in faults(disk.drill(project, command, inputs=3, seed=0))
     text = "(root / 'lock').mkdir()\ntry: (root / 'new').touch()\nexcept OSError: pass"
-    found = disk.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
-    assert "repeated" in faults(found)
+    result = disk.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
+    assert "repeated" in faults(result)
 
 
 def test_the_drill_of_two_processes_detects_shared_files(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "with (root / 'log').open('a') as file: file.write('x')"
-    found = two_processes.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
-    assert "differs: log" in faults(found)
+    result = two_processes.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
+    assert "differs: log" in faults(result)
 
 
 @pytest.mark.slow
@@ -119,17 +119,17 @@ def test_clocks_that_jump_see_durations_below_zero(
         "seconds = time.time() - begun\n"
         """(root / 'record.json').write_text(f'{{"times": {{"all": {seconds}}}}}')"""
     )
-    found = clock.drill(project, planted(text, monkeypatch), inputs=12, seed=0)
-    assert "record.json has the time -" in faults(found)
+    result = clock.drill(project, planted(text, monkeypatch), inputs=12, seed=0)
+    assert "record.json has the time -" in faults(result)
 
 
 RANKS = workers.TARGETS[1]
 
 
 def test_a_killed_process_ends_the_other_without_loss(project: Path) -> None:
-    found = workers.drill(project, RANKS, inputs=1, seed=0)
-    assert found.faults == []
-    assert found.counts["killed"] > 0
+    result = workers.drill(project, RANKS, inputs=1, seed=0)
+    assert result.faults == []
+    assert result.counts["killed"] > 0
 
 
 @pytest.mark.slow
@@ -148,9 +148,9 @@ def test_a_killed_worker_is_reported_without_loss(project: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_machine_causes_no_loss(project: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
-    found = cluster.drill(project, cluster.STUDY, inputs=3, seed=0)
-    assert found.faults == []
-    assert found.counts["killed"]
+    result = cluster.drill(project, cluster.STUDY, inputs=3, seed=0)
+    assert result.faults == []
+    assert result.counts["killed"]
 
 
 @pytest.mark.parametrize("target", restarts.TARGETS, ids=lambda target: target.name)
@@ -158,9 +158,9 @@ def test_a_stopped_service_answers_all_accepted_requests(
     project: Path, target: restarts.Target
 ) -> None:
     pytest.importorskip("uvicorn", reason="needs the extra serve")
-    found = restarts.drill(project, target, inputs=1, seed=0)
-    assert found.faults == []
-    assert found.counts.total() == 1
+    result = restarts.drill(project, target, inputs=1, seed=0)
+    assert result.faults == []
+    assert result.counts.total() == 1
 
 
 def test_a_fault_is_injected_at_its_operation(

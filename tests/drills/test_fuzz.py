@@ -15,9 +15,9 @@ from temper.errors import DataError, TemperError
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_damaged_files_are_read_or_raise_a_temper_error(project: Path, target: Target) -> None:
-    found = drill(project, target, inputs=12, seed=7)
-    assert found.faults == []
-    assert found.counts.total() == 12
+    result = drill(project, target, inputs=12, seed=7)
+    assert result.faults == []
+    assert result.counts.total() == 12
 
 
 def make(folder: Path, _: Path) -> None:
@@ -43,10 +43,10 @@ def test_the_drill_sees_tracebacks_hangs_and_endless_messages(
 
     monkeypatch.setattr(fuzz, "SECONDS", 1)
     monkeypatch.setattr(fuzz, "KEPT", tmp_path)
-    for read, said in ((traceback, "KeyError"), (hang, "Overtime"), (talk, "a message of")):
-        found = drill(tmp_path, Target("planted", make, ("*",), read), inputs=1, seed=0)
-        (fault,) = found.faults
-        assert said in fault
+    for read, message in ((traceback, "KeyError"), (hang, "Overtime"), (talk, "a message of")):
+        result = drill(tmp_path, Target("planted", make, ("*",), read), inputs=1, seed=0)
+        (fault,) = result.faults
+        assert message in fault
     assert (tmp_path / "planted-0" / "a.json").is_file()
 
 
@@ -57,8 +57,8 @@ def test_the_drill_sees_a_damaged_file_that_verify_accepts(
     monkeypatch.setattr("temper.export.verify.disagreements", lambda *_: [])
     monkeypatch.setattr("temper.export.verify._rescored", lambda *_: (0, []))
     (target,) = [target for target in TARGETS if target.name == "verify"]
-    found = drill(project, target, inputs=12, seed=7)
-    assert any("was accepted" in fault for fault in found.faults)
+    result = drill(project, target, inputs=12, seed=7)
+    assert any("was accepted" in fault for fault in result.faults)
 
 
 def test_damage_is_a_function_of_seed_and_number() -> None:

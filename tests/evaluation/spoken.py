@@ -33,8 +33,8 @@ def spoken(
         more: Other fields of `Examples`.
     """
     texts = [
-        f"{' '.join(map(repr, map(float, row)))} # {name} {place}"
-        for place, row in enumerate(probabilities)
+        f"{' '.join(map(repr, map(float, row)))} # {name} {index}"
+        for index, row in enumerate(probabilities)
     ]
     kind: Any = "unlabeled" if labels is None else "classification"
     given = None if labels is None else [int(label) for label in labels]
@@ -50,11 +50,11 @@ def calibrated(name: str, rows: int, *, seed: int, classes: int = 4, **more: Any
     return spoken(name, probabilities.tolist(), labels.clip(max=classes - 1).tolist(), **more)
 
 
-def values(found: Evaluation, perspective: str, **where: Any) -> dict[tuple[str, ...], Any]:
+def values(result: Evaluation, perspective: str, **where: Any) -> dict[tuple[str, ...], Any]:
     """Return the scores of a perspective by set, condition and name, of entries that fit."""
     return {
         (entry["set"], entry["condition"], entry["name"]): entry["value"]
-        for entry in found.scores
+        for entry in result.scores
         if entry["perspective"] == perspective
         and all(entry[key] == value for key, value in where.items())
     }

@@ -26,33 +26,33 @@ ONLY = EvaluationSettings(perspectives=("task", "anomaly", "alarms"), bootstrap=
 def test_anomalies_of_lower_confidence_than_all_ordinary_rows_are_detected(tmp_path: Path) -> None:
     dev = spoken("dev", [[0.9, 0.1]] * 60, [0] * 60)
     odd = spoken("odd", [[0.6, 0.4]] * 3 + [[0.95, 0.05], [0.9, 0.1]], None)
-    found = evaluate(speaker(), EvaluationData(dev, anomaly={"odd": odd}), ONLY)
-    assert values(found, "alarms") == {
+    result = evaluate(speaker(), EvaluationData(dev, anomaly={"odd": odd}), ONLY)
+    assert values(result, "alarms") == {
         # A row as sure as the threshold raises no alarm.
         ("dev", "clean", "false_alarms"): 0.0,
         ("odd", "clean", "detections"): 0.6,
     }
-    said = in_words(comparison(write(found, tmp_path / "evaluation")))
-    assert re.search(r"max softmax: 60\.0% of odd, .* 0\.0% .* dev", said)
+    message = in_words(comparison(write(result, tmp_path / "evaluation")))
+    assert re.search(r"max softmax: 60\.0% of odd, .* 0\.0% .* dev", message)
 
 
 def test_in_distribution_rows_have_the_declared_false_alarm_rate() -> None:
     dev, odd = calibrated("dev", 2000, seed=0), calibrated("odd", 2000, seed=1)
-    found = values(evaluate(speaker(), EvaluationData(dev, anomaly={"odd": odd}), ONLY), "alarms")
+    result = values(evaluate(speaker(), EvaluationData(dev, anomaly={"odd": odd}), ONLY), "alarms")
     low, high = chance_coverage(950, 2000, coverage=0.95, confidence=0.999)
-    assert 1 - high <= found["dev", "clean", "false_alarms"] <= 1 - low
+    assert 1 - high <= result["dev", "clean", "false_alarms"] <= 1 - low
     # "Anomalies" of the same kind raise as many.
-    assert 1 - high <= found["odd", "clean", "detections"] <= 1 - low
+    assert 1 - high <= result["odd", "clean", "detections"] <= 1 - low
 
 
 def test_every_detector_has_alarm_scores_and_a_bar(tmp_path: Path) -> None:
     evaluation = evaluate(tiny_classifier(), tiny_data(), ONLY)
-    found = values(evaluation, "alarms")
+    result = values(evaluation, "alarms")
     detectors = {"clean", "max_logit", "energy", "mahalanobis"}
-    assert {place[:2] for place in found} == {(s, d) for s in ("dev", "odd") for d in detectors}
+    assert {key[:2] for key in result} == {(s, d) for s in ("dev", "odd") for d in detectors}
     folder = write(evaluation, tmp_path / "evaluation")
-    said = in_words(comparison(folder))
-    assert re.fullmatch(r"Most .* of odd, at .*; fewest .* false alarms on dev\.", said)
+    message = in_words(comparison(folder))
+    assert re.fullmatch(r"Most .* of odd, at .*; fewest .* false alarms on dev\.", message)
     (figure,) = [f for f in figures(read(folder), comparison(folder)) if f.title == "Alarms"]
     assert isinstance(figure.chart, Bars)
     assert len(figure.chart.marks) == 8
@@ -83,6 +83,6 @@ def test_undefined_alarm_scores_have_a_reason(gives: str, rows: int, said: str) 
         anomaly={"odd": spoken("odd", [[0.6, 0.4]], None)},
         metric="pearson" if regression else "accuracy",
     )
-    found = [e for e in evaluate(predictor, data, ONLY).scores if e["perspective"] == "alarms"]
-    assert found
-    assert all(str(entry["reason"]).startswith(said) for entry in found)
+    result = [e for e in evaluate(predictor, data, ONLY).scores if e["perspective"] == "alarms"]
+    assert result
+    assert all(str(entry["reason"]).startswith(said) for entry in result)

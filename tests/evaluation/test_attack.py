@@ -68,35 +68,35 @@ def outcomes(
     target: Target, settings: EmbeddingAttackSettings
 ) -> dict[tuple[str, str, float], Outcome]:
     return {
-        (found.attack, found.norm, round(float(found.radius[0]), 6)): found
-        for found in attack(target, settings)[1]
+        (result.attack, result.norm, round(float(result.radius[0]), 6)): result
+        for result in attack(target, settings)[1]
     }
 
 
 def test_fgm_on_a_linear_model_moves_by_the_dual_norm() -> None:
-    found = outcomes(toy(linear), BOTH)
+    result = outcomes(toy(linear), BOTH)
     tokens = np.asarray([2, 3, 4])
     # l2: the gradient is (3, 4) on each of n tokens, of length 5 sqrt(n). linf: n (3 + 4).
-    assert -found["fgm", "l2", 0.5].logits[:, 0].numpy() == pytest.approx(2.5 * tokens**0.5)
-    assert -found["fgm", "linf", 0.5].logits[:, 0].numpy() == pytest.approx(3.5 * tokens)
+    assert -result["fgm", "l2", 0.5].logits[:, 0].numpy() == pytest.approx(2.5 * tokens**0.5)
+    assert -result["fgm", "linf", 0.5].logits[:, 0].numpy() == pytest.approx(3.5 * tokens)
     # A linear loss has no better point, so PGD stays there.
-    assert -found["pgd", "l2", 1.0].logits[:, 0].numpy() == pytest.approx(5 * tokens**0.5)
+    assert -result["pgd", "l2", 1.0].logits[:, 0].numpy() == pytest.approx(5 * tokens**0.5)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7])
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_pgd_is_at_least_as_strong_as_fgm(steps: int, restarts: int) -> None:
     settings = with_pgd(BOTH, PGDSettings(steps=steps, restarts=restarts))
-    found = outcomes(toy(bowl, regression=True), settings)
-    for (name, norm, radius), outcome in found.items():
+    result = outcomes(toy(bowl, regression=True), settings)
+    for (name, norm, radius), outcome in result.items():
         if name == "pgd":
-            assert (outcome.logits >= found["fgm", norm, radius].logits).all()
+            assert (outcome.logits >= result["fgm", norm, radius].logits).all()
             assert (outcome.steps, outcome.restarts) == (steps, restarts)
 
 
 def test_pgd_climbs_higher_than_fgm_on_a_convex_loss() -> None:
-    found = outcomes(toy(bowl, regression=True), with_pgd(BOTH, PGDSettings(steps=10)))
-    better = found["pgd", "l2", 1.0].logits > found["fgm", "l2", 1.0].logits * 1.001
+    result = outcomes(toy(bowl, regression=True), with_pgd(BOTH, PGDSettings(steps=10)))
+    better = result["pgd", "l2", 1.0].logits > result["fgm", "l2", 1.0].logits * 1.001
     assert better.all()
 
 
@@ -130,8 +130,8 @@ def test_pgd_halves_steps_that_do_not_raise_the_loss() -> None:
     for steps in (2, 5, 30):
         target = replace(toy(hill, rows=1, regression=True), labels=torch.zeros(1))
         target = replace(target, movable=torch.tensor([[True, False]]))
-        found = outcomes(target, pgd(1.0, steps=steps))
-        reached.append(float(found["pgd", "l2", 1.0].logits))
+        result = outcomes(target, pgd(1.0, steps=steps))
+        reached.append(float(result["pgd", "l2", 1.0].logits))
     assert reached == sorted(reached)
     assert reached[-1] == pytest.approx(10.0, abs=1e-3)
 
@@ -183,8 +183,8 @@ def test_a_relative_radius_is_a_fraction_of_the_rows_own_norm() -> None:
 def test_a_row_without_attackable_tokens_has_no_perturbation() -> None:
     target = toy(linear)
     target = replace(target, movable=target.movable & torch.tensor([False, True, True])[:, None])
-    clean, found = attack(target, pgd(1.0, restarts=2))
-    outcome = next(found)
+    clean, result = attack(target, pgd(1.0, restarts=2))
+    outcome = next(result)
     assert torch.equal(outcome.logits[0], clean[0])
     assert outcome.radius_relative.isnan().tolist() == [True, False, False]
 
@@ -209,8 +209,8 @@ def test_a_saturated_softmax_does_not_stop_the_attack() -> None:
     def sure(delta: Tensor) -> Tensor:
         return linear(delta) + torch.tensor([60.0, 0.0])
 
-    found = outcomes(toy(sure), EmbeddingAttackSettings(pgd=None, norms=BOTH.norms, radii=(20.0,)))
-    assert (found["fgm", "l2", 20.0].logits.argmax(dim=1) == 1).all()
+    result = outcomes(toy(sure), EmbeddingAttackSettings(pgd=None, norms=BOTH.norms, radii=(20.0,)))
+    assert (result["fgm", "l2", 20.0].logits.argmax(dim=1) == 1).all()
 
 
 def test_attacks_climb_along_the_gradient_of_the_cross_entropy() -> None:
@@ -265,12 +265,12 @@ def attacked(
         if name in settings:
             chosen[name] = settings.pop(name)
     chosen["embedding_attack"] = {"radii": (0.3, 1.0), "pgd": {"steps": 3}, **settings}
-    found = evaluate(
+    result = evaluate(
         predictor,
         EvaluationData(dev),
         EvaluationSettings(perspectives=("embedding_attack",), **chosen),
     )
-    blocks = to_blocks(found.rows)
+    blocks = to_blocks(result.rows)
     return {(block.condition.name, *_asked(block)): block for block in blocks}
 
 

@@ -41,15 +41,15 @@ def answering(*known: dict[str, list[float]], gives: Any = "logits", **more: Any
     return CallablePredictor(lambda texts: [merged[text] for text in texts], gives=gives, **more)
 
 
-def block(found: Evaluation, *condition: str) -> Block:
-    (wanted,) = [b for b in to_blocks(found.rows) if b.condition == Condition(*condition)]
+def block(result: Evaluation, *condition: str) -> Block:
+    (wanted,) = [b for b in to_blocks(result.rows) if b.condition == Condition(*condition)]
     return wanted
 
 
-def entries(found: Evaluation, **where: Any) -> dict[str, Any]:
+def entries(result: Evaluation, **where: Any) -> dict[str, Any]:
     return {
         entry["name"]: entry
-        for entry in found.scores
+        for entry in result.scores
         if entry["perspective"] == "calibration"
         and all(entry[key] == value for key, value in where.items())
     }
@@ -61,26 +61,26 @@ def test_held_out_rows_determine_one_temperature_for_all_sets() -> None:
     )
     predictor = answering(dev_logits, far_logits, apart_logits)
     data = EvaluationData(dev, shift={"far": far}, held_out=apart)
-    found = evaluate(predictor, data, ONLY)
+    result = evaluate(predictor, data, ONLY)
     wanted = fit_temperature(apart.labels, list(apart_logits.values())).value
     for name, logits in (("dev", dev_logits), ("far", far_logits)):
-        clean = block(found, "task" if name == "dev" else "shift", name)
-        scaled = block(found, "calibration", name, "temperature")
+        clean = block(result, "task" if name == "dev" else "shift", name)
+        scaled = block(result, "calibration", name, "temperature")
         z = np.asarray(list(logits.values())) / wanted
         fractions = np.exp(z) / np.exp(z).sum(1, keepdims=True)
         assert scaled.probabilities == pytest.approx(fractions)
         assert (scaled.prediction == clean.prediction).all()
         own = -np.log(fractions[np.arange(40), scaled.label.astype(int)])
         assert scaled.loss == pytest.approx(own)
-        told = entries(found, set=name, condition="temperature")
-        assert tuple(told) == NAMES
-        assert told["nll"]["value"] == pytest.approx(own.mean())
-        assert told["ece_10"]["value"] == pytest.approx(
+        scores = entries(result, set=name, condition="temperature")
+        assert tuple(scores) == NAMES
+        assert scores["nll"]["value"] == pytest.approx(own.mean())
+        assert scores["ece_10"]["value"] == pytest.approx(
             float(expected_calibration_error(scaled.correct, fractions.max(1), bins=10))
         )
-    assert any(f"{wanted:.4g} (40 labels" in notice for notice in found.notices)
+    assert any(f"{wanted:.4g} (40 labels" in notice for notice in result.notices)
     # Whoever has the rows can fit the temperature again.
-    kept = block(found, "calibration", "held_out")
+    kept = block(result, "calibration", "held_out")
     again = fit_temperature(kept.label, log_probabilities(kept.probabilities)).value
     assert again == pytest.approx(wanted, rel=1e-9)
 
@@ -113,9 +113,9 @@ def test_a_text_gets_the_same_temperature_in_every_set_and_order() -> None:
     dev, logits = made(50)
     turned = dev.select(range(49, -1, -1))
     data = EvaluationData(dev, shift={"far": turned})
-    found = evaluate(answering(logits), data, ONLY)
-    far = block(found, "calibration", "far", "temperature")
-    assert far.probabilities[::-1] == pytest.approx(block(found, *SCALED).probabilities)
+    result = evaluate(answering(logits), data, ONLY)
+    far = block(result, "calibration", "far", "temperature")
+    assert far.probabilities[::-1] == pytest.approx(block(result, *SCALED).probabilities)
     assert fold_numbers(dev.rows, seed=1).tolist() != fold_numbers(dev.rows, seed=0).tolist()
 
 
@@ -145,8 +145,8 @@ def test_merged_classes_are_scaled_before_the_merge_and_keep_their_prediction() 
     answers = {text: np.log(fraction).tolist() for text, fraction in fractions.items()}
     predictor = answering(logits, more, answers, label_names=names)
     data = EvaluationData(dev, shift={"hans": two}, held_out=apart)
-    found = evaluate(predictor, data, ONLY)
-    scaled = block(found, "calibration", "hans", "temperature")
+    result = evaluate(predictor, data, ONLY)
+    scaled = block(result, "calibration", "hans", "temperature")
     value = fit_temperature(apart.labels, list(more.values())).value
     assert value > 1.2
     powers = np.asarray(list(fractions.values())) ** (1 / value)
@@ -161,22 +161,22 @@ def test_a_probability_of_zero_stays_zero_and_its_loss_is_undefined() -> None:
     fractions = {text: (np.exp(z) / np.exp(z).sum()).tolist() for text, z in logits.items()}
     far = Examples("far", ["sure"], labels=[1], kind="classification")
     data = EvaluationData(dev, shift={"far": far})
-    found = evaluate(answering(fractions, {"sure": [1.0, 0.0]}, gives="probabilities"), data, ONLY)
-    assert block(found, "calibration", "far", "temperature").probabilities.tolist() == [[1.0, 0.0]]
-    told = entries(found, set="far", condition="temperature")
-    assert told["nll"]["reason"] == "a label has probability 0"
-    assert told["brier"]["value"] == 2.0
+    result = evaluate(answering(fractions, {"sure": [1.0, 0.0]}, gives="probabilities"), data, ONLY)
+    assert block(result, "calibration", "far", "temperature").probabilities.tolist() == [[1.0, 0.0]]
+    scores = entries(result, set="far", condition="temperature")
+    assert scores["nll"]["reason"] == "a label has probability 0"
+    assert scores["brier"]["value"] == 2.0
 
 
 def test_without_an_optimal_temperature_scores_are_undefined_with_a_reason() -> None:
     dev = Examples("set", ["a", "b", "c", "d"] * 3, labels=[0] * 12, kind="classification")
-    found = evaluate(answering({text: [2.0, 0.0] for text in "abcd"}), EvaluationData(dev), ONLY)
-    assert any("every row is right, so a lower temperature always" in n for n in found.notices)
-    told = entries(found, condition="temperature")
-    assert {entry["reason"] for entry in told.values()} == {
+    result = evaluate(answering({text: [2.0, 0.0] for text in "abcd"}), EvaluationData(dev), ONLY)
+    assert any("every row is right, so a lower temperature always" in n for n in result.notices)
+    scores = entries(result, condition="temperature")
+    assert {entry["reason"] for entry in scores.values()} == {
         "no temperature was fitted, see the notices"
     }
-    assert entries(found, condition="clean")["nll"]["value"] is not None
+    assert entries(result, condition="clean")["nll"]["value"] is not None
 
 
 def test_a_nearly_undetermined_temperature_has_scores() -> None:
@@ -187,8 +187,8 @@ def test_a_nearly_undetermined_temperature_has_scores() -> None:
     held_out = Examples("held_out", list(rows), labels=list(rows.values()), kind="classification")
     dev, others = made(50, start=1000)
     sets = EvaluationData(dev, held_out=held_out)
-    found = evaluate(answering(logits, others), sets, ONLY)
-    scores = entries(found, set="dev", condition="temperature")
+    result = evaluate(answering(logits, others), sets, ONLY)
+    scores = entries(result, set="dev", condition="temperature")
     assert 0.0 < scores["nll"]["value"] < 1.0
 
 
@@ -230,6 +230,6 @@ def test_held_out_rows_with_two_merged_classes_raise_an_error() -> None:
 def test_a_regression_is_never_scaled(model_of: Any, tokenizer: Any, examples_of: Any) -> None:
     predictor = ClassifierPredictor(model_of(classes=1), tokenizer, max_length=64)
     data = EvaluationData(examples_of(kind="regression"), metric="pearson")
-    found = evaluate(predictor, data, ONLY)
-    assert {entry["condition"] for entry in found.scores} == {"clean"}
-    assert {b.condition.perspective for b in to_blocks(found.rows)} == {"task"}
+    result = evaluate(predictor, data, ONLY)
+    assert {entry["condition"] for entry in result.scores} == {"clean"}
+    assert {b.condition.perspective for b in to_blocks(result.rows)} == {"task"}

@@ -77,9 +77,9 @@ def measured(
     return evaluate(predictor, data, settings)
 
 
-def block(found: Evaluation, condition: Condition) -> Block:
+def block(results: Evaluation, condition: Condition) -> Block:
     """Return the rows of a condition."""
-    (result,) = [each for each in to_blocks(found.rows) if each.condition == condition]
+    (result,) = [each for each in to_blocks(results.rows) if each.condition == condition]
     return result
 
 
@@ -115,13 +115,13 @@ def states_alone(predictor: TextGenerator, rows: Examples) -> np.ndarray[Any, An
 def test_ood_texts_are_scored_by_the_mean_states_of_the_prompt(predictor: TextGenerator) -> None:
     dev, odd, fit = make_rows(), make_rows("odd", labeled=False), make_rows("fit", rows=60)
     data = EvaluationData(dev, anomaly={"odd": odd}, fit=fit, metric="completion_loss")
-    found = measured(predictor, "task", "anomaly", data=data)
+    result = measured(predictor, "task", "anomaly", data=data)
     judge = Mahalanobis.of(states_alone(predictor, fit))
     for name, rows in (("dev", dev), ("odd", odd)):
-        values = block(found, Condition("anomaly", name, "mahalanobis")).value
+        values = block(result, Condition("anomaly", name, "mahalanobis")).value
         wanted = judge.score(states_alone(predictor, rows))
         assert values == pytest.approx(wanted, rel=1e-3, abs=1e-3)
-    reported = {(e["condition"], e["name"]) for e in found.scores if e["perspective"] == "anomaly"}
+    reported = {(e["condition"], e["name"]) for e in result.scores if e["perspective"] == "anomaly"}
     assert reported == {("mahalanobis", name) for name in ("auroc", "aupr", "fpr95")}
 
 
@@ -157,12 +157,12 @@ def likely_rows(predictor: TextGenerator) -> Examples:
     texts = []
     for number, (prompt, completion) in enumerate(zip(rows.text, rows.labels or (), strict=True)):
         words = completion.split()
-        for place in range(0 if number % 2 else 2):
+        for index in range(0 if number % 2 else 2):
             text = "".join(f" {word}" for word in words)
             logits = logits_alone(predictor, prompt, text)
             # The end token is last; T5's targets also begin with a special token.
-            likeliest = logits[place + len(logits) - 1 - len(words), len(MARKS) :].argmax()
-            words[place] = WORDS[int(likeliest)]
+            likeliest = logits[index + len(logits) - 1 - len(words), len(MARKS) :].argmax()
+            words[index] = WORDS[int(likeliest)]
         completion = "".join(f" {word}" for word in words)
         texts.append(completion)
     return replace(rows, labels=texts)
@@ -173,25 +173,25 @@ def test_calibration_compares_token_confidence_with_the_targets(
 ) -> None:
     dev = likely_rows(predictor)
     data = EvaluationData(dev, {"far": make_rows("far")}, metric="completion_loss")
-    found = measured(predictor, "task", "shift", "calibration", data=data)
+    result = measured(predictor, "task", "shift", "calibration", data=data)
     gaps, losses, hits = [0.0] * 10, [], 0
     for prompt, completion in zip(dev.text, dev.labels or (), strict=True):
         target = target_alone(predictor, prompt, completion)
         scores = logits_alone(predictor, prompt, completion).log_softmax(-1)
-        for place, token in enumerate(target):
-            sure, best = scores[place].exp().max(0)
+        for index, token in enumerate(target):
+            sure, best = scores[index].exp().max(0)
             hits += int(best) == token
             gaps[min(int(sure * 10), 9)] += (int(best) == token) - float(sure)
-            losses.append(-float(scores[place, token]))
+            losses.append(-float(scores[index, token]))
     assert 5 < hits < len(losses)
-    reported = {(e["perspective"], e["name"]): e for e in found.scores if e["set"] == "dev"}
+    reported = {(e["perspective"], e["name"]): e for e in result.scores if e["set"] == "dev"}
     error = reported["calibration", "ece_10"]
     assert error["value"] == pytest.approx(sum(map(abs, gaps)) / len(losses), abs=1e-5)
     assert error["n"] == len(dev)
     assert reported["task", "completion_loss"]["value"] == pytest.approx(np.mean(losses), rel=1e-5)
-    assert {e["name"] for e in found.scores if e["perspective"] == "calibration"} == {"ece_10"}
+    assert {e["name"] for e in result.scores if e["perspective"] == "calibration"} == {"ece_10"}
     settings = EvaluationSettings(perspectives=("task", "shift", "calibration"), bootstrap=0)
-    assert_same_scores(score(found.rows, "completion_loss", settings=settings), found.scores)
+    assert_same_scores(score(result.rows, "completion_loss", settings=settings), result.scores)
 
 
 def moved_loss(
@@ -218,15 +218,15 @@ def vectors_of(predictor: TextGenerator, prompt: str) -> torch.Tensor:
 
 def test_noise_is_added_to_the_prompts_only(predictor: TextGenerator) -> None:
     dev = make_rows()
-    found = measured(
+    result = measured(
         predictor, "task", "embedding_noise",
         data=EvaluationData(dev, metric="completion_loss"), embedding_noise={"sigmas": (0.2, 1.0)},
     )  # fmt: skip
-    scores = {(e["name"], e["parameters"].get("sigma_relative")): e["value"] for e in found.scores}
+    scores = {(e["name"], e["parameters"].get("sigma_relative")): e["value"] for e in result.scores}
     points = [scores["completion_loss", None]]
     for number, sigma in enumerate((0.2, 1.0)):
         parameters = Parameters({"sigma_relative": sigma})
-        rows = block(found, Condition("embedding_noise", "dev", "noise", parameters))
+        rows = block(result, Condition("embedding_noise", "dev", "noise", parameters))
         wanted = []
         for index, (prompt, completion) in enumerate(zip(dev.text, dev.labels or (), strict=True)):
             clean = vectors_of(predictor, prompt)
@@ -251,7 +251,7 @@ def test_noise_is_added_to_the_prompts_only(predictor: TextGenerator) -> None:
 def test_an_attack_climbs_the_loss_of_the_completion(predictor: TextGenerator) -> None:
     dev = make_rows()
     before = {name: value.clone() for name, value in predictor.model.state_dict().items()}
-    found = measured(
+    result = measured(
         predictor, "task", "embedding_attack",
         data=EvaluationData(dev, metric="completion_loss"),
         embedding_attack={"radii": 0.5, "pgd": {"steps": 3, "restarts": 2}},
@@ -263,16 +263,16 @@ def test_an_attack_climbs_the_loss_of_the_completion(predictor: TextGenerator) -
         with torch.no_grad():
             step = 0.5 * gradient / gradient.norm()
             wanted.append(float(moved_loss(predictor, prompt, completion, step)))
-    fgm, pgd = (each for each in to_blocks(found.rows) if each.condition.name in ("fgm", "pgd"))
+    fgm, pgd = (each for each in to_blocks(result.rows) if each.condition.name in ("fgm", "pgd"))
     assert fgm.measured["target_loss"] == pytest.approx(np.array(wanted), rel=1e-4)
     assert (pgd.measured["target_loss"] >= fgm.measured["target_loss"] - 1e-9).all()
     assert pgd.measured["target_loss"].sum() > fgm.measured["target_loss"].sum() + 1e-3
-    reported = {(e["condition"], e["name"]): e["value"] for e in found.scores}
+    reported = {(e["condition"], e["name"]): e["value"] for e in result.scores}
     drop = reported["fgm", "completion_loss"] - reported["clean", "completion_loss"]
     assert reported["fgm", "drop"] == pytest.approx(drop)
     assert drop > 0
     # Only clean rows have bins of confidence.
-    clean = block(found, Condition("task", "dev")).measured
+    clean = block(result, Condition("task", "dev")).measured
     assert set(clean) - set(fgm.measured) == set(TARGETS[2:])
     plain = predictor.predict(dev).targets
     assert plain is not None

@@ -84,14 +84,14 @@ def values(evaluation: Any) -> dict[str, float]:
 def test_timed_passes_alternate_after_a_warm_up() -> None:
     clock = Clock()
     slow, fast = iter([9.0, 1.0, 3.0]), iter([9.0, 2.0, 4.0])
-    found = passes(
+    result = passes(
         {"a": lambda: clock.work("a", slow), "b": lambda: clock.work("b", fast)},
         repetitions=2,
         clock=clock,
     )
     assert clock.order == ["a", "b", "a", "b", "a", "b"]
-    assert found["a"].tolist() == [1.0, 3.0]
-    assert found["b"].tolist() == [2.0, 4.0]
+    assert result["a"].tolist() == [1.0, 3.0]
+    assert result["b"].tolist() == [2.0, 4.0]
 
 
 def test_throughput_is_timed_on_batches_and_latency_on_single_rows(
@@ -99,13 +99,13 @@ def test_throughput_is_timed_on_batches_and_latency_on_single_rows(
 ) -> None:
     steady = timed(monkeypatch, [2**20, 3 * 2**20, 2**21])
     monkeypatch.setattr(cost, "ROWS", 50)
-    found = values(measured(steady, 60, changed(SETTINGS, {"cost": {"batch": 20}})))
+    result = values(measured(steady, 60, changed(SETTINGS, {"cost": {"batch": 20}})))
     # 50 rows in three calls take .3 + .5 s; a row alone .11 s. The peaks' middle is 2 MiB.
-    assert found["rows_per_second"] == pytest.approx(50 / 0.8)
-    assert found["seconds_per_row"] == pytest.approx(0.11)
-    assert found["memory_mib"] == pytest.approx(2.0)
+    assert result["rows_per_second"] == pytest.approx(50 / 0.8)
+    assert result["seconds_per_row"] == pytest.approx(0.11)
+    assert result["memory_mib"] == pytest.approx(2.0)
     # Functions have no tokens.
-    assert "tokens_per_second" not in found
+    assert "tokens_per_second" not in result
     # The dev rows are answered once for the task; then four passes of three batches and 32 rows.
     one_round = [20, 20, 10, *[1] * 32]
     assert steady.calls[-4 * len(one_round) :] == one_round * 4
@@ -115,15 +115,15 @@ def test_every_timed_pass_is_stored_and_scores_follow_from_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steady = timed(monkeypatch, [7, 5, 6])
-    found = measured(steady, 10)
-    blocks = [block for block in to_blocks(found.rows) if block.condition.perspective == "cost"]
+    result = measured(steady, 10)
+    blocks = [block for block in to_blocks(result.rows) if block.condition.perspective == "cost"]
     names = [block.condition.name for block in blocks]
     assert names == ["rows_per_second", "seconds_per_row", "memory_resident"]
     assert [len(block) for block in blocks] == [3, 3, 3]
     assert blocks[2].value is not None
     assert (blocks[2].value * 2**20).tolist() == [7.0, 5.0, 6.0]
-    assert_same_scores(score(found.rows, "accuracy", settings=SETTINGS), found.scores)
-    by_name = {entry["name"]: entry for entry in found.scores}
+    assert_same_scores(score(result.rows, "accuracy", settings=SETTINGS), result.scores)
+    by_name = {entry["name"]: entry for entry in result.scores}
     assert by_name["memory_mib"]["condition"] == "memory_resident"
     assert by_name["memory_mib"]["n"] == 3
     assert (by_name["memory_mib"]["low"], by_name["memory_mib"]["high"]) == pytest.approx(
@@ -139,16 +139,18 @@ def test_every_timed_pass_is_stored_and_scores_follow_from_them(
 
 def test_passes_of_two_models_are_not_paired(monkeypatch: pytest.MonkeyPatch) -> None:
     both = SETTINGS.model_copy(update={"perspectives": ("task", "cost")})
-    found = [measured(timed(monkeypatch, [7, 5, 6]), 10, both).rows for _ in range(2)]
-    compared = paired_differences(*found, "accuracy", chosen=both.perspectives, seed=0, resamples=9)
+    result = [measured(timed(monkeypatch, [7, 5, 6]), 10, both).rows for _ in range(2)]
+    compared = paired_differences(
+        *result, "accuracy", chosen=both.perspectives, seed=0, resamples=9
+    )
     assert {score["perspective"] for score in compared} == {"task"}
 
 
 def test_an_unsupported_memory_measurement_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     steady = timed(monkeypatch, None)
-    found = measured(steady, 10)
-    assert "memory_mib" not in values(found)
-    assert any("without memory" in notice for notice in found.notices)
+    result = measured(steady, 10)
+    assert "memory_mib" not in values(result)
+    assert any("without memory" in notice for notice in result.notices)
 
 
 def test_tokens_are_counted_without_padding(
@@ -167,9 +169,9 @@ def test_tokens_are_counted_without_padding(
     monkeypatch.setattr(predictor, "predict", two_seconds)
     # [CLS], the words and [SEP].
     dev = Examples("dev", ["word1 word2 word3", "word4"], labels=[0, 1], kind="classification")
-    found = values(evaluate(predictor, EvaluationData(dev), SETTINGS))
-    assert found["tokens_per_second"] == pytest.approx((5 + 3) / 2.0)
-    assert found["rows_per_second"] == pytest.approx(1.0)
+    result = values(evaluate(predictor, EvaluationData(dev), SETTINGS))
+    assert result["tokens_per_second"] == pytest.approx((5 + 3) / 2.0)
+    assert result["rows_per_second"] == pytest.approx(1.0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a peak")
@@ -181,10 +183,10 @@ def test_the_memory_peak_excludes_earlier_passes() -> None:
     size = 256 * 2**20
     gauge.start()
     low = gauge.peak()
-    held = np.ones(size // 8)
+    kept = np.ones(size // 8)
     high = gauge.peak()
     assert high - low > 0.9 * size
-    del held
+    del kept
     gauge.start()
     assert gauge.peak() < high - 0.5 * size
 

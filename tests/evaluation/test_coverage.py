@@ -37,8 +37,8 @@ def drawn(folder: Path) -> dict[str, Figure]:
 def test_prediction_sets_contain_classes_above_the_threshold_of_dev() -> None:
     # Every label of dev has .6, so that the set of LAC is what has .6 or more, in either fold.
     far = spoken("far", [[0.7, 0.2, 0.1]] * 3 + [[0.5, 0.4, 0.1]], [0, 0, 1, 0])
-    found = evaluate(speaker(), EvaluationData(spoken("dev", SURE, [0] * 40), {"far": far}), ONLY)
-    own = values(found, "coverage", condition="lac", parameters={})
+    result = evaluate(speaker(), EvaluationData(spoken("dev", SURE, [0] * 40), {"far": far}), ONLY)
+    own = values(result, "coverage", condition="lac", parameters={})
     assert own["dev", "lac", "coverage"] == own["dev", "lac", "set_size"] == 1.0
     # Three sets {0}, of which two hold the label, and an empty one.
     assert own["far", "lac", "coverage"] == 0.5
@@ -47,8 +47,8 @@ def test_prediction_sets_contain_classes_above_the_threshold_of_dev() -> None:
 
 def test_thresholds_of_prediction_sets_are_cross_fitted() -> None:
     dev, far = calibrated("dev", 61, seed=0), calibrated("far", 50, seed=1)
-    found = evaluate(speaker(), EvaluationData(dev, {"far": far}), ONLY)
-    own = values(found, "coverage", parameters={})
+    result = evaluate(speaker(), EvaluationData(dev, {"far": far}), ONLY)
+    own = values(result, "coverage", parameters={})
 
     def strange(examples: Examples) -> np.ndarray:
         sure = speaker().predict(examples).probabilities
@@ -68,11 +68,11 @@ def test_exchangeable_rows_have_the_requested_coverage() -> None:
     data = EvaluationData(
         calibrated("dev", 1000, seed=0), {"near": calibrated("near", 1000, seed=1)}
     )
-    found = values(evaluate(speaker(), data, ONLY), "coverage", parameters={})
+    result = values(evaluate(speaker(), data, ONLY), "coverage", parameters={})
     low, high = chance_coverage(450, 1000, coverage=0.9, confidence=0.999)
-    assert low <= found["dev", "lac", "coverage"] <= high
-    assert low <= found["near", "lac", "coverage"] <= high
-    assert 1 < found["near", "lac", "set_size"] < 4
+    assert low <= result["dev", "lac", "coverage"] <= high
+    assert low <= result["near", "lac", "coverage"] <= high
+    assert 1 < result["near", "lac", "set_size"] < 4
 
 
 def test_predict_and_evaluate_have_sets_of_the_same_size() -> None:
@@ -83,13 +83,13 @@ def test_predict_and_evaluate_have_sets_of_the_same_size() -> None:
     both = np.column_stack([sure, 1 - sure])
     dev = spoken("dev", both[:2000].tolist(), labels[:2000].tolist())
     near = spoken("near", both[2000:].tolist(), labels[2000:].tolist())
-    found = evaluate(speaker(), EvaluationData(dev, {"near": near}), ONLY)
-    measured = values(found, "coverage", condition="lac", parameters={})
-    held = Prediction.of_logits(np.log(both[:1000]))
+    result = evaluate(speaker(), EvaluationData(dev, {"near": near}), ONLY)
+    measured = values(result, "coverage", condition="lac", parameters={})
+    held_out = Prediction.of_logits(np.log(both[:1000]))
     made = Calibration(
         None,
         1.0,
-        HeldOut(held, labels[:1000].astype(float), np.zeros(1000)),
+        HeldOut(held_out, labels[:1000].astype(float), np.zeros(1000)),
         SetRule("all", (0.9,)),
         Detector("energy"),
     )
@@ -110,12 +110,12 @@ def test_coverage_of_classes_groups_and_the_worst_large_one_is_scored() -> None:
         spoken("dev", SURE, [0] * 40),
         {"far": spoken("far", [[*row, 0.0] for row in rows], labels, group=groups)},
     )
-    found = evaluate(speaker(), data, ONLY)
+    result = evaluate(speaker(), data, ONLY)
 
     def part(**parameters: object) -> tuple[float, int]:
         (entry,) = [
             entry
-            for entry in found.scores
+            for entry in result.scores
             if (entry["perspective"], entry["set"]) == ("coverage", "far")
             and entry["parameters"] == parameters
             and entry["name"] == "coverage"
@@ -126,7 +126,7 @@ def test_coverage_of_classes_groups_and_the_worst_large_one_is_scored() -> None:
     assert part() == (44 / 56, 56)
     assert (part(**{"class": 0}), part(**{"class": 1})) == ((1.0, 30), (14 / 26, 26))
     assert (part(group="a"), part(group="b"), part(group="few")) == ((1, 30), (0, 12), (1, 2))
-    own = values(found, "coverage", set="far", condition="lac")
+    own = values(result, "coverage", set="far", condition="lac")
     assert own["far", "lac", "worst_class_coverage"] == 14 / 26
     assert own["far", "lac", "worst_group_coverage"] == 0.0
 
@@ -134,8 +134,8 @@ def test_coverage_of_classes_groups_and_the_worst_large_one_is_scored() -> None:
 def test_only_the_worst_of_many_classes_is_scored() -> None:
     rows = 15 * (MOST + 1)
     dev = tiny_examples(rows=rows, classes=MOST + 1)
-    found = evaluate(tiny_classifier(classes=MOST + 1), EvaluationData(dev), ONLY)
-    entries = [entry for entry in found.scores if entry["perspective"] == "coverage"]
+    result = evaluate(tiny_classifier(classes=MOST + 1), EvaluationData(dev), ONLY)
+    entries = [entry for entry in result.scores if entry["perspective"] == "coverage"]
     assert not any("class" in entry["parameters"] for entry in entries)
     (worst,) = [entry for entry in entries if entry["name"] == "worst_class_coverage"]
     assert worst["value"] < 0.9
@@ -147,15 +147,15 @@ def test_coverage_of_attacked_rows_is_scored_if_they_are_measured() -> None:
         embedding_attack={"fgm": False, "pgd": {"steps": 2}, "radii": [5.0], "norms": ["l2"]},
         bootstrap=20,
     )
-    found = evaluate(tiny_classifier(), tiny_data(), settings)
+    result = evaluate(tiny_classifier(), tiny_data(), settings)
     attacked = [
         entry
-        for entry in found.scores
+        for entry in result.scores
         if entry["perspective"] == "coverage" and entry["condition"] == "pgd"
     ]
     assert {entry["name"] for entry in attacked} == {"coverage", "set_size"}
     assert {entry["parameters"]["radius"] for entry in attacked} == {5.0}
-    clean = values(found, "coverage", parameters={})["dev", "lac", "coverage"]
+    clean = values(result, "coverage", parameters={})["dev", "lac", "coverage"]
     (value,) = [entry["value"] for entry in attacked if entry["name"] == "coverage"]
     assert value < clean
 
@@ -165,13 +165,13 @@ def test_the_page_names_sets_with_significantly_low_coverage(tmp_path: Path) -> 
     near, far = calibrated("near", 400, seed=1), calibrated("far", 400, seed=2)
     # Labels of the far set that do not belong to its texts.
     labels = [(far.labels or [])[row] for row in rows]
-    said = speaker().predict(far).probabilities.tolist()
+    message = speaker().predict(far).probabilities.tolist()
     data = EvaluationData(
-        calibrated("dev", 600, seed=0), {"near": near, "far": spoken("far", said, labels)}
+        calibrated("dev", 600, seed=0), {"near": near, "far": spoken("far", message, labels)}
     )
-    found = evaluate(speaker(), data, ONLY)
-    folder = write(found, tmp_path / "whole")
-    scores = values(found, "coverage", parameters={})
+    result = evaluate(speaker(), data, ONLY)
+    folder = write(result, tmp_path / "whole")
+    scores = values(result, "coverage", parameters={})
     fraction = f"{100 * scores['far', 'lac', 'coverage']:.1f}%"
     assert in_words(comparison(folder)) == (
         f"The prediction set contains the label for {100 * scores['dev', 'lac', 'coverage']:.1f}% "
@@ -180,20 +180,20 @@ def test_the_page_names_sets_with_significantly_low_coverage(tmp_path: Path) -> 
     )
     assert f"Coverage breaks on far ({fraction})." in build(folder).read_text(encoding="utf-8")
     calm = evaluate(speaker(), EvaluationData(data.dev, {"near": near}), ONLY)
-    said = in_words(comparison(write(calm, tmp_path / "calm")))
-    assert said.endswith("Coverage is not significantly below the nominal rate on any set.")
+    message = in_words(comparison(write(calm, tmp_path / "calm")))
+    assert message.endswith("Coverage is not significantly below the nominal rate on any set.")
 
 
 def test_undefined_coverage_has_a_reason() -> None:
     few = evaluate(speaker(), EvaluationData(spoken("dev", SURE[:12], [0] * 12)), ONLY)
     reasons = {e["reason"] for e in few.scores if e["perspective"] == "coverage"}
-    (said,) = reasons
-    assert said.startswith("A coverage of 0.9 needs at least 9 held-out rows")
+    (message,) = reasons
+    assert message.startswith("A coverage of 0.9 needs at least 9 held-out rows")
     values_only = CallablePredictor(lambda texts: [0.5] * len(texts), gives="values")
     dev = tiny_examples(kind="regression")
     settings = ONLY.model_copy(update={"perspectives": ("task", "coverage")})
-    found = evaluate(values_only, EvaluationData(dev, metric="pearson"), settings)
-    reasons = {e["reason"] for e in found.scores if e["perspective"] == "coverage"}
+    result = evaluate(values_only, EvaluationData(dev, metric="pearson"), settings)
+    reasons = {e["reason"] for e in result.scores if e["perspective"] == "coverage"}
     assert reasons == {"a regression gives no sets of classes"}
 
 
@@ -205,8 +205,8 @@ def test_a_set_of_merged_classes_has_no_sets() -> None:
     )
     predictor = speaker()
     predictor.label_names = names
-    found = evaluate(predictor, EvaluationData(dev, {"two": two}), ONLY)
+    result = evaluate(predictor, EvaluationData(dev, {"two": two}), ONLY)
     reasons = {
-        e["reason"] for e in found.scores if (e["perspective"], e["set"]) == ("coverage", "two")
+        e["reason"] for e in result.scores if (e["perspective"], e["set"]) == ("coverage", "two")
     }
     assert reasons == {"its classes are not those of dev"}

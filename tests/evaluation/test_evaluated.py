@@ -67,17 +67,21 @@ def evaluated(run: str, data: Mapping[str, Any], *, gives: Gives = "probabilitie
 
 
 def test_another_split_of_the_data_of_a_run_is_read_with_its_settings(run: str) -> None:
-    found = evaluated(run, {"eval_split": "test"})
-    assert list(found.text) == ROWS["test"]
-    assert list(found.text_pair or ()) == [f"by {text}" for text in ROWS["test"]]
-    assert found.label_names is not None
-    assert [found.label_names[int(label)] for label in found.labels or ()] == ["bad", "good", "bad"]
+    result = evaluated(run, {"eval_split": "test"})
+    assert list(result.text) == ROWS["test"]
+    assert list(result.text_pair or ()) == [f"by {text}" for text in ROWS["test"]]
+    assert result.label_names is not None
+    assert [result.label_names[int(label)] for label in result.labels or ()] == [
+        "bad",
+        "good",
+        "bad",
+    ]
 
 
 def test_settings_of_another_split_override_those_of_the_run(run: str) -> None:
-    found = evaluated(run, {"eval_split": "test", "text_column": "text"})
-    assert list(found.text) == ["x"] * 3
-    assert list(found.text_pair or ()) == [f"by {text}" for text in ROWS["test"]]
+    result = evaluated(run, {"eval_split": "test", "text_column": "text"})
+    assert list(result.text) == ["x"] * 3
+    assert list(result.text_pair or ()) == [f"by {text}" for text in ROWS["test"]]
 
 
 def test_data_of_a_run_are_read_with_its_kind(tmp_path: Path) -> None:
@@ -98,8 +102,8 @@ def test_data_of_a_run_are_read_with_its_hub_configuration(cache: Path, tmp_path
     cached(cache, config="drinks")
     cached(cache, config="food")
     run = write_run(tmp_path / "run", source="owner/reviews", config="food")
-    found = evaluated(run, {"eval_split": "validation"})
-    assert (found.source["config"], len(found)) == ("food", 6)
+    result = evaluated(run, {"eval_split": "validation"})
+    assert (result.source["config"], len(result)) == ("food", 6)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +122,9 @@ def test_other_data_settings_for_the_rows_of_a_run_raise_an_error(
     run: str, tmp_path: Path, name: str, own: Any, other: Any, named: bool
 ) -> None:
     data = {"source": str(tmp_path / "reviews")} if named else {}
-    said = re.escape(f"but data.{name}: {own!r} -> {other!r}. Leave that out")
+    message = re.escape(f"but data.{name}: {own!r} -> {other!r}. Leave that out")
     with pytest.raises(
-        SettingError, match=f"{said}, or name the split .* with --set data.eval_split"
+        SettingError, match=f"{message}, or name the split .* with --set data.eval_split"
     ):
         evaluated(run, {**data, name: other})
 
@@ -145,9 +149,9 @@ def test_a_task_type_that_fits_the_model_is_accepted_if_the_run_has_none(
 
 def test_the_number_of_rows_seed_length_and_group_may_differ_from_the_run(run: str) -> None:
     free = {"eval_rows": 1, "seed": 7, "max_length": 16, "group_column": "label"}
-    found = evaluated(run, free)
-    assert len(found) == 1
-    assert found.group == ["no"]
+    result = evaluated(run, free)
+    assert len(result) == 1
+    assert result.group == ["no"]
 
 
 def test_a_kind_of_labels_that_the_model_does_not_predict_raises_an_error(
@@ -155,9 +159,9 @@ def test_a_kind_of_labels_that_the_model_does_not_predict_raises_an_error(
 ) -> None:
     file = tmp_path / "other.csv"
     file.write_text("text,label\na,0\nb,1\n", encoding="utf-8")
-    said = r"`data\.kind` is 'regression', and what .*run answers is classification\. Leave it"
+    message = r"`data\.kind` is 'regression', and what .*run answers is classification\. Leave it"
     for data in ({"kind": "regression"}, {"kind": "regression", "source": str(file)}):
-        with pytest.raises(SettingError, match=said):
+        with pytest.raises(SettingError, match=message):
             evaluated(run, data)
 
 

@@ -37,10 +37,10 @@ def grouped(name: str, **groups: tuple[int, int]) -> Examples:
     )
 
 
-def entries(found: Evaluation, **where: Any) -> list[tuple[str, str, float | None, int]]:
+def entries(result: Evaluation, **where: Any) -> list[tuple[str, str, float | None, int]]:
     return [
         (entry["condition"], entry["name"], entry["value"], entry["n"])
-        for entry in found.scores
+        for entry in result.scores
         if entry["perspective"] == "groups"
         and all(entry[key] == value for key, value in where.items())
     ]
@@ -48,8 +48,8 @@ def entries(found: Evaluation, **where: Any) -> list[tuple[str, str, float | Non
 
 def test_each_group_and_the_worst_large_group_are_scored() -> None:
     dev = grouped("dev", news=(9, 3), fiction=(5, 15), letters=(0, 9), **{"": (1, 2)})
-    found = evaluate(says_one(), EvaluationData(dev), ONLY)
-    assert entries(found) == [
+    result = evaluate(says_one(), EvaluationData(dev), ONLY)
+    assert entries(result) == [
         ("fiction", "accuracy", 0.25, 20),
         # Nine rows are too few to be the worst, however wrong they are.
         ("letters", "accuracy", 0.0, 9),
@@ -58,19 +58,19 @@ def test_each_group_and_the_worst_large_group_are_scored() -> None:
         # Each group weighs alike: (0.25 + 0.75) / 2.
         ("mean", "mean_group", 0.5, 32),
     ]
-    (worst,) = [entry for entry in found.scores if entry["name"] == "worst_group"]
+    (worst,) = [entry for entry in result.scores if entry["name"] == "worst_group"]
     assert worst["low"] <= 0.25 <= worst["high"]
     assert worst["higher_is_better"] is True
 
 
 def test_a_group_of_ten_rows_counts_for_the_worst_group() -> None:
-    found = evaluate(says_one(), EvaluationData(grouped("dev", a=(1, 9), b=(12, 0))), ONLY)
-    assert entries(found, name="worst_group") == [("worst", "worst_group", 0.1, 22)]
+    result = evaluate(says_one(), EvaluationData(grouped("dev", a=(1, 9), b=(12, 0))), ONLY)
+    assert entries(result, name="worst_group") == [("worst", "worst_group", 0.1, 22)]
 
 
 def test_without_a_large_group_the_worst_is_undefined_with_a_reason() -> None:
-    found = evaluate(says_one(), EvaluationData(grouped("dev", a=(4, 5), b=(3, 1))), ONLY)
-    (worst,) = [entry for entry in found.scores if entry["name"] == "worst_group"]
+    result = evaluate(says_one(), EvaluationData(grouped("dev", a=(4, 5), b=(3, 1))), ONLY)
+    (worst,) = [entry for entry in result.scores if entry["name"] == "worst_group"]
     assert (worst["value"], worst["reason"]) == (None, "no group has enough rows")
 
 
@@ -80,17 +80,17 @@ def test_shift_and_adversarial_sets_are_scored_by_default() -> None:
         shift={"far": grouped("far", a=(6, 4))},
         adversarial={"made": grouped("made", b=(3, 7))},
     )
-    found = evaluate(says_one(), data, ONLY)
-    assert entries(found, set="dev") == []
-    assert entries(found, set="far", name="worst_group") == [("worst", "worst_group", 0.6, 10)]
-    assert entries(found, set="made", name="accuracy") == [("b", "accuracy", 0.3, 10)]
-    assert {entry["perspective"] for entry in found.scores} == {"task", "groups"}
+    result = evaluate(says_one(), data, ONLY)
+    assert entries(result, set="dev") == []
+    assert entries(result, set="far", name="worst_group") == [("worst", "worst_group", 0.6, 10)]
+    assert entries(result, set="made", name="accuracy") == [("b", "accuracy", 0.3, 10)]
+    assert {entry["perspective"] for entry in result.scores} == {"task", "groups"}
 
 
 def test_groups_may_be_named_worst_or_clean() -> None:
     dev = grouped("dev", worst=(10, 0), clean=(5, 5))
-    found = evaluate(says_one(), EvaluationData(dev), ONLY)
-    assert entries(found) == [
+    result = evaluate(says_one(), EvaluationData(dev), ONLY)
+    assert entries(result) == [
         ("clean", "accuracy", 0.5, 10),
         ("worst", "accuracy", 1.0, 10),
         ("worst", "worst_group", 0.5, 20),
@@ -103,8 +103,8 @@ def test_the_worst_group_of_a_regression_is_undefined_with_a_reason() -> None:
         "dev", list("abc"), labels=[0.0, 1.0, 2.0], kind="regression", group=["a", "a", "b"]
     )
     values = CallablePredictor(lambda texts: [1.0] * len(texts), gives="values")
-    found = evaluate(values, EvaluationData(rows, metric="mse"), ONLY)
-    (entry,) = [entry for entry in found.scores if entry["perspective"] == "groups"]
+    result = evaluate(values, EvaluationData(rows, metric="mse"), ONLY)
+    (entry,) = [entry for entry in result.scores if entry["perspective"] == "groups"]
     assert (entry["name"], entry["reason"], entry["n"]) == (
         "worst_group",
         "a regression has no accuracy",

@@ -26,7 +26,7 @@ SETTINGS = EvaluationSettings(perspectives=("task", "calibration", "anomaly"), b
 def dev(rows: int = ROWS) -> Examples:
     """Return rows of class 0."""
     return Examples(
-        "dev", [f"text {place}" for place in range(rows)], labels=[0] * rows, kind="classification"
+        "dev", [f"text {index}" for index in range(rows)], labels=[0] * rows, kind="classification"
     )
 
 
@@ -34,10 +34,10 @@ def evaluation_of(wrong: set[int], *, rows: int = ROWS) -> Evaluation:
     """Return the evaluation of a model that is wrong on some rows."""
 
     def answer(texts: list[str]) -> list[list[float]]:
-        places = [int(text.split()[1]) for text in texts]
-        return [[0.2, 0.8] if place in wrong else [0.9, 0.1] for place in places]
+        indices = [int(text.split()[1]) for text in texts]
+        return [[0.2, 0.8] if index in wrong else [0.9, 0.1] for index in indices]
 
-    strange = Examples("odd", [f"odd {place}" for place in range(9)])
+    strange = Examples("odd", [f"odd {index}" for index in range(9)])
     predictor = CallablePredictor(answer, gives="probabilities")
     return evaluate(predictor, EvaluationData(dev(rows), anomaly={"odd": strange}), SETTINGS)
 
@@ -46,7 +46,7 @@ def differences(
     first: Evaluation, second: Evaluation, resamples: int = 2000
 ) -> dict[tuple[str, str], dict[str, float]]:
     """Return intervals by perspective and score."""
-    found = paired_differences(
+    result = paired_differences(
         first.rows,
         second.rows,
         "accuracy",
@@ -54,14 +54,14 @@ def differences(
         seed=0,
         resamples=resamples,
     )
-    assert all({"parameters", "low", "high"} <= set(entry) for entry in found)
-    return {(entry["perspective"], entry["name"]): entry for entry in found}
+    assert all({"parameters", "low", "high"} <= set(entry) for entry in result)
+    return {(entry["perspective"], entry["name"]): entry for entry in result}
 
 
 def test_the_interval_is_that_of_paired_row_differences() -> None:
     # Row by row the difference is +1 on eight rows and 0 on the others: a binomial share.
-    found = differences(evaluation_of({0, 1}), evaluation_of(set(range(10))))
-    entry = found["task", "accuracy"]
+    result = differences(evaluation_of({0, 1}), evaluation_of(set(range(10))))
+    entry = result["task", "accuracy"]
     drawn = np.random.default_rng(1).binomial(ROWS, 8 / ROWS, size=200_000) / ROWS
     assert entry["low"] == pytest.approx(np.quantile(drawn, 0.025), abs=0.026)
     assert entry["high"] == pytest.approx(np.quantile(drawn, 0.975), abs=0.026)
@@ -72,10 +72,10 @@ def test_the_interval_is_that_of_paired_row_differences() -> None:
 
 def test_equal_models_have_an_interval_around_0() -> None:
     same = evaluation_of({3, 4, 5})
-    found = differences(same, same)
+    result = differences(same, same)
     # Only shares have an interval: resamples of any other score show no difference at all.
-    assert {name for _, name in found} == {"accuracy"}
-    for entry in found.values():
+    assert {name for _, name in result} == {"accuracy"}
+    for entry in result.values():
         assert entry["low"] < 0 < entry["high"]
         assert entry["low"] == pytest.approx(-entry["high"])
         assert entry["p"] == 1.0
@@ -116,7 +116,7 @@ def test_attacked_models_are_compared_on_the_rows_of_both() -> None:
         return to_table([clean, block_of(wrong, attacked, set(range(20, 30)))])
 
     # Both fall on the same ten rows, and each was wrong before on two rows of its own.
-    found = paired_differences(
+    result = paired_differences(
         rows_of({0, 1}),
         rows_of({38, 39}),
         "accuracy",
@@ -124,7 +124,7 @@ def test_attacked_models_are_compared_on_the_rows_of_both() -> None:
         seed=0,
         resamples=500,
     )
-    success = next(entry for entry in found if entry["name"] == "attack_success")
+    success = next(entry for entry in result if entry["name"] == "attack_success")
     # A resample differs by how often it holds the two rows, and not by which ten fell.
     assert -0.06 < success["low"] <= 0.0 <= success["high"] < 0.06
     assert success["p"] > 0.5
@@ -151,15 +151,15 @@ def samples_of(*columns: tuple[set[int], ...], rows: int = ROWS) -> list[list[Ro
 
 
 def test_variances_over_rows_are_those_of_the_rows_themselves() -> None:
-    found = {
+    result = {
         (named["perspective"], named["name"]): variance
         for named, variance in row_variances(*samples_of(*WRONG))
     }
     right = np.array(
-        [[[place not in wrong for place in range(ROWS)] for wrong in column] for column in WRONG],
+        [[[index not in wrong for index in range(ROWS)] for wrong in column] for column in WRONG],
         dtype=np.float64,
     )
-    accuracy = found["task", "accuracy"]
+    accuracy = result["task", "accuracy"]
     means = right.mean(axis=1)
     # 200 resamples tell a variance to 10% of itself; this is three times that.
     assert accuracy.difference == pytest.approx((means[0] - means[1]).var() / ROWS, rel=0.3)
@@ -167,7 +167,7 @@ def test_variances_over_rows_are_those_of_the_rows_themselves() -> None:
     apart = right - right.mean(axis=2, keepdims=True)
     within = apart.var(axis=1, ddof=1).mean(axis=1) / ROWS
     assert accuracy.columns == pytest.approx(tuple(within), rel=0.3)
-    assert ("calibration", "ece_10") in found
+    assert ("calibration", "ece_10") in result
 
 
 def test_equal_runs_have_no_variance_over_rows() -> None:
@@ -199,7 +199,7 @@ def drawn_tables(draws: np.random.Generator, study: int, rows: int) -> list[pa.T
         labels = draws.integers(0, 3, rows)
         shared = draws.normal(size=(rows, 3))
         shared[np.arange(rows), labels] += gain
-        texts = [f"{name} {study} {place}" for place in range(rows)]
+        texts = [f"{name} {study} {index}" for index in range(rows)]
         sets[name] = texts, labels, shared, fold_numbers(texts, seed=0)
 
     def block(condition: Condition, texts: list[str], labels: Any, logs: Any) -> Block:

@@ -26,15 +26,15 @@ def test_predictions_do_not_depend_on_the_batch_size(
 ) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=64, batch_size=batch_size)
     examples = examples_of(rows=20)
-    found = predictor.predict(examples)
+    result = predictor.predict(examples)
     inputs = [tokenizer(text, return_tensors="pt") for text in examples.text]
     with torch.no_grad():
         model.eval()
         wanted = torch.cat([model(**one).logits for one in inputs]).double().softmax(-1).numpy()
-    assert found.probabilities == pytest.approx(wanted, abs=1e-5)
+    assert result.probabilities == pytest.approx(wanted, abs=1e-5)
     sure = np.abs(wanted[:, 0] - wanted[:, 1]) > 1e-4
     assert sure.any()
-    assert (found.prediction == wanted.argmax(1))[sure].all()
+    assert (result.prediction == wanted.argmax(1))[sure].all()
 
 
 def test_tokenizing_a_set_in_pieces_does_not_change_predictions(
@@ -49,9 +49,9 @@ def test_tokenizing_a_set_in_pieces_does_not_change_predictions(
     pieces = predictor.predict(examples)
     np.testing.assert_allclose(pieces.probabilities, whole.probabilities, atol=1e-6)
     assert pieces.truncated == whole.truncated == predictor.truncated(examples)
-    found = {index: part for part in predictor.parts(examples) for index in part.indices}
-    assert found.keys() == parts.keys()
-    for index, part in found.items():
+    result = {index: part for part in predictor.parts(examples) for index in part.indices}
+    assert result.keys() == parts.keys()
+    for index, part in result.items():
         assert part.rows[part.indices.index(index)] == examples.rows[index]
 
 
@@ -70,13 +70,13 @@ def test_mixed_precision_applies_to_predictions_and_not_to_derivatives(
         return in_order([index for part in parts for index in part.indices], logits)
 
     exact = plain.predict(examples).logits
-    found = [
+    result = [
         mixed.predict(examples).logits,
         mixed.predict_with_states(examples)[0].logits,
         mixed.predict_encoded(mixed.encoded(examples)).logits,
     ]
     # A number of bf16 has 8 bits, and a logit is the end of a few dozen sums.
-    for rounded in found:
+    for rounded in result:
         assert 0 < np.abs(rounded - exact).max() < 0.1
     assert 0 < np.abs(in_session(mixed, single=False) - exact).max() < 0.1
     assert np.array_equal(in_session(mixed, single=True), in_session(plain, single=True))
@@ -87,9 +87,9 @@ def test_a_regression_gives_values(model_of: Any, tokenizer: Any, examples_of: A
     predictor = ClassifierPredictor(model_of(classes=1), tokenizer, max_length=64)
     assert predictor.gives == "values"
     assert predictor.label_names is None
-    found = predictor.predict(examples_of(kind="regression"))
-    assert found.regression
-    assert found.probabilities.shape == (24, 0)
+    result = predictor.predict(examples_of(kind="regression"))
+    assert result.regression
+    assert result.probabilities.shape == (24, 0)
 
 
 def test_a_regression_of_two_outputs_raises_an_error(model: Any, tokenizer: Any) -> None:
@@ -149,9 +149,9 @@ def test_a_callable_that_skips_a_text_raises_an_error() -> None:
 
 
 def test_the_loss_is_computed_from_logits_and_nan_without_a_label() -> None:
-    found = Prediction.of_logits([[900.0, 0.0], [0.0, 0.0]])
-    assert found.loss(np.asarray([1.0, np.nan]))[0] == 900.0
-    assert np.isnan(found.loss(np.asarray([1.0, np.nan]))[1])
+    result = Prediction.of_logits([[900.0, 0.0], [0.0, 0.0]])
+    assert result.loss(np.asarray([1.0, np.nan]))[0] == 900.0
+    assert np.isnan(result.loss(np.asarray([1.0, np.nan]))[1])
     assert Prediction.of_values([3.0]).loss(np.asarray([1.0])).tolist() == [4.0]
     assert Prediction.of_probabilities([[0.0, 1.0]]).loss(np.asarray([0.0])).tolist() == [np.inf]
 
@@ -196,8 +196,8 @@ def test_a_text_is_cut_to_the_positions_that_the_model_has(tokenizer: Any, model
     tokenizer.model_max_length = 10**9
     predictor = ClassifierPredictor(model, tokenizer, max_length=10 * longest)
     assert predictor.max_length == longest
-    found = predictor.predict(Examples("toy", ["word1 " * 10 * longest]))
-    assert found.truncated == 1.0
+    result = predictor.predict(Examples("toy", ["word1 " * 10 * longest]))
+    assert result.truncated == 1.0
 
 
 def test_a_wrong_number_of_label_names_raises_an_error() -> None:
@@ -241,8 +241,8 @@ def test_a_pipeline_gives_the_logits_of_its_model_in_label_order(pairs: bool) ->
     plain = ClassifierPredictor(predictor.pipeline.model, make_tokenizer(), max_length=64)
     wanted = plain.predict(examples)
     state = torch.random.get_rng_state()
-    found = predictor.predict(examples, batch_size=3)
-    assert found.logits == pytest.approx(wanted.logits, abs=1e-5)
+    result = predictor.predict(examples, batch_size=3)
+    assert result.logits == pytest.approx(wanted.logits, abs=1e-5)
     # The pipeline sorts by score: label order is another one here.
     assert (np.diff(wanted.probabilities, axis=1) > 0).any()
     assert predictor.pipeline.model.training
@@ -251,16 +251,16 @@ def test_a_pipeline_gives_the_logits_of_its_model_in_label_order(pairs: bool) ->
 
 def test_a_pipeline_returns_probabilities_on_request() -> None:
     examples = make_examples(rows=5)
-    found = piped(function_to_apply="softmax").predict(examples)
-    assert found.logits is None
-    assert found.probabilities == pytest.approx(piped().predict(examples).probabilities, abs=1e-5)
+    result = piped(function_to_apply="softmax").predict(examples)
+    assert result.logits is None
+    assert result.probabilities == pytest.approx(piped().predict(examples).probabilities, abs=1e-5)
 
 
 def test_a_pipeline_of_one_output_gives_values_and_cut_texts_are_counted() -> None:
     predictor = piped(classes=1, max_length=4)
-    found = predictor.predict(Examples("dev", ["word1 word2 word3", "word1"]))
+    result = predictor.predict(Examples("dev", ["word1 word2 word3", "word1"]))
     assert (predictor.gives, predictor.label_names) == ("values", None)
-    assert found.truncated == 0.5
+    assert result.truncated == 0.5
 
 
 def test_placeholder_label_names_of_a_pipeline_are_ignored() -> None:

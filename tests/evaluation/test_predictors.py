@@ -150,8 +150,8 @@ def test_a_skops_file_and_a_folder_with_one_answer_as_the_pipeline_does(tmp_path
         predictor = load_predictor(Checkpoint(name))
         assert isinstance(predictor, EstimatorPredictor)
         assert predictor.label_names == ("n", "p")
-        found = predictor.predict(Examples("toy", TEXTS)).probabilities
-        assert found == pytest.approx(chain.predict_proba(TEXTS))
+        result = predictor.predict(Examples("toy", TEXTS)).probabilities
+        assert result == pytest.approx(chain.predict_proba(TEXTS))
     saved(tmp_path / "other.skops")
     with pytest.raises(ModelError, match="holds model.skops, other.skops. Name one of them"):
         load_predictor(Checkpoint.of(tmp_path))

@@ -47,17 +47,17 @@ def trained(tiny_model: Path, folder: Path, **record: Any) -> Path:
 def alignment(model: Path, settings: EvaluationSettings = SETTINGS) -> dict[int, float]:
     predictor = load_predictor(Checkpoint.of(model), max_length=32, device="cpu")
     sets = with_reference(SETS, Checkpoint.of(model), predictor, settings)
-    found = evaluate(predictor, sets.data, settings)
-    return {entry["parameters"]["layer"]: entry["value"] for entry in found.scores}
+    result = evaluate(predictor, sets.data, settings)
+    return {entry["parameters"]["layer"]: entry["value"] for entry in result.scores}
 
 
 def test_a_run_is_compared_with_the_model_it_was_trained_from(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    found = alignment(trained(tiny_model, tmp_path / "run", model=str(tiny_model)))
+    result = alignment(trained(tiny_model, tmp_path / "run", model=str(tiny_model)))
     # The second layer alone was moved.
-    assert found[1] == pytest.approx(1.0, abs=1e-6)
-    assert found[2] < 0.999
+    assert result[1] == pytest.approx(1.0, abs=1e-6)
+    assert result[2] < 0.999
 
 
 def test_a_named_reference_overrides_that_of_the_run(tiny_model: Path, tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_a_missing_recorded_reference_is_reported_and_a_named_one_raises_an_erro
     gone = str(tmp_path / "gone")
     run = trained(tiny_model, tmp_path / "run", model=gone)
     predictor = load_predictor(Checkpoint.of(run), max_length=32, device="cpu")
-    found = with_reference(SETS, Checkpoint.of(run), predictor, SETTINGS)
-    assert found.data.reference is None
-    assert f"The pre-trained model {gone!r} of {run} could not be loaded" in found.notices[0]
+    result = with_reference(SETS, Checkpoint.of(run), predictor, SETTINGS)
+    assert result.data.reference is None
+    assert f"The pre-trained model {gone!r} of {run} could not be loaded" in result.notices[0]
     named = changed(SETTINGS, {"representation": {"reference": gone}})
     with pytest.raises(ModelError, match="gone"):
         with_reference(SETS, Checkpoint.of(run), predictor, named)

@@ -50,12 +50,12 @@ def by_layer(evaluation: Any) -> dict[int, float]:
 def cls_states(model: Any, dev: Examples) -> list[np.ndarray]:
     """Return the [CLS] state of each layer, row by row, as Transformers gives it."""
     tokenizer = make_tokenizer()
-    found = []
+    result = []
     for text in dev.text:
         with torch.no_grad():
             output = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
-        found.append([layer[0, 0].double().numpy() for layer in output.hidden_states[1:]])
-    return [np.stack(layer) for layer in zip(*found, strict=True)]
+        result.append([layer[0, 0].double().numpy() for layer in output.hidden_states[1:]])
+    return [np.stack(layer) for layer in zip(*result, strict=True)]
 
 
 def hoeffding(first: np.ndarray, second: np.ndarray) -> float:
@@ -72,8 +72,8 @@ def hoeffding(first: np.ndarray, second: np.ndarray) -> float:
 
 def test_the_states_of_bert_are_transformers_own_at_cls() -> None:
     model, dev = make_model(seed=1).eval(), make_examples()
-    found = states_of(predictor_of(model), dev, batch_size=5)
-    for own, expected in zip(found, cls_states(model, dev), strict=True):
+    result = states_of(predictor_of(model), dev, batch_size=5)
+    for own, expected in zip(result, cls_states(model, dev), strict=True):
         np.testing.assert_allclose(own, expected, atol=1e-5)
 
 
@@ -89,9 +89,9 @@ def test_one_batch_of_all_rows_is_cka_by_whole_gram_matrices() -> None:
         layer: hoeffding(one, two) / (hoeffding(one, one) * hoeffding(two, two)) ** 0.5
         for layer, (one, two) in enumerate(pairs, start=1)
     }
-    found = by_layer(measured(model, reference, whole))
-    assert found == pytest.approx(expected, rel=1e-6)
-    assert 0.0 < found[1] < 0.99
+    result = by_layer(measured(model, reference, whole))
+    assert result == pytest.approx(expected, rel=1e-6)
+    assert 0.0 < result[1] < 0.99
 
 
 def test_a_model_has_an_alignment_of_1_with_itself() -> None:
@@ -106,10 +106,10 @@ def test_the_head_does_not_affect_the_alignment() -> None:
 
 
 def test_scores_follow_from_the_batches_rows() -> None:
-    found = measured(make_model(seed=10), make_model(seed=11))
+    result = measured(make_model(seed=10), make_model(seed=11))
     blocks = {
         (block.condition.name, block.condition.parameters.get("layer")): block
-        for block in to_blocks(found.rows)
+        for block in to_blocks(result.rows)
         if block.condition.perspective == "representation"
     }
     assert list(blocks) == [
@@ -121,17 +121,17 @@ def test_scores_follow_from_the_batches_rows() -> None:
     cross, own, other = (
         float(np.sum(blocks[name, 2].value)) for name in ("hsic_xy", "hsic_xx", "hsic_yy")
     )
-    entry = next(entry for entry in found.scores if entry["parameters"].get("layer") == 2)
+    entry = next(entry for entry in result.scores if entry["parameters"].get("layer") == 2)
     assert entry["value"] == pytest.approx(cross / (own * other) ** 0.5)
     assert (entry["n"], entry["condition"], entry["higher_is_better"]) == (6, "cka", None)
     assert entry["low"] <= entry["value"] <= entry["high"]
 
 
 def test_one_batch_has_no_interval() -> None:
-    found = measured(
+    result = measured(
         make_model(), make_model(seed=1), changed(SETTINGS, {"representation": {"batch": 24}})
     )
-    assert {(entry["n"], entry["low"], entry["high"]) for entry in found.scores} == {
+    assert {(entry["n"], entry["low"], entry["high"]) for entry in result.scores} == {
         (1, None, None)
     }
 
@@ -144,16 +144,16 @@ def test_rows_of_a_small_last_batch_are_spread_over_the_others(
     rows: int, size: int, sizes: list[int]
 ) -> None:
     hashes = [f"row{number}" for number in range(rows)]
-    found = batches(hashes, size, seed=0)
-    assert [len(part) for part in found] == sizes
-    assert sorted(place for part in found for place in part) == list(range(rows))
+    result = batches(hashes, size, seed=0)
+    assert [len(part) for part in result] == sizes
+    assert sorted(index for part in result for index in part) == list(range(rows))
 
 
 def test_batches_depend_on_row_hashes_and_not_on_the_order() -> None:
     hashes = [f"row{number}" for number in range(12)]
-    named = [[hashes[place] for place in part] for part in batches(hashes, 4, seed=0)]
+    named = [[hashes[index] for index in part] for part in batches(hashes, 4, seed=0)]
     turned = hashes[::-1]
-    again = [[turned[place] for place in part] for part in batches(turned, 4, seed=0)]
+    again = [[turned[index] for index in part] for part in batches(turned, 4, seed=0)]
     assert named == again
     assert batches(hashes, 4, seed=1) != batches(hashes, 4, seed=0)
 
@@ -187,9 +187,9 @@ def test_only_the_states_of_one_batch_are_in_memory() -> None:
 def test_without_a_reference_representation_is_skipped_with_advice() -> None:
     data = EvaluationData(make_examples())
     settings = SETTINGS.model_copy(update={"perspectives": ("task", "representation")})
-    found = evaluate(predictor_of(make_model()), data, settings)
-    assert "this model is unknown" in found.skipped["representation"]
-    assert {entry["perspective"] for entry in found.scores} == {"task"}
+    result = evaluate(predictor_of(make_model()), data, settings)
+    assert "this model is unknown" in result.skipped["representation"]
+    assert {entry["perspective"] for entry in result.scores} == {"task"}
     with pytest.raises(SettingError, match="representation compares with the pre-trained model"):
         evaluate(predictor_of(make_model()), data, SETTINGS)
 
@@ -215,6 +215,6 @@ def test_three_rows_are_too_few() -> None:
 
 def test_states_that_do_not_vary_leave_the_score_undefined() -> None:
     dev = replace(make_examples(rows=8), text=["word1 word2"] * 8, rows=[])
-    found = measured(make_model(), make_model(seed=1), dev=replace(dev, rows=[]))
-    assert {entry["value"] for entry in found.scores} == {None}
-    assert {"hardly vary" in entry["reason"] for entry in found.scores} == {True}
+    result = measured(make_model(), make_model(seed=1), dev=replace(dev, rows=[]))
+    assert {entry["value"] for entry in result.scores} == {None}
+    assert {"hardly vary" in entry["reason"] for entry in result.scores} == {True}

@@ -82,9 +82,9 @@ def test_blocks_round_trip_through_a_shuffled_table(tmp_path: Any, relative: boo
     for first, second in zip(blocks, to_blocks(back), strict=True):
         assert_equal(first, second)
     order = np.random.default_rng(0).permutation(len(back))
-    found = {b.condition: b for b in to_blocks(back.take(pa.array(order)))}
+    result = {b.condition: b for b in to_blocks(back.take(pa.array(order)))}
     for one in blocks:
-        assert_equal(one, found[one.condition])
+        assert_equal(one, result[one.condition])
 
 
 VALUES = st.one_of(
@@ -135,21 +135,21 @@ def test_no_rows_are_an_empty_table_of_the_same_columns() -> None:
 
 def test_damaged_rows_raise_an_error() -> None:
     table = to_table([block()])
-    place = table.schema.get_field_index("parameters")
-    broken = table.set_column(place, schema().field(place), pa.array(["radius"] * 3))
+    position = table.schema.get_field_index("parameters")
+    broken = table.set_column(position, schema().field(position), pa.array(["radius"] * 3))
     with pytest.raises(CheckpointError, match="Column 'parameters' .* got 'radius'"):
         to_blocks(broken)
     with pytest.raises(CheckpointError, match="have no column 'loss'"):
         to_blocks(table.drop_columns(["loss"]))
-    place = table.schema.get_field_index("index")
-    texts = table.set_column(place, "index", pa.array(["0", "1", "2"]))
+    position = table.schema.get_field_index("index")
+    texts = table.set_column(position, "index", pa.array(["0", "1", "2"]))
     with pytest.raises(CheckpointError, match="Column 'index' of the rows must be int64, got str"):
         to_blocks(texts)
     with pytest.raises(CheckpointError, match="have row 0 twice"):
         to_blocks(pa.concat_tables([table, table]))
     mixed = to_table([block(), block("noise", classes=3)])
-    place = table.schema.get_field_index("condition")
-    mixed = mixed.set_column(place, schema().field(place), pa.array(["clean"] * 6))
+    position = table.schema.get_field_index("condition")
+    mixed = mixed.set_column(position, schema().field(position), pa.array(["clean"] * 6))
     index = table.schema.get_field_index("index")
     mixed = mixed.set_column(index, schema().field(index), pa.array(list(range(6))))
     with pytest.raises(CheckpointError, match="differ in their number of classes"):
@@ -199,7 +199,7 @@ def test_rows_are_written_in_groups(tmp_path: Any) -> None:
     table = to_table([large(rows, "clean", RowHashes.of(map(str, range(rows))))])
     write(Evaluation(table, []), tmp_path / "evaluation")
     file = pq.ParquetFile(tmp_path / "evaluation" / "rows.parquet")
-    assert [file.metadata.row_group(place).num_rows for place in range(2)] == [GROUP, 1]
+    assert [file.metadata.row_group(index).num_rows for index in range(2)] == [GROUP, 1]
     assert file.read().equals(table)
 
 
@@ -209,10 +209,10 @@ CLEAN = EvaluationSettings(perspectives=("task", "shift", "calibration", "anomal
 def test_an_evaluation_replaces_an_older_one(
     predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
 ) -> None:
-    found = evaluate(predictor, data, CLEAN)
+    result = evaluate(predictor, data, CLEAN)
     out = tmp_path / "deep" / "evaluation"
-    write(found, out)
-    write(found, out)
+    write(result, out)
+    write(result, out)
     assert sorted(path.name for path in out.parent.iterdir()) == ["evaluation"]
     files = ["rows.parquet", "scores.json", "texts.parquet"]
     assert sorted(path.name for path in out.iterdir()) == files
@@ -221,12 +221,12 @@ def test_an_evaluation_replaces_an_older_one(
 def test_a_failed_write_keeps_the_older_evaluation_and_no_leftovers(
     predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
 ) -> None:
-    found = evaluate(predictor, data, CLEAN)
-    write(found, tmp_path / "evaluation")
-    broken = Evaluation(found.rows, [{"value": float("nan")}])
+    result = evaluate(predictor, data, CLEAN)
+    write(result, tmp_path / "evaluation")
+    broken = Evaluation(result.rows, [{"value": float("nan")}])
     with pytest.raises(ValueError, match="not JSON compliant"):
         write(broken, tmp_path / "evaluation")
-    assert read(tmp_path / "evaluation") == found
+    assert read(tmp_path / "evaluation") == result
     assert [path.name for path in tmp_path.iterdir()] == ["evaluation"]
 
 

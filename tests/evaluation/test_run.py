@@ -48,10 +48,10 @@ KEYS = {
 }
 
 
-def by_name(found: Evaluation, perspective: str, name: str, **where: Any) -> dict[str, Any]:
+def by_name(result: Evaluation, perspective: str, name: str, **where: Any) -> dict[str, Any]:
     (entry,) = [
         entry
-        for entry in found.scores
+        for entry in result.scores
         if (entry["perspective"], entry["name"]) == (perspective, name)
         and all({**entry, **entry["parameters"]}.get(key) == value for key, value in where.items())
     ]
@@ -74,15 +74,15 @@ def test_every_score_has_all_its_fields(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     heard: list[tuple[int, int, str]] = []
-    found = evaluate(predictor, data, QUICK, progress=lambda *part: heard.append(part))
-    for entry in found.scores:
+    result = evaluate(predictor, data, QUICK, progress=lambda *part: heard.append(part))
+    for entry in result.scores:
         # The random model is no better than chance, so that no temperature is high enough.
         undefined = entry["condition"] == "temperature"
         assert set(entry) == (KEYS | {"reason"} if undefined else KEYS)
         assert entry["low"] is None or entry["low"] <= entry["high"]
         assert entry["name"] in perspectives.perspective(entry["perspective"]).score_names
-    assert found.task == {"kind": "classification", "metric": "accuracy", "labels": ["0", "1"]}
-    assert found.truncated == {"dev": 0.0, "far": 0.0, "odd": 0.0}
+    assert result.task == {"kind": "classification", "metric": "accuracy", "labels": ["0", "1"]}
+    assert result.truncated == {"dev": 0.0, "far": 0.0, "odd": 0.0}
     assert all(0 <= done <= total for done, total, _ in heard)
     assert heard[-1][0] == heard[-1][1]
 
@@ -90,28 +90,28 @@ def test_every_score_has_all_its_fields(
 def test_scores_equal_those_of_other_libraries_on_the_rows(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
-    found = evaluate(predictor, data, QUICK)
-    blocks = to_blocks(found.rows)
+    result = evaluate(predictor, data, QUICK)
+    blocks = to_blocks(result.rows)
     (odd,) = [b for b in blocks if b.condition == Condition("anomaly", "odd")]
     task = blocks[0]
-    assert by_name(found, "task", "accuracy")["value"] == metrics.accuracy_score(
+    assert by_name(result, "task", "accuracy")["value"] == metrics.accuracy_score(
         task.label, task.prediction
     )
-    assert by_name(found, "task", "macro_f1")["value"] == pytest.approx(
+    assert by_name(result, "task", "macro_f1")["value"] == pytest.approx(
         metrics.f1_score(task.label, task.prediction, average="macro", zero_division=0.0)
     )
-    assert by_name(found, "calibration", "nll", set="dev", condition="clean")[
+    assert by_name(result, "calibration", "nll", set="dev", condition="clean")[
         "value"
     ] == pytest.approx(metrics.log_loss(task.label, task.probabilities))
     flags = [0] * 30 + [1] * 15
     values = -np.concatenate([task.probabilities.max(1), odd.probabilities.max(1)])
-    entry = by_name(found, "anomaly", "auroc", condition="clean")
+    entry = by_name(result, "anomaly", "auroc", condition="clean")
     assert entry["value"] == pytest.approx(metrics.roc_auc_score(flags, values))
     assert entry["n"] == 45
-    pgd = by_name(found, "embedding_attack", "accuracy", condition="pgd")
-    drop = by_name(found, "embedding_attack", "drop", condition="pgd")
+    pgd = by_name(result, "embedding_attack", "accuracy", condition="pgd")
+    drop = by_name(result, "embedding_attack", "drop", condition="pgd")
     assert drop["value"] == pytest.approx(
-        by_name(found, "task", "accuracy")["value"] - pgd["value"]
+        by_name(result, "task", "accuracy")["value"] - pgd["value"]
     )
     assert pgd["parameters"] == {"radius": 0.3, "norm": "l2", "steps": 2, "restarts": 1}
 
@@ -119,13 +119,13 @@ def test_scores_equal_those_of_other_libraries_on_the_rows(
 def test_the_area_under_the_noise_curve_is_scored(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
-    found = evaluate(predictor, data, QUICK)
-    clean = by_name(found, "task", "accuracy")["value"]
+    result = evaluate(predictor, data, QUICK)
+    clean = by_name(result, "task", "accuracy")["value"]
     half, whole = (
-        by_name(found, "embedding_noise", "accuracy", sigma_relative=sigma)["value"]
+        by_name(result, "embedding_noise", "accuracy", sigma_relative=sigma)["value"]
         for sigma in (0.5, 1.0)
     )
-    area = by_name(found, "embedding_noise", "area")
+    area = by_name(result, "embedding_noise", "area")
     assert area["value"] == pytest.approx(((clean + half) / 2 + (half + whole) / 2) / 2)
     assert area["parameters"] == {}
 
@@ -135,12 +135,12 @@ def test_noise_depends_on_the_row_and_sigma_and_not_on_the_run(
 ) -> None:
     dev = examples_of(rows=6)
     again = evaluate(predictor, EvaluationData(dev), QUICK)
-    found = evaluate(predictor, EvaluationData(dev), QUICK)
-    assert found.rows.equals(again.rows)
+    result = evaluate(predictor, EvaluationData(dev), QUICK)
+    assert result.rows.equals(again.rows)
     other = evaluate(predictor, EvaluationData(dev), QUICK.model_copy(update={"seed": 1}))
     noise = [
         next(b for b in to_blocks(e.rows) if b.condition.name == "noise").probabilities
-        for e in (found, other)
+        for e in (result, other)
     ]
     assert (np.abs(noise[0] - noise[1]).max(axis=1) > 1e-6).all()
 
@@ -165,30 +165,30 @@ def test_a_regression_is_measured_and_has_no_calibration(
 ) -> None:
     predictor = ClassifierPredictor(model_of(classes=1), tokenizer, max_length=64)
     data = EvaluationData(examples_of(kind="regression"), metric="pearson")
-    found = evaluate(predictor, data, QUICK)
-    assert found.task == {"kind": "regression", "metric": "pearson", "labels": []}
-    assert by_name(found, "task", "mse")["higher_is_better"] is False
+    result = evaluate(predictor, data, QUICK)
+    assert result.task == {"kind": "regression", "metric": "pearson", "labels": []}
+    assert by_name(result, "task", "mse")["higher_is_better"] is False
     assert (
-        by_name(found, "embedding_attack", "mse", condition="pgd")["value"]
-        > by_name(found, "task", "mse")["value"]
+        by_name(result, "embedding_attack", "mse", condition="pgd")["value"]
+        > by_name(result, "task", "mse")["value"]
     )
-    entry = by_name(found, "calibration", "ece_10")
+    entry = by_name(result, "calibration", "ece_10")
     assert entry["value"] is None
     assert entry["reason"] == "a regression gives no probabilities"
 
 
 def test_undefined_scores_have_a_reason() -> None:
     data = EvaluationData(numbered(3, [0, 0, 0]), metric="mcc")
-    found = evaluate(fixed([[1.0, 0.0], [0.2, 0.8], [0.0, 1.0]]), data, CLEAN)
-    entry = by_name(found, "task", "mcc")
+    result = evaluate(fixed([[1.0, 0.0], [0.2, 0.8], [0.0, 1.0]]), data, CLEAN)
+    entry = by_name(result, "task", "mcc")
     assert (entry["value"], entry["low"]) == (None, None)
     assert entry["reason"] == "the labels hold one class only"
     # The last row's label has probability 0.
-    entry = by_name(found, "calibration", "nll", condition="clean")
+    entry = by_name(result, "calibration", "nll", condition="clean")
     assert entry["reason"] == "a label has probability 0"
-    entry = by_name(found, "calibration", "nll", condition="temperature")
+    entry = by_name(result, "calibration", "nll", condition="temperature")
     assert entry["reason"] == "no temperature was fitted, see the notices"
-    json.dumps(found.scores, allow_nan=False)
+    json.dumps(result.scores, allow_nan=False)
 
 
 NLI = ("contradiction", "entailment", "neutral")
@@ -200,22 +200,22 @@ def test_two_label_nli_sets_merge_neutral_and_contradiction(how: Any, right: flo
     two = numbered(2, [1, 0], label_names=("entailment", "non-entailment"))
     data = EvaluationData(numbered(2, [0, 1], label_names=NLI), shift={"hans": two})
     settings = CLEAN.model_copy(update={"merge": how})
-    found = evaluate(fixed(answers, label_names=NLI), data, settings)
-    assert by_name(found, "shift", "accuracy")["value"] == right
-    shift = to_blocks(found.rows)[1]
+    result = evaluate(fixed(answers, label_names=NLI), data, settings)
+    assert by_name(result, "shift", "accuracy")["value"] == right
+    shift = to_blocks(result.rows)[1]
     assert shift.probabilities == pytest.approx(np.asarray([[0.4, 0.6], [0.8, 0.2]]))
     # ECE is of the merged answers: |1 - .6| and |1 - .8|, or under argmax |0 - .4| and |1 - .8|.
-    entry = by_name(found, "calibration", "ece_10", set="hans", condition="clean")
+    entry = by_name(result, "calibration", "ece_10", set="hans", condition="clean")
     assert entry["value"] == pytest.approx(0.3)
 
 
 def test_labels_are_matched_by_name() -> None:
     dev = numbered(2, [0, 1], label_names=("good", "bad"))
-    found = evaluate(
+    result = evaluate(
         fixed([[0.1, 0.9], [0.8, 0.2]], label_names=("bad", "good")), EvaluationData(dev), CLEAN
     )
-    assert by_name(found, "task", "accuracy")["value"] == 1.0
-    assert found.task["labels"] == ["bad", "good"]
+    assert by_name(result, "task", "accuracy")["value"] == 1.0
+    assert result.task["labels"] == ["bad", "good"]
 
 
 def test_a_shift_set_with_an_unknown_label_raises_an_error() -> None:
@@ -236,13 +236,15 @@ def test_a_label_beyond_the_models_classes_raises_an_error() -> None:
 
 def test_perspectives_that_a_function_does_not_support_are_reported() -> None:
     settings = EvaluationSettings(perspectives=("task", "embedding_attack", "embedding_noise"))
-    found = evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])), settings)
-    assert {entry["perspective"] for entry in found.scores} == {"task"}
+    result = evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])), settings)
+    assert {entry["perspective"] for entry in result.scores} == {"task"}
     why = "needs a model whose embeddings can be perturbed, got CallablePredictor."
-    assert found.skipped == {
+    assert result.skipped == {
         name: f"{name} {why}" for name in ("embedding_attack", "embedding_noise")
     }
-    assert found.notices == tuple(f"Not measured: {said}" for said in found.skipped.values())
+    assert result.notices == tuple(
+        f"Not measured: {message}" for message in result.skipped.values()
+    )
 
 
 def test_an_evaluation_without_a_supported_perspective_raises_an_error() -> None:
@@ -257,8 +259,8 @@ def test_a_contrast_pair_is_correct_if_all_its_rows_are() -> None:
     answers = [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]]
     settings = EvaluationSettings(perspectives=("adversarial",), bootstrap=0)
     data = EvaluationData(rows, adversarial={"contrast": pairs})
-    found = evaluate(fixed(answers), data, settings)
-    scores = {entry["name"]: (entry["value"], entry["n"]) for entry in found.scores}
+    result = evaluate(fixed(answers), data, settings)
+    scores = {entry["name"]: (entry["value"], entry["n"]) for entry in result.scores}
     assert scores["accuracy"] == (0.6, 5)
     assert scores["consistency"] == (0.5, 2)
 
@@ -325,10 +327,12 @@ def test_a_single_value_is_a_list_of_one(name: str, setting: str, value: Any) ->
 def test_truncation_is_reported(model: Any, tokenizer: Any, examples_of: Any) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=4)
     dev = Examples("d", ["word1 word2 word3", "word4"], labels=[0, 1], kind="classification")
-    found = evaluate(predictor, EvaluationData(dev), QUICK)
-    assert found.truncated == {"dev": 0.5}
-    (said,) = (said for said in found.notices if "50.0% of the rows of set 'dev'" in said)
-    assert "--max-length" in said
+    result = evaluate(predictor, EvaluationData(dev), QUICK)
+    assert result.truncated == {"dev": 0.5}
+    (message,) = (
+        message for message in result.notices if "50.0% of the rows of set 'dev'" in message
+    )
+    assert "--max-length" in message
 
 
 def test_default_and_all_select_groups_of_perspectives() -> None:
@@ -358,8 +362,8 @@ def test_the_list_of_perspectives_is_plain_data() -> None:
 
 def test_labels_of_anomaly_sets_are_ignored() -> None:
     data = EvaluationData(numbered(2, [0, 1]), anomaly={"odd": numbered(2, [5, 4])})
-    found = evaluate(fixed([[0.5, 0.5]] * 2), data, CLEAN)
-    assert by_name(found, "anomaly", "auroc", condition="clean")["n"] == 4
+    result = evaluate(fixed([[0.5, 0.5]] * 2), data, CLEAN)
+    assert by_name(result, "anomaly", "auroc", condition="clean")["n"] == 4
 
 
 SECTIONS = EvaluationSettings.sections()
@@ -419,8 +423,8 @@ def test_a_setting_of_a_detector_that_is_left_out_raises_an_error(
 def test_all_faults_of_all_sections_are_named_at_once() -> None:
     with pytest.raises(ValidationError) as caught:
         EvaluationSettings(seed="x", embedding_noise={"sigmas": -1}, anomaly=5, noise={})
-    places = {fault["loc"] for fault in caught.value.errors()}
-    assert places == {("seed",), ("embedding_noise", "sigmas", 0), ("anomaly",), ("noise",)}
+    settings = {fault["loc"] for fault in caught.value.errors()}
+    assert settings == {("seed",), ("embedding_noise", "sigmas", 0), ("anomaly",), ("noise",)}
 
 
 def test_evaluation_settings_round_trip() -> None:

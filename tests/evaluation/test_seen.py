@@ -23,7 +23,7 @@ def texts(thing: str, count: int) -> list[str]:
 
 
 def rows(*found: str) -> Examples:
-    labels = [place % 2 for place in range(len(found))]
+    labels = [index % 2 for index in range(len(found))]
     return Examples("rows", list(found), labels=labels, kind="classification")
 
 
@@ -59,8 +59,8 @@ def test_rows_outside_the_training_sample_are_not_seen(tmp_path: Path) -> None:
     whole = rows(*texts("film", 20), *texts("film it", 8))
     seen = seen_among(Checkpoint.of(made), whole)
     drawn = load_splits(DataSettings(source=str(films), rows=10, eval_rows=4))
-    assert {whole.text[place] for place in seen.trained} == set(drawn.train.text)
-    assert {whole.text[place] for place in seen.judged} == set(drawn.dev.text)
+    assert {whole.text[index] for index in seen.trained} == set(drawn.train.text)
+    assert {whole.text[index] for index in seen.judged} == set(drawn.dev.text)
     assert (len(seen.trained), len(seen.judged)) == (10, 4)
 
 
@@ -137,7 +137,7 @@ def test_changed_data_are_not_used_as_the_training_rows(tmp_path: Path) -> None:
 
 def test_a_run_returns_its_training_rows(tmp_path: Path) -> None:
     made = run(tmp_path / "run", source(tmp_path / "films", "film"))
-    found, notices = trained_rows(Checkpoint.of(made))
-    assert found is not None
-    assert (found.text, notices) == (texts("film", 20), ())
+    result, notices = trained_rows(Checkpoint.of(made))
+    assert result is not None
+    assert (result.text, notices) == (texts("film", 20), ())
     assert trained_rows(Checkpoint.of(tmp_path / "plain")) == (None, ())

@@ -21,14 +21,14 @@ from tests.evaluation.spoken import speaker, spoken, values
 
 ONLY = EvaluationSettings(perspectives=("task", "shift", "adversarial", "selective"), bootstrap=200)
 # From .95 down to .55 in 20 steps; the two least sure are wrong, and the third surest.
-SURE = [[0.95 - 0.02 * place, 0.05 + 0.02 * place] for place in range(20)]
+SURE = [[0.95 - 0.02 * index, 0.05 + 0.02 * index] for index in range(20)]
 LABELS = [0, 0, 1, *[0] * 15, 1, 1]
 
 
 def test_the_risk_is_that_of_the_surest_rows(tmp_path: Path) -> None:
     far = spoken("far", [[0.9, 0.1], [0.4, 0.6]], [1, 1])
-    found = evaluate(speaker(), EvaluationData(spoken("dev", SURE, LABELS), {"far": far}), ONLY)
-    own = values(found, "selective")
+    result = evaluate(speaker(), EvaluationData(spoken("dev", SURE, LABELS), {"far": far}), ONLY)
+    own = values(result, "selective")
     assert own["dev", "clean", "risk_80"] == pytest.approx(1 / 16)
     assert own["dev", "clean", "risk_90"] == pytest.approx(1 / 18)
     assert own["dev", "clean", "risk_95"] == pytest.approx(2 / 19)
@@ -39,8 +39,8 @@ def test_the_risk_is_that_of_the_surest_rows(tmp_path: Path) -> None:
     # The surest is wrong, the other right: (1 + 1/2) / 2.
     assert own["far", "clean", "aurc"] == pytest.approx(0.75)
     # Of far 1 in 1.6 rows, and 1 in 1.9.
-    said = in_words(comparison(write(found, tmp_path / "evaluation")))
-    assert re.findall(r"[\d.]+%", said) == ["95%", "6.2%", "10.5%", "62.5%", "52.6%"]
+    message = in_words(comparison(write(result, tmp_path / "evaluation")))
+    assert re.findall(r"[\d.]+%", message) == ["95%", "6.2%", "10.5%", "62.5%", "52.6%"]
 
 
 def test_the_confidence_is_that_of_the_predicted_class() -> None:
@@ -53,9 +53,9 @@ def test_the_confidence_is_that_of_the_predicted_class() -> None:
     predictor = speaker()
     predictor.label_names = names
     settings = ONLY.model_copy(update={"merge": "argmax"})
-    found = evaluate(predictor, EvaluationData(dev, {"far": far}), settings)
+    result = evaluate(predictor, EvaluationData(dev, {"far": far}), settings)
     # Wrong answers have .4, right ones .55: in their order the first five rows are right.
-    own = values(found, "selective", set="far")
+    own = values(result, "selective", set="far")
     assert own["far", "clean", "excess_aurc"] == pytest.approx(0.0, abs=1e-12)
 
 
@@ -63,14 +63,14 @@ def test_selective_scores_of_a_regression_are_undefined() -> None:
     predictor = CallablePredictor(lambda texts: [0.5] * len(texts), gives="values")
     settings = ONLY.model_copy(update={"perspectives": ("task", "selective")})
     data = EvaluationData(tiny_examples(kind="regression"), metric="pearson")
-    found = evaluate(predictor, data, settings)
-    (entry,) = [entry for entry in found.scores if entry["perspective"] == "selective"]
+    result = evaluate(predictor, data, settings)
+    (entry,) = [entry for entry in result.scores if entry["perspective"] == "selective"]
     assert entry["reason"] == "a regression has no confidence"
 
 
 def test_the_curve_runs_from_the_surest_rows_to_the_error_on_all(tmp_path: Path) -> None:
-    found = evaluate(speaker(), EvaluationData(spoken("dev", SURE, LABELS)), ONLY)
-    folder = write(found, tmp_path / "evaluation")
+    result = evaluate(speaker(), EvaluationData(spoken("dev", SURE, LABELS)), ONLY)
+    folder = write(result, tmp_path / "evaluation")
     drawn = {figure.title: figure for figure in figures(read(folder), comparison(folder))}
     chart = drawn["Risk over coverage, dev"].chart
     assert isinstance(chart, Lines)

@@ -61,22 +61,22 @@ def test_a_suite_and_named_sets_are_loaded_together(suite: Path, tmp_path: Path)
     sources = SetSources.of(
         shift=[f"far={far}"], adversarial=[f"made={far}"], suite=str(suite), data_root=tmp_path
     )
-    found = load(sources)
-    assert {kind: list(getattr(found.data, kind)) for kind in ("shift", "adversarial")} == {
+    result = load(sources)
+    assert {kind: list(getattr(result.data, kind)) for kind in ("shift", "adversarial")} == {
         "shift": ["far", "near"],
         "adversarial": ["made"],
     }
-    assert (len(found.data.shift["near"]), found.data.shift["near"].name) == (4, "near")
-    assert found.data.anomaly["odd"].kind == "unlabeled"
-    assert list(found.missing) == ["gone"]
-    assert any("'gone' of suite 'own' is missing" in notice for notice in found.notices)
+    assert (len(result.data.shift["near"]), result.data.shift["near"].name) == (4, "near")
+    assert result.data.anomaly["odd"].kind == "unlabeled"
+    assert list(result.missing) == ["gone"]
+    assert any("'gone' of suite 'own' is missing" in notice for notice in result.notices)
     assert sources.named("shift") == {"far": far, "near": f"{tmp_path / 'near'}@test"}
 
 
 def test_the_limit_of_the_evaluation_holds_for_the_suite_too(suite: Path, tmp_path: Path) -> None:
     sources = SetSources.of(suite=str(suite), data_root=tmp_path)
-    found = load(sources, settings=DataSettings(source="mine", eval_rows=3))
-    assert [len(each) for each in (*found.data.shift.values(), *found.data.anomaly.values())] == [
+    result = load(sources, settings=DataSettings(source="mine", eval_rows=3))
+    assert [len(each) for each in (*result.data.shift.values(), *result.data.anomaly.values())] == [
         3,
         3,
     ]
@@ -156,12 +156,12 @@ def test_rows_to_fit_on_are_drawn_and_none_of_them_is_evaluated(tmp_path: Path) 
     sources = SetSources.of(anomaly=[f"odd={odd}"])
     train = replace(examples(["one", "strange", *(f"train {n}" for n in range(40))]), name="train")
     few = EvaluationSettings(anomaly={"rows": 10})
-    found = load(sources, train=train, evaluate=few)
-    fit = found.data.fit
+    result = load(sources, train=train, evaluate=few)
+    fit = result.data.fit
     assert fit is not None
     assert (len(fit), fit.name) == (10, "fit")
     assert not {"one", "strange"} & set(fit.text)
-    assert any(notice.startswith("2 of 42 rows that detectors") for notice in found.notices)
+    assert any(notice.startswith("2 of 42 rows that detectors") for notice in result.notices)
     # The draw is keyed by text: another order of the file gives the same rows.
     turned = load(sources, train=train.select(reversed(range(42))), evaluate=few).data.fit
     assert turned is not None
@@ -176,19 +176,19 @@ def test_rows_to_fit_on_are_drawn_and_none_of_them_is_evaluated(tmp_path: Path) 
 def test_named_rows_to_fit_on_come_before_the_runs_own_and_need_no_labels(tmp_path: Path) -> None:
     odd = write(tmp_path / "odd.jsonl", [{"text": "strange"}])
     fit = write(tmp_path / "fit.jsonl", [{"text": "plain"}, {"text": "simple"}])
-    found = load(SetSources.of(anomaly=[f"odd={odd}"], fit=fit), train=examples(["a", "b"]))
-    assert found.data.fit is not None
-    assert (found.data.fit.text, found.data.fit.kind) == (["plain", "simple"], "unlabeled")
+    result = load(SetSources.of(anomaly=[f"odd={odd}"], fit=fit), train=examples(["a", "b"]))
+    assert result.data.fit is not None
+    assert (result.data.fit.text, result.data.fit.kind) == (["plain", "simple"], "unlabeled")
 
 
 def test_held_out_rows_that_are_evaluated_or_were_trained_on_are_left_out(tmp_path: Path) -> None:
     file = write(tmp_path / "held.jsonl", labeled(["two", "three", "four"]))
     sources = SetSources.of(held_out=file)
-    found = load(sources, train=examples(["four", "five"]))
-    assert found.data.held_out is not None
-    assert found.data.held_out.text == ["three"]
-    said = "2 of 3 rows held out for a temperature are evaluated too or were trained on"
-    assert any(notice.startswith(said) for notice in found.notices)
+    result = load(sources, train=examples(["four", "five"]))
+    assert result.data.held_out is not None
+    assert result.data.held_out.text == ["three"]
+    message = "2 of 3 rows held out for a temperature are evaluated too or were trained on"
+    assert any(notice.startswith(message) for notice in result.notices)
     with pytest.raises(
         DataError, match=r"All 3 rows of `sets.held_out`.* are evaluated too or were"
     ):
@@ -206,27 +206,27 @@ def test_training_rows_are_excluded_and_reported_first(tmp_path: Path) -> None:
     sources = SetSources.of(shift=[f"far={path}"], held_out=path)
     trained = seen("one", "seen", "else")
     limited = DataSettings(source="mine", eval_rows=2)
-    found = load(sources, trained=trained, settings=limited)
+    result = load(sources, trained=trained, settings=limited)
     # The limit is drawn from what is left.
-    assert sorted(found.data.shift["far"].text) == ["new", "newer"]
-    assert list(found.data.dev.text) == ["two"]
-    assert found.seen == found.notices[:2]
-    assert found.seen[0].startswith("1 of 2 rows of set 'dev' were trained on and are left out")
-    assert found.seen[1].startswith("1 of 3 rows of set 'far' were trained on and are left out")
-    assert "sets.seen_rows=keep" in found.seen[0]
+    assert sorted(result.data.shift["far"].text) == ["new", "newer"]
+    assert list(result.data.dev.text) == ["two"]
+    assert result.seen == result.notices[:2]
+    assert result.seen[0].startswith("1 of 2 rows of set 'dev' were trained on and are left out")
+    assert result.seen[1].startswith("1 of 3 rows of set 'far' were trained on and are left out")
+    assert "sets.seen_rows=keep" in result.seen[0]
 
 
 def test_training_rows_are_scored_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "far.jsonl", labeled(["seen", "new", "newer"]))
     sources = SetSources.of(shift=[f"far={path}"], seen_rows="keep")
-    found = load(sources, trained=seen("one", "two", "seen"))
-    assert len(found.data.shift["far"]) == 3
-    assert len(found.data.dev) == 2
-    assert [said.partition(" were")[0] for said in found.seen] == [
+    result = load(sources, trained=seen("one", "two", "seen"))
+    assert len(result.data.shift["far"]) == 3
+    assert len(result.data.dev) == 2
+    assert [message.partition(" were")[0] for message in result.seen] == [
         "2 of 2 rows of set 'dev'",
         "1 of 3 rows of set 'far'",
     ]
-    assert all("overstate" in said for said in found.seen)
+    assert all("overstate" in message for message in result.seen)
 
 
 def test_a_set_of_only_training_rows_raises_an_error(tmp_path: Path) -> None:
@@ -239,12 +239,12 @@ def test_a_set_of_only_training_rows_raises_an_error(tmp_path: Path) -> None:
 
 def test_a_contrast_pair_is_excluded_if_one_half_was_trained_on(tmp_path: Path) -> None:
     rows = [
-        {"text": text, "label": place % 2, "pair_id": pair}
-        for place, (text, pair) in enumerate([("a", "p"), ("b", "p"), ("c", "q"), ("d", "q")])
+        {"text": text, "label": index % 2, "pair_id": pair}
+        for index, (text, pair) in enumerate([("a", "p"), ("b", "p"), ("c", "q"), ("d", "q")])
     ]
     sources = SetSources.of(adversarial=[f"near={write(tmp_path / 'near.jsonl', rows)}"])
-    found = load(sources, trained=seen("b", "else"))
-    assert list(found.data.adversarial["near"].text) == ["c", "d"]
+    result = load(sources, trained=seen("b", "else"))
+    assert list(result.data.adversarial["near"].text) == ["c", "d"]
 
 
 def test_a_limit_keeps_contrast_pairs_whole(tmp_path: Path) -> None:
@@ -252,12 +252,12 @@ def test_a_limit_keeps_contrast_pairs_whole(tmp_path: Path) -> None:
             for side in (0, 1)]  # fmt: skip
     file = write(tmp_path / "pairs.jsonl", rows)
     settings = DataSettings(source="mine", eval_rows=9)
-    found = load(SetSources.of(adversarial=[f"p={file}"]), settings=settings).data.adversarial["p"]
-    assert len(found) == 8
-    assert all(found.pair is not None and found.pair.count(name) == 2 for name in found.pair)
+    result = load(SetSources.of(adversarial=[f"p={file}"]), settings=settings).data.adversarial["p"]
+    assert len(result) == 8
+    assert all(result.pair is not None and result.pair.count(name) == 2 for name in result.pair)
     again = write(tmp_path / "turned.jsonl", rows[::-1])
     turned = load(SetSources.of(adversarial=[f"p={again}"]), settings=settings)
-    assert set(turned.data.adversarial["p"].rows) == set(found.rows)
+    assert set(turned.data.adversarial["p"].rows) == set(result.rows)
 
 
 def test_everything_that_affects_scores_changes_the_fingerprint(
@@ -267,7 +267,7 @@ def test_everything_that_affects_scores_changes_the_fingerprint(
     held = write(tmp_path / "held.jsonl", labeled(["three", "four"]))
     dev = examples(["one", "two"])
     plain = SetSources.of(anomaly=[f"odd={odd}"])
-    found = [
+    result = [
         load(plain, dev=dev),
         load(plain, dev=replace(dev, group=["a", "b"])),
         load(plain, dev=replace(dev, pair=["a", "a"])),
@@ -276,9 +276,9 @@ def test_everything_that_affects_scores_changes_the_fingerprint(
         load(SetSources.of(anomaly=[f"odd={odd}"], adversarial=[f"a={held}"]), dev=dev),
         load(SetSources.of(anomaly=[f"odd={odd}"], shift=[f"a={held}"]), dev=dev),
     ]
-    marks = [json.dumps(sets.fingerprint(), sort_keys=True) for sets in found]
+    marks = [json.dumps(sets.fingerprint(), sort_keys=True) for sets in result]
     assert len(set(marks)) == len(marks)
-    assert load(plain, dev=dev).fingerprint() == found[0].fingerprint()
+    assert load(plain, dev=dev).fingerprint() == result[0].fingerprint()
 
 
 def run_record(folder: Path, source: str, *, train: str) -> str:
@@ -331,8 +331,8 @@ def test_the_shipped_suites_fit_a_model_with_labels_in_any_order_and_case(
 
     dev = examples(["one", "two"], label_names=labels)
     sources = SetSources.of(suite=name, data_root=data_dir)
-    found = load(sources, dev=dev, settings=DataSettings(source="mine", eval_rows=60)).data
-    for set_name, each in {**found.shift, **found.adversarial}.items():
+    result = load(sources, dev=dev, settings=DataSettings(source="mine", eval_rows=60)).data
+    for set_name, each in {**result.shift, **result.adversarial}.items():
         aligned = align(each, labels)
         two = each.label_names is not None and len(each.label_names) < len(labels)
         assert (aligned.entailment is not None) == two, set_name

@@ -73,20 +73,20 @@ ONLY = EvaluationSettings(perspectives=("smoothness",), bootstrap=20)
 COPIES = 200
 
 
-def measured(found: Any) -> dict[tuple[str, int | None], Block]:
+def measured(result: Any) -> dict[tuple[str, int | None], Block]:
     """Return the blocks of norms by what was measured and layer."""
     return {
         (block.condition.name, block.condition.parameters.get("layer")): block
-        for block in to_blocks(found.rows)
+        for block in to_blocks(result.rows)
         if block.condition.perspective == "smoothness"
     }
 
 
-def entries(found: Any) -> dict[tuple[str, int | None], dict[str, Any]]:
+def entries(result: Any) -> dict[tuple[str, int | None], dict[str, Any]]:
     """Return the scores by name and layer."""
     return {
         (entry["name"], entry["parameters"].get("layer")): entry
-        for entry in found.scores
+        for entry in result.scores
         if entry["perspective"] == "smoothness"
     }
 
@@ -115,9 +115,9 @@ def estimates(
         }
 
 
-def assert_means(found: Any, wanted: tuple[float, float]) -> None:
+def assert_means(result: Any, wanted: tuple[float, float]) -> None:
     """Say that means of independent draws are the exact values, within 4 standard errors."""
-    for values, exact in zip(found, wanted, strict=True):
+    for values, exact in zip(result, wanted, strict=True):
         error = values.std(ddof=1) / len(values) ** 0.5
         assert error < 0.2 * exact
         assert abs(values.mean() - exact) < 4 * error
@@ -134,10 +134,10 @@ def exact_norms(function: Any, words: Tensor) -> tuple[float, float]:
 def test_the_estimates_are_the_exact_norms_on_average(kind: str) -> None:
     ids = [5, 17, 42]
     if kind == "encoder":
-        model, body, place, left = make_model().double().eval(), "bert", 0, False
+        model, body, position, left = make_model().double().eval(), "bert", 0, False
     else:
-        model, body, place, left = tiny_decoder().double().eval(), "model", -1, True
-    found = estimates(model, copies(ids, pads=2, left=left))
+        model, body, position, left = tiny_decoder().double().eval(), "model", -1, True
+    result = estimates(model, copies(ids, pads=2, left=left))
     # Transformers' own way in, without the padding.
     own = copy.deepcopy(model)
     own.set_attn_implementation("eager")
@@ -148,15 +148,15 @@ def test_the_estimates_are_the_exact_norms_on_average(kind: str) -> None:
         def of(x: Tensor) -> Tensor:
             inner = getattr(own, body)(inputs_embeds=x[None], output_hidden_states=True)
             # The last of the decoder's is taken after its final norm, so it is not the block's.
-            return inner.hidden_states[layer][0, place]
+            return inner.hidden_states[layer][0, position]
 
         return of
 
-    assert list(found) == [1, 2, None]
-    assert_means(found[1], exact_norms(state(1), words))
+    assert list(result) == [1, 2, None]
+    assert_means(result[1], exact_norms(state(1), words))
     if kind == "encoder":
-        assert_means(found[2], exact_norms(state(2), words))
-    assert_means(found[None], exact_norms(lambda x: own(inputs_embeds=x[None]).logits[0], words))
+        assert_means(result[2], exact_norms(state(2), words))
+    assert_means(result[None], exact_norms(lambda x: own(inputs_embeds=x[None]).logits[0], words))
 
 
 @pytest.mark.parametrize("name", ["xlnet", "t5", "bart", "albert", LORA])
@@ -174,10 +174,10 @@ def test_the_logits_norm_is_the_exact_one_in_every_kind_of_architecture(name: st
     network.remove_hooks()
     row = {key: value[[1] * 100] for key, value in batch.inputs.items()}
     part = RowBatch(Batch(row), list(range(100)), [str(n) for n in range(100)], torch.zeros(100, 7))
-    found = estimates(model, part)
-    assert list(found) == [1, 2, None]
-    assert all(np.isfinite(values).all() and (values > 0).all() for values in found.values())
-    values = found[None][0]
+    result = estimates(model, part)
+    assert list(result) == [1, 2, None]
+    assert all(np.isfinite(values).all() and (values > 0).all() for values in result.values())
+    values = result[None][0]
     assert abs(values.mean() - float(wanted)) < 4 * values.std(ddof=1) / 10
 
 
@@ -185,10 +185,10 @@ def test_norms_of_known_functions_are_those_worked_out_by_hand(tokenizer: Any) -
     model = ByHand("quadratic", "linear", "constant", "quadratic")
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
     dev = Examples("dev", ["word1 word2 word3", "word4"], labels=[0, 1], kind="classification")
-    found = evaluate(predictor, EvaluationData(dev), ONLY)
-    blocks = measured(found)
-    places = [1, 2, 3, 4, None]
-    assert list(blocks) == [(name, place) for name in ("jacobian", "hessian") for place in places]
+    result = evaluate(predictor, EvaluationData(dev), ONLY)
+    blocks = measured(result)
+    layers = [1, 2, 3, 4, None]
+    assert list(blocks) == [(name, layer) for name in ("jacobian", "hessian") for layer in layers]
     for row, text in enumerate(dev.text):
         # The shorter row is padded, and the network reads the padding: it must not count.
         words = predictor.model.words.weight.detach()[tokenizer(text)["input_ids"]].double()
@@ -198,17 +198,17 @@ def test_norms_of_known_functions_are_those_worked_out_by_hand(tokenizer: Any) -
         # Of each token one second derivative of 4 and one of 6; the mean over two dimensions.
         wanted = {1: (jacobian, 26.0 * count), 2: (2.0 * count, 0.0), 3: (0.0, 0.0)}
         wanted |= {4: wanted[1], None: wanted[1]}
-        for place in places:
-            values = [blocks[name, place].value[row] for name in ("jacobian", "hessian")]  # type: ignore[index]
-            assert values == pytest.approx(wanted[place], rel=1e-5)
+        for layer in layers:
+            values = [blocks[name, layer].value[row] for name in ("jacobian", "hessian")]  # type: ignore[index]
+            assert values == pytest.approx(wanted[layer], rel=1e-5)
 
 
 def test_a_score_is_the_mean_over_rows_with_its_standard_error(
     model: Any, tokenizer: Any, examples_of: Any
 ) -> None:
     data = EvaluationData(examples_of(rows=12))
-    found = evaluate(ClassifierPredictor(model, tokenizer, max_length=64), data, ONLY)
-    blocks, scores = measured(found), entries(found)
+    result = evaluate(ClassifierPredictor(model, tokenizer, max_length=64), data, ONLY)
+    blocks, scores = measured(result), entries(result)
     assert list(scores) == [(NORMS[name], layer) for name, layer in blocks]
     for (name, layer), block in blocks.items():
         entry = scores[NORMS[name], layer]
@@ -217,7 +217,7 @@ def test_a_score_is_the_mean_over_rows_with_its_standard_error(
         assert entry["standard_error"] == pytest.approx(statistics.stdev(values) / 12**0.5)
         assert entry["low"] < entry["value"] < entry["high"]
         assert (entry["n"], entry["higher_is_better"], entry["condition"]) == (12, False, name)
-    assert {e["standard_error"] for e in found.scores if e["perspective"] == "task"} == set()
+    assert {e["standard_error"] for e in result.scores if e["perspective"] == "task"} == set()
 
 
 def test_every_row_layer_and_projection_has_draws_of_its_own() -> None:
@@ -236,40 +236,40 @@ def test_every_row_layer_and_projection_has_draws_of_its_own() -> None:
 
 
 def test_the_layers_draws_are_independent() -> None:
-    found = estimates(ByHand("mixed", "mixed", "mixed").double(), copies([5, 17, 3], pads=0))
+    result = estimates(ByHand("mixed", "mixed", "mixed").double(), copies([5, 17, 3], pads=0))
     for one, two in ((1, 2), (2, 3), (3, None)):
         # The same function: shared draws would give equal values, row by row.
-        assert abs(np.corrcoef(found[one][0], found[two][0])[0, 1]) < 5 / COPIES**0.5
+        assert abs(np.corrcoef(result[one][0], result[two][0])[0, 1]) < 5 / COPIES**0.5
 
 
 def test_padding_on_either_side_changes_nothing() -> None:
     model = tiny_decoder().double()
     right, left = (copies([5, 17, 3], pads=3, left=side, count=4) for side in (False, True))
-    found = [estimates(model, part) for part in (right, left, copies([5, 17, 3], pads=0, count=4))]
-    for layer, values in found[0].items():
-        assert found[1][layer] == pytest.approx(values, rel=1e-4)
-        assert found[2][layer] == pytest.approx(values, rel=1e-4)
+    result = [estimates(model, part) for part in (right, left, copies([5, 17, 3], pads=0, count=4))]
+    for layer, values in result[0].items():
+        assert result[1][layer] == pytest.approx(values, rel=1e-4)
+        assert result[2][layer] == pytest.approx(values, rel=1e-4)
 
 
 def test_a_norm_that_is_not_finite_leaves_its_score_undefined(
     tokenizer: Any, examples_of: Any, tmp_path: Path
 ) -> None:
     predictor = ClassifierPredictor(ByHand("steep"), tokenizer, max_length=64)
-    found = evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
-    entry = entries(found)["jacobian_norm", None]
+    result = evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
+    entry = entries(result)["jacobian_norm", None]
     assert (entry["value"], entry["standard_error"]) == (None, None)
     assert entry["reason"] == "a row's norm is not a finite number"
-    back = read(write(found, tmp_path / "evaluation"))
-    assert_same_scores(score(back.rows, "accuracy", settings=ONLY), found.scores)
+    back = read(write(result, tmp_path / "evaluation"))
+    assert_same_scores(score(back.rows, "accuracy", settings=ONLY), result.scores)
 
 
 def test_a_model_without_blocks_has_its_logits_measured_and_a_notice(
     tokenizer: Any, examples_of: Any
 ) -> None:
     predictor = ClassifierPredictor(ByHand(), tokenizer, max_length=64)
-    found = evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
-    assert list(measured(found)) == [("jacobian", None), ("hessian", None)]
-    assert found.notices == (
+    result = evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
+    assert list(measured(result)) == [("jacobian", None), ("hessian", None)]
+    assert result.notices == (
         "Smoothness is measured only at the logits: the model has no repeated blocks.",
     )
 
@@ -283,9 +283,9 @@ def test_logits_that_depend_on_no_word_are_perfectly_smooth(
         model = make_model()
         nn.init.zeros_(model.classifier.weight)
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
-    found = evaluate(predictor, EvaluationData(examples_of(rows=3)), ONLY)
-    assert [entry["value"] for entry in entries(found).values()] == [0.0, 0.0]
-    assert "only at the logits: they do not depend on the last layer" in found.notices[0]
+    result = evaluate(predictor, EvaluationData(examples_of(rows=3)), ONLY)
+    assert [entry["value"] for entry in entries(result).values()] == [0.0, 0.0]
+    assert "only at the logits: they do not depend on the last layer" in result.notices[0]
 
 
 def test_half_precision_models_are_measured_in_single_precision(
@@ -294,15 +294,15 @@ def test_half_precision_models_are_measured_in_single_precision(
     data = EvaluationData(examples_of(rows=4))
     half = make_model().bfloat16()
     wide = copy.deepcopy(half).float()
-    places = {name: value.data_ptr() for name, value in half.state_dict().items()}
-    found, wanted = (
+    pointers = {name: value.data_ptr() for name, value in half.state_dict().items()}
+    result, wanted = (
         measured(evaluate(ClassifierPredictor(each, tokenizer, max_length=64), data, ONLY))
         for each in (half, wide)
     )
     for key, block in wanted.items():
-        assert found[key].value == pytest.approx(block.value, rel=1e-5)
+        assert result[key].value == pytest.approx(block.value, rel=1e-5)
     assert {value.dtype for value in half.parameters()} == {torch.bfloat16}
-    assert {name: value.data_ptr() for name, value in half.state_dict().items()} == places
+    assert {name: value.data_ptr() for name, value in half.state_dict().items()} == pointers
 
 
 def test_weights_are_half_again_after_an_error(model: Any) -> None:

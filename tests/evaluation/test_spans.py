@@ -75,9 +75,9 @@ def measured(
     return evaluate(predictor, data, settings)
 
 
-def block(found: Evaluation, condition: Condition) -> Block:
+def block(results: Evaluation, condition: Condition) -> Block:
     """Return the rows of a condition."""
-    (result,) = [each for each in to_blocks(found.rows) if each.condition == condition]
+    (result,) = [each for each in to_blocks(results.rows) if each.condition == condition]
     return result
 
 
@@ -97,18 +97,18 @@ def test_ood_texts_are_scored_by_the_mean_states_of_all_tokens(
 ) -> None:
     dev, odd, fit = make_rows(), make_rows("odd", labeled=False), make_rows("fit", rows=60)
     data = EvaluationData(dev, anomaly={"odd": odd}, fit=fit, metric="span_f1")
-    found = measured(predictor, "anomaly", data=data)
+    result = measured(predictor, "anomaly", data=data)
     judge = Mahalanobis.of(states_alone(predictor, fit))
     scores = [judge.score(states_alone(predictor, rows)) for rows in (dev, odd)]
     for name, wanted in zip(("dev", "odd"), scores, strict=True):
-        values = block(found, Condition("anomaly", name, "mahalanobis")).value
+        values = block(result, Condition("anomaly", name, "mahalanobis")).value
         assert values == pytest.approx(wanted, rel=1e-3, abs=1e-3)
     flags = np.repeat([0.0, 1.0], [len(dev), len(odd)])
-    entries = {entry["name"]: entry for entry in found.scores if entry["perspective"] == "anomaly"}
+    entries = {entry["name"]: entry for entry in result.scores if entry["perspective"] == "anomaly"}
     wanted = auroc(flags, np.concatenate(scores), counts=np.ones((1, len(flags))))
     assert entries["auroc"]["value"] == pytest.approx(float(wanted[0]), abs=5e-3)
     # The detectors of class probabilities do not apply.
-    assert {entry["condition"] for entry in found.scores} == {"mahalanobis"}
+    assert {entry["condition"] for entry in result.scores} == {"mahalanobis"}
 
 
 def test_the_pass_that_reads_states_returns_the_same_answers(
@@ -152,7 +152,7 @@ def test_the_confidence_of_an_answer_is_compared_with_its_exact_match(
 ) -> None:
     dev = sharp_rows(predictor)
     data = EvaluationData(dev, {"far": make_rows("far")}, metric="span_f1")
-    found = measured(predictor, "task", "shift", "calibration", "selective", data=data)
+    result = measured(predictor, "task", "shift", "calibration", "selective", data=data)
     answers = predictor.predict(dev)
     assert answers.spans is not None
     assert dev.labels is not None
@@ -165,7 +165,7 @@ def test_the_confidence_of_an_answer_is_compared_with_its_exact_match(
     assert 0 < sum(right) < len(right)
     scores = {
         (entry["perspective"], entry["name"]): entry["value"]
-        for entry in found.scores
+        for entry in result.scores
         if entry["set"] == "dev" and entry["condition"] == "clean"
     }
     for bins in (10, 15):
@@ -182,8 +182,8 @@ def test_the_confidence_of_an_answer_is_compared_with_its_exact_match(
     settings = EvaluationSettings(
         perspectives=("task", "shift", "calibration", "selective"), bootstrap=0
     )
-    assert_same_scores(score(found.rows, "span_f1", settings=settings), found.scores)
-    folder = write(found, tmp_path / "evaluation")
+    assert_same_scores(score(result.rows, "span_f1", settings=settings), result.scores)
+    folder = write(result, tmp_path / "evaluation")
     titles = {each.title for each in figures(read(folder), comparison(folder))}
     assert {"Reliability, dev", "Reliability, far", "Risk over coverage, dev"} <= titles
     assert "Reliability, far, after temperature scaling" in titles
@@ -203,7 +203,7 @@ class Alone:
         pair = (rows.text[index], (rows.text_pair or ())[index])
         batch = predictor.tokenizer(*pair, return_tensors="pt", return_offsets_mapping=True)
         sides = batch.sequence_ids(0)
-        inside = [place for place, side in enumerate(sides) if side == 1]
+        inside = [position for position, side in enumerate(sides) if side == 1]
         offsets = [tuple(pair) for pair in batch["offset_mapping"][0].tolist()]
         return cls(predictor, batch["input_ids"], inside, offsets)
 
@@ -237,14 +237,14 @@ def f1(predicted: str, right: str) -> float:
 
 def test_an_attack_climbs_the_mean_loss_of_start_and_end(predictor: ClassifierPredictor) -> None:
     dev = sharp_rows(predictor)
-    found = measured(
+    result = measured(
         predictor, "task", "embedding_attack", data=EvaluationData(dev, metric="span_f1"),
         embedding_attack={"radii": (0.5, 2.0), "pgd": None},
     )  # fmt: skip
     assert dev.labels is not None
     for radius in (0.5, 2.0):
         parameters = Parameters({"radius": radius}, norm="l2", steps=1, restarts=1)
-        rows = block(found, Condition("embedding_attack", "dev", "fgm", parameters))
+        rows = block(result, Condition("embedding_attack", "dev", "fgm", parameters))
         wanted = []
         for index, context in enumerate(dev.text_pair or ()):
             row = Alone.of(predictor, dev, index)
@@ -258,7 +258,7 @@ def test_an_attack_climbs_the_mean_loss_of_start_and_end(predictor: ClassifierPr
         assert rows.measured["span_f1"] == pytest.approx(np.array(wanted))
     scores = {
         (entry["parameters"].get("radius"), entry["name"]): entry["value"]
-        for entry in found.scores
+        for entry in result.scores
         if entry["perspective"] in ("task", "embedding_attack")
     }
     assert scores[2.0, "span_f1"] < scores[None, "span_f1"]
@@ -282,11 +282,11 @@ def test_a_row_with_a_truncated_answer_is_not_attacked(predictor: ClassifierPred
     cut = np.array([end > 11 for end in ends])
     assert 0 < cut.sum() < len(cut)
     data = EvaluationData(dev, metric="span_f1")
-    found = measured(
+    result = measured(
         predictor, "task", "embedding_attack", data=data,
         embedding_attack={"radii": 5.0, "pgd": {"steps": 3}},
     )  # fmt: skip
-    clean, *attacked = to_blocks(found.rows)
+    clean, *attacked = to_blocks(result.rows)
     moved = [np.abs(each.measured[ANSWER] - clean.measured[ANSWER]) > 1e-6 for each in attacked]
     assert not np.any(moved, axis=0)[cut].any()
     assert np.any(moved, axis=0)[~cut].all()
@@ -294,14 +294,14 @@ def test_a_row_with_a_truncated_answer_is_not_attacked(predictor: ClassifierPred
 
 def test_noise_is_added_to_questions_and_contexts(predictor: ClassifierPredictor) -> None:
     dev = sharp_rows(predictor)
-    found = measured(
+    result = measured(
         predictor, "task", "embedding_noise", data=EvaluationData(dev, metric="span_f1"),
         embedding_noise={"sigmas": (0.1, 0.5)},
     )  # fmt: skip
     assert dev.labels is not None
     for number, sigma in enumerate((0.1, 0.5)):
         parameters = Parameters({"sigma_relative": sigma})
-        rows = block(found, Condition("embedding_noise", "dev", "noise", parameters))
+        rows = block(result, Condition("embedding_noise", "dev", "noise", parameters))
         wanted = []
         for index, context in enumerate(dev.text_pair or ()):
             row = Alone.of(predictor, dev, index)
@@ -311,14 +311,14 @@ def test_noise_is_added_to_questions_and_contexts(predictor: ClassifierPredictor
             first, last = row.answer(clean + noise * sigma * clean.pow(2).mean().sqrt())
             wanted.append(f1(context[first:last], dev.labels[index][0][1]))
         assert rows.measured["span_f1"] == pytest.approx(np.array(wanted))
-    assert any(entry["name"] == "area" for entry in found.scores)
+    assert any(entry["name"] == "area" for entry in result.scores)
 
 
 def labels_alone(row: Alone, start: int, text: str) -> torch.Tensor:
     """Return the positions of an answer's first and last token in the context."""
-    places = [row.offsets[place] for place in row.inside]
-    first = next(at for at, (begin, _) in enumerate(places) if begin == start)
-    last = next(at for at, (_, end) in enumerate(places) if end == start + len(text))
+    offsets = [row.offsets[index] for index in row.inside]
+    first = next(at for at, (begin, _) in enumerate(offsets) if begin == start)
+    last = next(at for at, (_, end) in enumerate(offsets) if end == start + len(text))
     return torch.tensor([first, last])
 
 
@@ -329,7 +329,7 @@ def test_the_temperature_has_the_least_loss_of_starts_and_ends(
     dev = rows.select(range(0, 45, 2))
     held_out = replace(rows.select(range(1, 45, 2)), name="held")
     data = EvaluationData(dev, metric="span_f1", held_out=held_out)
-    found = measured(predictor, "task", "calibration", data=data)
+    result = measured(predictor, "task", "calibration", data=data)
     assert held_out.labels is not None
     alone = [Alone.of(predictor, held_out, index) for index in range(len(held_out))]
     logits = [row.logits(row.embeddings()).detach() for row in alone]
@@ -343,12 +343,12 @@ def test_the_temperature_has_the_least_loss_of_starts_and_ends(
         return float(sum(losses))
 
     best = minimize_scalar(loss, bounds=(0.01, 50.0), method="bounded", options={"xatol": 1e-6}).x
-    (notice,) = (each for each in found.notices if "temperature of the calibration is" in each)
+    (notice,) = (each for each in result.notices if "temperature of the calibration is" in each)
     reported = float(notice.split("calibration is ")[1].split(" ")[0])
     assert reported == pytest.approx(best, rel=1e-3)
     assert reported != pytest.approx(1.0, rel=0.05)
     before, after = (
-        block(found, Condition(*names))
+        block(result, Condition(*names))
         for names in (("task", "dev"), ("calibration", "dev", "temperature"))
     )
     assert after.measured["span_f1"].tolist() == before.measured["span_f1"].tolist()
@@ -362,7 +362,7 @@ def test_the_temperature_has_the_least_loss_of_starts_and_ends(
     assert after.measured[ANSWER] == pytest.approx(np.array(wanted), abs=1e-4)
     entries = {
         (entry["condition"], entry["name"]): entry["value"]
-        for entry in found.scores
+        for entry in result.scores
         if entry["perspective"] == "calibration"
     }
     gaps = [0.0] * 10
@@ -377,7 +377,7 @@ def test_without_held_out_rows_a_row_is_scaled_by_the_other_fold(
 ) -> None:
     dev = sharp_rows(predictor)
     data = EvaluationData(dev, {"far": make_rows("far")}, metric="span_f1")
-    found = measured(predictor, "task", "shift", "calibration", data=data)
+    result = measured(predictor, "task", "shift", "calibration", data=data)
     folds = fold_numbers(dev.rows, seed=0)
     parts = []
     for fold in (0, 1):
@@ -388,7 +388,7 @@ def test_without_held_out_rows_a_row_is_scaled_by_the_other_fold(
             data=EvaluationData(own, metric="span_f1", held_out=replace(others, name="held")),
         )  # fmt: skip
         parts.append(block(again, Condition("calibration", "dev", "temperature")))
-    after = block(found, Condition("calibration", "dev", "temperature"))
+    after = block(result, Condition("calibration", "dev", "temperature"))
     for fold, part in enumerate(parts):
         chances = after.measured[ANSWER][folds == fold]
         assert chances == pytest.approx(part.measured[ANSWER], abs=1e-5)

@@ -93,20 +93,20 @@ def encoder(model: Any, tokenizer: Any) -> ClassifierPredictor:
     return ClassifierPredictor(sharpened(model), tokenizer, max_length=64)
 
 
-def corrupted(found: Any) -> dict[tuple[str, float], Block]:
+def corrupted(result: Any) -> dict[tuple[str, float], Block]:
     """Return the blocks of corrupted rows by kind and rate."""
     return {
         (block.condition.name, block.condition.parameters.number("rate") or 0.0): block
-        for block in to_blocks(found.rows)
+        for block in to_blocks(result.rows)
         if block.condition.perspective == "token_corruption"
     }
 
 
-def values(found: Any, name: str, kind: str) -> list[float]:
+def values(result: Any, name: str, kind: str) -> list[float]:
     """Return the scores of a name and kind, in the order of their rates."""
     return [
         entry["value"]
-        for entry in found.scores
+        for entry in result.scores
         if (entry["perspective"], entry["name"], entry["condition"])
         == ("token_corruption", name, kind)
     ]
@@ -124,19 +124,19 @@ def test_every_row_is_answered_as_its_corrupted_tokens_alone_would_be(
     for (kind, rate), block in blocks.items():
         if rate == 0.2:
             assert np.abs(block.probabilities - clean).max() > 1e-3
-        for place, text in enumerate(dev.text):
+        for index, text in enumerate(dev.text):
             item = {name: list(ids) for name, ids in predictor.tokenizer(text).items()}
             changed = corrupt(
                 item,
                 kind=kind,
                 rate=rate,
-                row=dev.rows[place],
+                row=dev.rows[index],
                 vocabulary=predictor.vocabulary(),
             )
             inputs = {name: torch.tensor([ids]) for name, ids in changed.items()}
             with torch.no_grad():
                 wanted = predictor.model(**inputs).logits.double().softmax(-1)[0]
-            assert block.probabilities[place] == pytest.approx(wanted.numpy(), abs=1e-5)
+            assert block.probabilities[index] == pytest.approx(wanted.numpy(), abs=1e-5)
 
 
 def test_the_area_of_each_kind_is_the_mean_over_its_rates(
@@ -147,14 +147,14 @@ def test_the_area_of_each_kind_is_the_mean_over_its_rates(
         token_corruption={"rates": (0.4, 0.1)},
         bootstrap=20,
     )
-    found = evaluate(encoder, EvaluationData(examples_of(rows=40)), settings)
-    clean = found.scores[0]["value"]
+    result = evaluate(encoder, EvaluationData(examples_of(rows=40)), settings)
+    clean = result.scores[0]["value"]
     for kind in KINDS:
-        high, low = values(found, "accuracy", kind)
+        high, low = values(result, "accuracy", kind)
         # Trapezoids of the widths .1 and .3.
         wanted = (0.1 * (clean + low) / 2 + 0.3 * (low + high) / 2) / 0.4
-        assert values(found, "area", kind) == [pytest.approx(wanted)]
-    entries = [e for e in found.scores if e["perspective"] == "token_corruption"]
+        assert values(result, "area", kind) == [pytest.approx(wanted)]
+    entries = [e for e in result.scores if e["perspective"] == "token_corruption"]
     assert len(entries) == 9
     assert [e["parameters"]["rate"] for e in entries if e["name"] == "accuracy"] == [0.4, 0.1] * 3
     assert all(e["low"] <= e["value"] <= e["high"] for e in entries)
@@ -165,21 +165,21 @@ def test_a_regression_has_its_errors_and_an_area_that_may_be_worse_lower(
 ) -> None:
     predictor = ClassifierPredictor(model_of(classes=1), tokenizer, max_length=64)
     data = EvaluationData(examples_of(kind="regression"), metric="mse")
-    found = evaluate(predictor, data, ONLY)
-    block = corrupted(found)["mask", 0.2]
+    result = evaluate(predictor, data, ONLY)
+    block = corrupted(result)["mask", 0.2]
     wanted = np.mean((block.prediction - block.label) ** 2)
-    assert values(found, "mse", "mask")[2] == pytest.approx(wanted)
-    (entry,) = [e for e in found.scores if (e["name"], e["condition"]) == ("area", "mask")]
+    assert values(result, "mse", "mask")[2] == pytest.approx(wanted)
+    (entry,) = [e for e in result.scores if (e["name"], e["condition"]) == ("area", "mask")]
     assert entry["higher_is_better"] is False
 
 
 def test_masking_without_a_mask_token_is_skipped_with_a_notice(examples_of: Any) -> None:
     predictor = ClassifierPredictor(tiny_decoder(), left_padded(), max_length=64)
-    found = evaluate(predictor, EvaluationData(examples_of(rows=5)), ONLY)
-    assert found.notices == (
+    result = evaluate(predictor, EvaluationData(examples_of(rows=5)), ONLY)
+    assert result.notices == (
         "Token corruption by 'mask' is left out: the tokenizer has no mask token.",
     )
-    assert {kind for kind, _ in corrupted(found)} == {"random", "drop"}
+    assert {kind for kind, _ in corrupted(result)} == {"random", "drop"}
 
 
 def test_only_masking_without_a_mask_token_raises_an_error_before_any_work(

@@ -54,7 +54,7 @@ def test_derivatives_of_short_texts_are_those_without_windows() -> None:
     examples = tiny_examples(rows=8)
     short = replace(examples, text=[" ".join(text.split()[:4]) for text in examples.text], rows=())
     plain = ClassifierPredictor(tiny_model(), tiny_tokenizer(), max_length=LENGTH)
-    found = []
+    result = []
     for predictor in (plain, windowed()):
         with predictor.session(single=True) as session:
             (part,) = session.parts(short)
@@ -62,8 +62,8 @@ def test_derivatives_of_short_texts_are_those_without_windows() -> None:
             states, reason = states_of(trace)
             assert not reason
             by_layer = states.items()
-            found.append([norms(part, trace, each, (0, n), projections=2) for n, each in by_layer])
-    for one, other in zip(*found, strict=True):
+            result.append([norms(part, trace, each, (0, n), projections=2) for n, each in by_layer])
+    for one, other in zip(*result, strict=True):
         torch.testing.assert_close(one, other)
 
 

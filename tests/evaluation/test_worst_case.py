@@ -38,20 +38,20 @@ def judge(says: Callable[[str], bool], asked: list[str] | None = None) -> Callab
     return CallablePredictor(answer, gives="probabilities", label_names=("no", "yes"))
 
 
-def value(found: Evaluation, name: str, condition: str) -> Any:
+def value(result: Evaluation, name: str, condition: str) -> Any:
     (entry,) = [
         entry
-        for entry in found.scores
+        for entry in result.scores
         if (entry["perspective"], entry["name"], entry["condition"])
         == ("worst_case", name, condition)
     ]
     return entry["value"]
 
 
-def worst_blocks(found: Evaluation) -> dict[str, Block]:
+def worst_blocks(result: Evaluation) -> dict[str, Block]:
     return {
         block.condition.name: block
-        for block in to_blocks(found.rows)
+        for block in to_blocks(result.rows)
         if block.condition.perspective == "worst_case"
     }
 
@@ -59,37 +59,39 @@ def worst_blocks(found: Evaluation) -> dict[str, Block]:
 def test_worst_case_accuracy_counts_rows_correct_under_all_perturbations() -> None:
     # Yes to what holds "GOOD" or is "good": right on rows 0, 1, 2 and 3.
     clean = judge(lambda text: "GOOD" in text or text == "good")
-    found = evaluate(clean, EvaluationData(DEV), settings("lowercase", "punctuation"))
+    result = evaluate(clean, EvaluationData(DEV), settings("lowercase", "punctuation"))
     # Small letters cost row 0; without marks nothing changes.
-    assert value(found, "accuracy", "lowercase") == 0.75
-    assert value(found, "accuracy", "punctuation") == 1.0
-    assert value(found, "worst_case_accuracy", "all") == 0.75
-    assert value(found, "worst_case_drop", "all") == 0.25
+    assert value(result, "accuracy", "lowercase") == 0.75
+    assert value(result, "accuracy", "punctuation") == 1.0
+    assert value(result, "worst_case_accuracy", "all") == 0.75
+    assert value(result, "worst_case_drop", "all") == 0.25
     # Yes to what holds a comma: the clean rows 1 and 2 are wrong and right, 0 right, 3 right.
     commas = judge(lambda text: "," in text)
-    found = evaluate(commas, EvaluationData(DEV), settings("lowercase", "punctuation"))
-    assert value(found, "accuracy", "lowercase") == 0.75
-    assert value(found, "accuracy", "punctuation") == 0.5
-    assert value(found, "worst_case_accuracy", "all") == 0.5
-    assert value(found, "worst_case_drop", "all") == 0.25
+    result = evaluate(commas, EvaluationData(DEV), settings("lowercase", "punctuation"))
+    assert value(result, "accuracy", "lowercase") == 0.75
+    assert value(result, "accuracy", "punctuation") == 0.5
+    assert value(result, "worst_case_accuracy", "all") == 0.5
+    assert value(result, "worst_case_drop", "all") == 0.25
 
 
 def test_a_row_that_is_wrong_without_perturbation_is_wrong_in_the_worst_case() -> None:
     # Right on row 0 in small letters alone.
     small = judge(lambda text: text.startswith("good"))
-    found = evaluate(small, EvaluationData(DEV), settings("lowercase"))
-    assert value(found, "accuracy", "lowercase") == 1.0
-    assert value(found, "worst_case_accuracy", "all") == 0.75
-    assert value(found, "worst_case_drop", "all") == 0.0
+    result = evaluate(small, EvaluationData(DEV), settings("lowercase"))
+    assert value(result, "accuracy", "lowercase") == 1.0
+    assert value(result, "worst_case_accuracy", "all") == 0.75
+    assert value(result, "worst_case_drop", "all") == 0.0
 
 
 def test_only_changed_texts_are_predicted_again_and_stored() -> None:
     asked: list[str] = []
-    found = evaluate(judge(bool, asked), EvaluationData(DEV), settings("lowercase", "contractions"))
+    result = evaluate(
+        judge(bool, asked), EvaluationData(DEV), settings("lowercase", "contractions")
+    )
     lower = [TEXTS[0].lower(), TEXTS[2].lower()]
     contracted = ["GOOD film, it isn't bad."]
     assert asked == [*TEXTS, *lower, *contracted]
-    rows = found.texts.to_pylist()
+    rows = result.texts.to_pylist()
     changed_texts = [
         (row["condition"], row["index"], row["text"])
         for row in rows
@@ -104,7 +106,7 @@ def test_only_changed_texts_are_predicted_again_and_stored() -> None:
     for index in (0, 2):
         assert unchanged[index]["text"] == TEXTS[index]
         assert unchanged[index]["row"] == DEV.rows[index]
-    (changed,) = [notice for notice in found.notices if "lowercase" in notice]
+    (changed,) = [notice for notice in result.notices if "lowercase" in notice]
     assert "lowercase 50.0%" in changed
     assert "contractions 25.0%" in changed
 
@@ -112,11 +114,11 @@ def test_only_changed_texts_are_predicted_again_and_stored() -> None:
 def test_a_perturbation_that_changes_no_text_is_skipped_and_reported() -> None:
     asked: list[str] = []
     dev = Examples("dev", ["so", "and so"], labels=[0, 1], kind="classification")
-    found = evaluate(judge(bool, asked), EvaluationData(dev), settings("expansions"))
+    result = evaluate(judge(bool, asked), EvaluationData(dev), settings("expansions"))
     assert asked == dev.text
-    assert not worst_blocks(found)
-    assert [notice for notice in found.notices if "expansions" in notice]
-    assert not found.texts["perspective"].drop_null().to_pylist()
+    assert not worst_blocks(result)
+    assert [notice for notice in result.notices if "expansions" in notice]
+    assert not result.texts["perspective"].drop_null().to_pylist()
 
 
 class Uncased(CallablePredictor):
@@ -137,16 +139,16 @@ def test_perturbations_that_an_uncased_tokenizer_undoes_get_no_score() -> None:
     yes = Uncased(
         lambda texts: [[0.2, 0.8]] * len(texts), gives="probabilities", label_names=("no", "yes")
     )
-    found = evaluate(yes, EvaluationData(DEV), settings("lowercase", "spaces", "contractions"))
-    assert list(worst_blocks(found)) == ["contractions"]
-    (skipped,) = [notice for notice in found.notices if "spaces" in notice]
+    result = evaluate(yes, EvaluationData(DEV), settings("lowercase", "spaces", "contractions"))
+    assert list(worst_blocks(result)) == ["contractions"]
+    (skipped,) = [notice for notice in result.notices if "spaces" in notice]
     assert "lowercase" in skipped
-    assert value(found, "worst_case_accuracy", "all") == 0.5
+    assert value(result, "worst_case_accuracy", "all") == 0.5
 
 
 def test_rows_are_keyed_by_the_original_texts() -> None:
-    found = evaluate(judge(lambda text: "i" in text), EvaluationData(DEV), settings())
-    blocks = worst_blocks(found)
+    result = evaluate(judge(lambda text: "i" in text), EvaluationData(DEV), settings())
+    blocks = worst_blocks(result)
     # No text holds a word that is often misspelled.
     assert tuple(blocks) == tuple(name for name in names() if name != "misspellings")
     for block in blocks.values():
@@ -161,8 +163,8 @@ def test_a_regression_has_its_metric_under_each_perturbation_and_no_accuracy() -
     length = CallablePredictor(
         lambda texts: [sum(sign.isupper() for sign in text) for text in texts], gives="values"
     )
-    found = evaluate(length, EvaluationData(dev, metric="mse"), settings("lowercase"))
-    kept = [entry for entry in found.scores if entry["perspective"] == "worst_case"]
+    result = evaluate(length, EvaluationData(dev, metric="mse"), settings("lowercase"))
+    kept = [entry for entry in result.scores if entry["perspective"] == "worst_case"]
     assert [(entry["name"], entry["condition"]) for entry in kept] == [("mse", "lowercase")]
     # Predicted 0, 0, 0.
     assert kept[0]["value"] == pytest.approx((0.25 + 1.0 + 4.0) / 3)

@@ -66,7 +66,7 @@ def test_the_stepper_example_trains_with_any_method(run: Callable[..., str], met
 
 def test_the_stepper_example_needs_fewer_than_15_lines_of_loop() -> None:
     lines = (EXAMPLES / "stepper.py").read_text(encoding="utf-8").splitlines()
-    first = next(place for place, line in enumerate(lines) if line.startswith("stepper = "))
+    first = next(index for index, line in enumerate(lines) if line.startswith("stepper = "))
     last = lines.index("stepper.remove_hooks()")
     assert 5 < last - first + 1 < 15
 
@@ -120,6 +120,6 @@ def test_every_example_documents_its_command() -> None:
 
 def test_every_example_is_tested_here() -> None:
     mine = Path(__file__).read_text(encoding="utf-8")
-    found = [path.name for path in EXAMPLES.iterdir() if path.suffix in {".py", ".sh"}]
-    assert len(found) >= 3
-    assert [name for name in found if name not in mine] == []
+    result = [path.name for path in EXAMPLES.iterdir() if path.suffix in {".py", ".sh"}]
+    assert len(result) >= 3
+    assert [name for name in result if name not in mine] == []

@@ -119,9 +119,9 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     pytest.importorskip("ipykernel", reason=reason)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     notebook = nbformat.read(path, as_version=4)
-    place = {"metadata": {"path": str(tmp_path)}}
+    resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(
-        notebook, timeout=1200, kernel_name="python3", resources=place
+        notebook, timeout=1200, kernel_name="python3", resources=resources
     ).execute()
     shown = [
         output["data"]["text/html"]

@@ -54,14 +54,14 @@ class Hub:
         return {"transfer": "basic", "objects": [action(one) for one in asked["objects"]]}
 
     def commit(self, repo: str, body: bytes) -> dict[str, Any]:
-        held: dict[str, bytes] = {}
+        kept: dict[str, bytes] = {}
         for line in map(json.loads, body.splitlines()):
             value = line["value"]
             if line["key"] == "file":
-                held[value["path"]] = base64.b64decode(value["content"])
+                kept[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
-                held[value["path"]] = self.objects[value["oid"]]
-        self.files[repo].update(held)
+                kept[value["path"]] = self.objects[value["oid"]]
+        self.files[repo].update(kept)
         self.commits += 1
         return {"commitUrl": f"{self.url}/{repo}/commit/1", "commitOid": "1" * 40}
 
@@ -72,11 +72,11 @@ class Hub:
             return 200, {"errors": [], "warnings": []}
         if path.endswith("/info/lfs/objects/batch"):
             return 200, self.batch(json.loads(body))
-        found = re.fullmatch(r"/api/models/(.+)/(preupload|commit)/main", path)
-        if found is None:
+        result = re.fullmatch(r"/api/models/(.+)/(preupload|commit)/main", path)
+        if result is None:
             return 404, {"error": path}
-        is_commit = found[2] == "commit"
-        return 200, self.commit(found[1], body) if is_commit else self.modes(json.loads(body))
+        is_commit = result[2] == "commit"
+        return 200, self.commit(result[1], body) if is_commit else self.modes(json.loads(body))
 
 
 @contextmanager

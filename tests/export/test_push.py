@@ -64,13 +64,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def test_checkpoint_card_and_page_arrive_in_one_commit(run: Path, hub: Hub) -> None:
     pushed = temper.push(run, REPO, private=True)
-    held = hub.files[REPO]
-    assert set(held) == set(pushed.files)
-    assert {"README.md", "report.html", "config.json", "model.safetensors"} <= set(held)
+    kept = hub.files[REPO]
+    assert set(kept) == set(pushed.files)
+    assert {"README.md", "report.html", "config.json", "model.safetensors"} <= set(kept)
     assert hub.commits == 1
     assert hub.private[REPO]
-    for name in set(held) - {"README.md", "report.html"}:
-        assert held[name] == (run / name).read_bytes()
+    for name in set(kept) - {"README.md", "report.html"}:
+        assert kept[name] == (run / name).read_bytes()
     assert pushed.url == f"{hub.url}/{REPO}"
 
 
@@ -97,7 +97,7 @@ def test_the_card_contains_the_scores_in_the_hubs_metadata(run: Path, hub: Hub) 
 
 def test_no_text_of_a_row_is_uploaded_by_default(run: Path, hub: Hub) -> None:
     pushed = temper.push(run, REPO)
-    assert not [name for name, held in hub.files[REPO].items() if MARK.encode() in held]
+    assert not [name for name, kept in hub.files[REPO].items() if MARK.encode() in kept]
     assert {"run.json", "metrics.jsonl"} <= set(pushed.kept)
     temper.push(run, REPO, texts=True)
     rows, texts = (hub.files[REPO][f"evaluation/{name}.parquet"] for name in ("rows", "texts"))

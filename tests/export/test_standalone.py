@@ -120,13 +120,13 @@ def alike(setting: Setting, made: Calibration, texts: list[str], **asked: Any) -
     wanted = known(texts, **asked)
     both = pipeline.outputs(texts)
     answers = pipeline.answers(*both, **asked)
-    found = Likeness.of([row.record() for row in wanted], answers)
-    assert (found.alike, found.largest_difference < 1e-6) == (len(texts), True)
+    result = Likeness.of([row.record() for row in wanted], answers)
+    assert (result.alike, result.largest_difference < 1e-6) == (len(texts), True)
     assert "abstain" in answers[0]
-    said = shift(pipeline, both[1])
-    assert said is not None
+    message = shift(pipeline, both[1])
+    assert message is not None
     assert wanted.shift is not None
-    assert (said["p"], said["shifted"], said["rows"]) == (
+    assert (message["p"], message["shifted"], message["rows"]) == (
         wanted.shift.p,
         wanted.shift.shifted,
         wanted.shift.rows,

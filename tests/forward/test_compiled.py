@@ -29,10 +29,10 @@ def test_four_point_scheme_has_the_same_gradient_when_compiled() -> None:
     plain = gradients(compiled=False, scheme="four_point")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = gradients(compiled=True, scheme="four_point")
-    assert found.keys() == plain.keys()
+        result = gradients(compiled=True, scheme="four_point")
+    assert result.keys() == plain.keys()
     for name, gradient in plain.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-5, atol=1e-7, msg=name)
+        torch.testing.assert_close(result[name], gradient, rtol=1e-5, atol=1e-7, msg=name)
 
 
 def test_schemes_with_a_second_derivative_raise_an_error_for_a_compiled_model() -> None:

@@ -74,8 +74,8 @@ def test_a_relative_size_is_a_fraction_of_the_embedding_norms() -> None:
     network, batch = probed(5, 3)
     words = 1e-3 * network.embeddings(batch) * batch.mask.unsqueeze(-1)
     for fraction in (0.25, 0.5):
-        found = relative_size(fraction * words, words, batch, network)
-        assert found.item() == pytest.approx(fraction)
+        result = relative_size(fraction * words, words, batch, network)
+        assert result.item() == pytest.approx(fraction)
         assert network.first_norms is not None
         moved, unmoved = network.first_norms
         assert float(moved / unmoved) == pytest.approx(0.25)

@@ -33,9 +33,9 @@ def settings_of(scheme: Any, **more: Any) -> dict[str, Any]:
     return {"strength": {"weight": 1.0}, "scheme": scheme, **more}
 
 
-def assert_mean(found: Tensor, expected: Tensor, *, bias: float = 0.0) -> None:
+def assert_mean(result: Tensor, expected: Tensor, *, bias: float = 0.0) -> None:
     """Check means of many draws for each of the two rows, to four standard errors."""
-    for row, values in enumerate(found.view(len(expected), -1)):
+    for row, values in enumerate(result.view(len(expected), -1)):
         error = float(values.std()) / math.sqrt(len(values))
         truth = float(expected[row])
         assert abs(float(values.mean()) - truth) < 4 * error + bias * truth
@@ -45,19 +45,19 @@ def assert_mean(found: Tensor, expected: Tensor, *, bias: float = 0.0) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_estimates_the_exact_norms_of_every_layer(scheme: str) -> None:
-    found = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings_of(scheme), weights=LAYERS)
+    result = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings_of(scheme), weights=LAYERS)
     fractions = torch.tensor(LAYERS, dtype=torch.float64)
     # What finite differences add at their default step is bounded below.
-    assert_mean(found["jacobian"], fractions @ exactly().jacobian, bias=0.02)
-    assert_mean(found["hessian"], fractions @ exactly().hessian, bias=0.02)
+    assert_mean(result["jacobian"], fractions @ exactly().jacobian, bias=0.02)
+    assert_mean(result["hessian"], fractions @ exactly().hessian, bias=0.02)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_estimates_the_exact_norms_of_the_logits(scheme: str) -> None:
     settings = settings_of(scheme, layers="logits")
-    found = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings)
-    assert_mean(found["jacobian"], exactly("logits").jacobian[0], bias=0.02)
-    assert_mean(found["hessian"], exactly("logits").hessian[0], bias=0.02)
+    result = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings)
+    assert_mean(result["jacobian"], exactly("logits").jacobian[0], bias=0.02)
+    assert_mean(result["hessian"], exactly("logits").hessian[0], bias=0.02)
 
 
 def test_the_jacobian_baseline_has_half_of_the_logits_norm() -> None:
@@ -88,9 +88,9 @@ def test_the_weight_multiplies_the_norms_and_half_of_them_in_the_baseline(
 
 
 def test_uniform_weights_are_equal_for_all_layers() -> None:
-    found = rows_of(smooth_bert(), ROWS, settings_of("difference", layers="uniform"))
+    result = rows_of(smooth_bert(), ROWS, settings_of("difference", layers="uniform"))
     equal = rows_of(smooth_bert(), ROWS, settings_of("difference"), weights=[0.5, 0.5])
-    torch.testing.assert_close(found, equal)
+    torch.testing.assert_close(result, equal)
 
 
 @cache
@@ -113,9 +113,9 @@ def differences() -> Exact:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_cross_hoelder_sums_over_pairs_of_logits_in_every_scheme(scheme: str) -> None:
     settings = settings_of(scheme)
-    found = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings, name="cross_holder")
-    assert_mean(found["jacobian"], differences().jacobian[0] / 3, bias=0.02)
-    assert_mean(found["hessian"], differences().hessian[0] / 9, bias=0.02)
+    result = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings, name="cross_holder")
+    assert_mean(result["jacobian"], differences().jacobian[0] / 3, bias=0.02)
+    assert_mean(result["hessian"], differences().hessian[0] / 9, bias=0.02)
 
 
 def test_cross_hoelder_raises_an_error_for_a_single_output() -> None:
@@ -130,11 +130,11 @@ def test_differences_of_gradients_equal_the_second_derivative_on_equal_draws() -
     batch = copied(ROWS, 100)
     with nested():
         exact_rows = rows_of(smooth_bert(), batch, settings_of("difference"), weights=LAYERS)
-    found = rows_of(smooth_bert(), batch, settings_of("difference"), weights=LAYERS)
-    torch.testing.assert_close(found["jacobian"], exact_rows["jacobian"])
-    relative = (found["hessian"] / exact_rows["hessian"] - 1).abs()
+    result = rows_of(smooth_bert(), batch, settings_of("difference"), weights=LAYERS)
+    torch.testing.assert_close(result["jacobian"], exact_rows["jacobian"])
+    relative = (result["hessian"] / exact_rows["hessian"] - 1).abs()
     assert float(relative.median()) < 1e-2
-    assert float((found["hessian"].sum() / exact_rows["hessian"].sum() - 1).abs()) < 2e-3
+    assert float((result["hessian"].sum() / exact_rows["hessian"].sum() - 1).abs()) < 2e-3
     # In single precision too.
     single = rows_of(smooth_bert().float(), batch, settings_of("difference"), weights=LAYERS)
     assert float((single["hessian"].sum() / exact_rows["hessian"].sum() - 1).abs()) < 2e-3
@@ -179,11 +179,11 @@ def test_the_passes_of_one_estimate_drop_the_same_units(scheme: str) -> None:
 
     with nested():
         exact_rows = rows_of(dropping(), batch, settings_of("difference"), weights=LAYERS)
-    found = rows_of(dropping(), batch, settings_of(scheme), weights=LAYERS)
+    result = rows_of(dropping(), batch, settings_of(scheme), weights=LAYERS)
     # Four points have other draws; a row is no more than a few times its mean.
     most = 0.01 if scheme == "difference" else 0.5
     for term in TERMS:
-        assert float((found[term].median() / exact_rows[term].median() - 1).abs()) < most
+        assert float((result[term].median() / exact_rows[term].median() - 1).abs()) < most
 
 
 def test_four_points_at_the_default_step_are_close_to_a_tiny_step() -> None:
@@ -192,11 +192,11 @@ def test_four_points_at_the_default_step_are_close_to_a_tiny_step() -> None:
         smooth_bert(), batch, settings_of({"kind": "four_point", "step_size": 1e-4}), weights=LAYERS
     )
     for model in (smooth_bert(), smooth_bert().float()):
-        found = rows_of(model, batch, settings_of("four_point"), weights=LAYERS)
+        result = rows_of(model, batch, settings_of("four_point"), weights=LAYERS)
         for term in TERMS:
-            assert float((found[term].sum() / limit[term].sum() - 1).abs()) < 0.02
-        assert float((found["jacobian"] / limit["jacobian"] - 1).abs().median()) < 0.05
-        assert float((found["hessian"] / limit["hessian"] - 1).abs().median()) < 0.05
+            assert float((result[term].sum() / limit[term].sum() - 1).abs()) < 0.02
+        assert float((result["jacobian"] / limit["jacobian"] - 1).abs().median()) < 0.05
+        assert float((result["hessian"] / limit["hessian"] - 1).abs().median()) < 0.05
 
 
 def test_only_a_probe_shared_by_layers_adds_their_cross_terms(

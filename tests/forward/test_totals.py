@@ -102,11 +102,11 @@ def test_computing_the_attack_before_backward_raises_an_error() -> None:
 )
 def test_a_step_has_as_many_totals_as_its_plan_declares(method: Method) -> None:
     network, step = Network(tiny_bert()), Step(units=2)
-    found = 0
+    result = 0
     for terms in totals_of(method, network, rows(5, 3)):
         terms.total(step).backward()
-        found += 1
-    assert found == method.plan(step).all_totals
+        result += 1
+    assert result == method.plan(step).all_totals
 
 
 def test_a_term_is_scaled_by_the_rows_of_the_whole_step() -> None:
@@ -125,17 +125,17 @@ def test_terms_of_a_total_have_different_names() -> None:
 def run(method: Method, *, rate: float = 0.3) -> tuple[list[LossTerms], TinyNetwork]:
     """Return the totals of the first step after their backward passes, and the network."""
     model = tiny_network(rate=rate)
-    network, step, found = Network(model), Step(units=4), []
+    network, step, result = Network(model), Step(units=4), []
     network.probe(Batch.of(rows(5, 3, 4, 2)))
     for each in totals_of(method, network, rows(5, 3, 4, 2)):
         each.total(step).backward()
-        found.append(each)
-    return found, model
+        result.append(each)
+    return result, model
 
 
 def test_an_ascent_logs_the_increase_of_the_loss() -> None:
-    found, _ = run(FreeLB(step_size=0.1, relative=False))
-    first, middle, last = found
+    result, _ = run(FreeLB(step_size=0.1, relative=False))
+    first, middle, last = result
     assert first.diagnostics == middle.diagnostics == {}
     rise = last.terms[0].rows.mean() - first.terms[0].rows.mean()
     torch.testing.assert_close(last.diagnostics["attack/loss_rise"], rise.detach())
@@ -211,9 +211,9 @@ def test_each_total_runs_the_distributed_wrapper_once_and_has_its_terms(
 
 def test_without_dropout_no_part_of_the_divergence_is_due_to_it() -> None:
     # The pass it is measured by is made where the clean pass is made: at the noise.
-    ((found,), _) = run(ROAST, rate=0.0)
-    assert found.diagnostics["divergence/dropout_fraction"].item() == pytest.approx(0.0, abs=1e-12)
-    consistency = next(term for term in found.terms if term.name == "consistency")
+    ((result,), _) = run(ROAST, rate=0.0)
+    assert result.diagnostics["divergence/dropout_fraction"].item() == pytest.approx(0.0, abs=1e-12)
+    consistency = next(term for term in result.terms if term.name == "consistency")
     assert consistency.rows.min() > 1e-4
 
 
@@ -270,8 +270,8 @@ def test_a_clean_loss_of_weight_1_equals_plain_fine_tuning() -> None:
 
 def test_plans_merge_setting_by_setting() -> None:
     half, smooth = Plan(task_weight=0.5, totals=1), Plan(smoothing=0.1, clean=True, totals=2)
-    found = merge([("one", half), ("two", smooth), ("three", Plan())])
-    assert found == Plan(task_weight=0.5, smoothing=0.1, clean=True, totals=3)
+    result = merge([("one", half), ("two", smooth), ("three", Plan())])
+    assert result == Plan(task_weight=0.5, smoothing=0.1, clean=True, totals=3)
 
 
 @pytest.mark.parametrize("rates", [None, SubModels(passes=1, adaptive="fixed", rates=(0.5,))])

@@ -52,36 +52,36 @@ def test_the_bins_of_a_diagram_part_0_to_1_and_hold_the_rows_between_their_edges
     rows: list[tuple[bool, float]], bins: int
 ) -> None:
     correct, confidences = (np.array(side, dtype=float) for side in zip(*rows, strict=True))
-    found = calibration.reliability(correct, confidences, bins=bins)
-    assert found.rows.dtype == np.int64
+    result = calibration.reliability(correct, confidences, bins=bins)
+    assert result.rows.dtype == np.int64
     for number in range(bins):
         low, high = number / bins, (number + 1) / bins
         inside = (low <= confidences) & ((confidences < high) | (high == 1.0))
         right = correct[inside].mean() if inside.any() else np.nan
         sure = confidences[inside].mean() if inside.any() else np.nan
-        assert found.rows[number] == inside.sum()
-        assert found.accuracy[number] == pytest.approx(right, nan_ok=True)
-        assert found.confidence[number] == pytest.approx(sure, nan_ok=True)
-    gaps = np.abs(found.accuracy - found.confidence) * found.rows
+        assert result.rows[number] == inside.sum()
+        assert result.accuracy[number] == pytest.approx(right, nan_ok=True)
+        assert result.confidence[number] == pytest.approx(sure, nan_ok=True)
+    gaps = np.abs(result.accuracy - result.confidence) * result.rows
     total = ece(correct.tolist(), confidences.tolist(), bins)
     assert np.nansum(gaps) / len(rows) == pytest.approx(total, abs=1e-12)
 
 
 def test_ece_of_resamples_is_that_of_repeated_rows() -> None:
     correct, confidences = [1, 0, 1], [0.95, 0.7, 0.55]
-    found = calibration.expected_calibration_error(
+    result = calibration.expected_calibration_error(
         correct, confidences, bins=10, counts=[[2, 1, 0], [0, 0, 0], [0, 1, 2]]
     )
-    assert found[0] == pytest.approx(ece([1, 1, 0], [0.95, 0.95, 0.7]))
-    assert np.isnan(found[1])
-    assert found[2] == pytest.approx(ece([0, 1, 1], [0.7, 0.55, 0.55]))
+    assert result[0] == pytest.approx(ece([1, 1, 0], [0.95, 0.95, 0.7]))
+    assert np.isnan(result[1])
+    assert result[2] == pytest.approx(ece([0, 1, 1], [0.7, 0.55, 0.55]))
 
 
 def test_brier_sums_squares_over_three_classes() -> None:
     probabilities = [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     # By hand: .09 + .04 + .01, .01 + .81 + .64, 0, and 1 + 1.
-    found = calibration.brier_of_rows([0, 1, 2, 1], probabilities)
-    assert found.tolist() == pytest.approx([0.14, 1.46, 0.0, 2.0])
+    result = calibration.brier_of_rows([0, 1, 2, 1], probabilities)
+    assert result.tolist() == pytest.approx([0.14, 1.46, 0.0, 2.0])
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.floats(0, 1)), min_size=1, max_size=20))
@@ -93,8 +93,8 @@ def test_brier_is_twice_the_binary_one(rows: list[tuple[int, float]]) -> None:
 
 
 def test_nll_by_hand_and_finite_where_probabilities_vanish() -> None:
-    found = calibration.negative_log_likelihood([0, 1], [[0.0, 0.0], [2000.0, 0.0]])
-    assert found == pytest.approx([np.log(2), 2000.0])
+    result = calibration.negative_log_likelihood([0, 1], [[0.0, 0.0], [2000.0, 0.0]])
+    assert result == pytest.approx([np.log(2), 2000.0])
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), *[st.floats(-8, 8)] * 3), min_size=1, max_size=10))
@@ -154,27 +154,27 @@ def test_adaptive_error_agrees_with_slices_of_rows_that_are_cut_into_as_many_par
 )
 def test_errors_of_resamples_are_those_of_repeated_rows(measure: Any) -> None:
     correct, confidences = [1, 0, 1, 0], [0.95, 0.7, 0.55, 0.7]
-    found = measure(correct, confidences, counts=[[2, 1, 0, 3], [0, 0, 0, 0]])
+    result = measure(correct, confidences, counts=[[2, 1, 0, 3], [0, 0, 0, 0]])
     repeated = measure([1, 1, 0, 0, 0, 0], [0.95, 0.95, 0.7, 0.7, 0.7, 0.7], counts=None)
-    assert found[0] == pytest.approx(float(repeated))
-    assert np.isnan(found[1])
+    assert result[0] == pytest.approx(float(repeated))
+    assert np.isnan(result[1])
 
 
 def test_classwise_error_by_hand() -> None:
     # Class 0: .7 against a fraction of 1, .2 against 0; class 1: .3 against 0, .2 against 1;
     # class 2: 0 against 0, .6 against 0.
     probabilities = [[0.7, 0.3, 0.0], [0.2, 0.2, 0.6]]
-    found = calibration.classwise_calibration_error([0, 1], probabilities)
+    result = calibration.classwise_calibration_error([0, 1], probabilities)
     by_class = [(0.3 + 0.2) / 2, (0.3 + 0.8) / 2, 0.6 / 2]
-    assert float(found) == pytest.approx(np.mean(by_class))
+    assert float(result) == pytest.approx(np.mean(by_class))
 
 
 def test_classwise_error_of_two_classes_is_that_of_one_class() -> None:
     # p_0 = 1 - p_1 mirrors the bins, but for probabilities on an edge.
     draws = np.random.default_rng(0)
     sure, labels = draws.uniform(size=50), draws.integers(0, 2, 50)
-    found = calibration.classwise_calibration_error(labels, np.stack([1 - sure, sure], 1))
-    assert float(found) == pytest.approx(ece(labels.tolist(), sure.tolist(), 15))
+    result = calibration.classwise_calibration_error(labels, np.stack([1 - sure, sure], 1))
+    assert float(result) == pytest.approx(ece(labels.tolist(), sure.tolist(), 15))
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,10 @@ def covered(*, by: str | None = None) -> np.ndarray:
         own = at_labels(scores, labels)
         if by == "class":
             # As many rows of each class, so that the law has one n.
-            held = [np.flatnonzero(labels == k)[:39] for k in range(4)]
-            rest = np.setdiff1d(np.flatnonzero(labels == 0), held[0])[:40]
-            places = np.concatenate(held)
-            thresholds = conformal_quantiles(own[places], labels[places], 4, coverage=0.9)
+            kept = [np.flatnonzero(labels == k)[:39] for k in range(4)]
+            rest = np.setdiff1d(np.flatnonzero(labels == 0), kept[0])[:40]
+            indices = np.concatenate(kept)
+            thresholds = conformal_quantiles(own[indices], labels[indices], 4, coverage=0.9)
         else:
             thresholds = conformal_quantile(own[:99], coverage=0.9)
             rest = np.arange(99, 199)
@@ -154,11 +154,11 @@ def test_the_risk_threshold_is_the_lowest_that_its_definition_allows(
         bound = Fraction(n, n + 1) * (sum(losses) / n) + Fraction(1, n + 1)
         return bool(bound <= 1 - Fraction(str(coverage)))
 
-    found = [each for each in np.unique(scores) if allowed(each)]
-    assert risk_threshold(scores, applies, coverage=coverage) == found[0]
+    result = [each for each in np.unique(scores) if allowed(each)]
+    assert risk_threshold(scores, applies, coverage=coverage) == result[0]
     # Rows without a label change nothing.
     known = applies.any(axis=1)
-    assert risk_threshold(scores[known], applies[known], coverage=coverage) == found[0]
+    assert risk_threshold(scores[known], applies[known], coverage=coverage) == result[0]
 
 
 def test_the_expected_fraction_of_missed_labels_is_bounded_over_splits() -> None:
@@ -213,21 +213,21 @@ def shares_over_splits(scores: np.ndarray, n: int, coverage: float) -> np.ndarra
 
 def unlike_by_two(rows: list[dict]) -> np.ndarray:
     """Return how unlike the texts of pairs are: words in common, in all, and their lengths."""
-    found = []
+    result = []
     for row in rows:
         first, second = (set(row[name].lower().split()) for name in ("text", "text_pair"))
         shared, whole = len(first & second), len(first | second)
-        found.append([shared / whole, shared, whole, abs(len(first) - len(second))])
-    return np.array(found, dtype=float)
+        result.append([shared / whole, shared, whole, abs(len(first) - len(second))])
+    return np.array(result, dtype=float)
 
 
 def test_intervals_cover_over_splits_of_real_pairs(data_dir: Path) -> None:
     with gzip.open(data_dir / "stsb" / "train.jsonl.gz", "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in itertools.islice(lines, 2600)]
     inputs, targets = unlike_by_two(rows), np.array([row["label"] for row in rows], dtype=float)
-    fit, held = slice(600), slice(600, None)
-    value = Ridge().fit(inputs[fit], targets[fit]).predict(inputs[held])
-    residuals = np.abs(targets[held] - value)
+    fit, kept = slice(600), slice(600, None)
+    value = Ridge().fit(inputs[fit], targets[fit]).predict(inputs[kept])
+    residuals = np.abs(targets[kept] - value)
     fraction = shares_over_splits(residuals, 299, 0.9)
     assert fraction.mean() == pytest.approx(0.9, abs=reach(299, len(residuals) - 299, 0.9))
 

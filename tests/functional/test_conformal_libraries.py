@@ -84,14 +84,14 @@ def test_intervals_are_those_of_mapie(coverage: float) -> None:
     mapie = pytest.importorskip("mapie.regression", reason=WHY)
     for seed in range(3):
         predicted, targets = values(seed)
-        held, new = predicted[:HELD_OUT], predicted[HELD_OUT:]
+        held_out, new = predicted[:HELD_OUT], predicted[HELD_OUT:]
         theirs = mapie.SplitConformalRegressor(Regression(), confidence_level=coverage)
-        theirs.conformalize(held[:, None], targets[:HELD_OUT])
+        theirs.conformalize(held_out[:, None], targets[:HELD_OUT])
         _, ends = theirs.predict_interval(new[:, None])
-        residuals = np.abs(targets[:HELD_OUT] - held)
+        residuals = np.abs(targets[:HELD_OUT] - held_out)
         threshold = conformal_quantile(residuals, coverage=coverage)
-        found = np.column_stack([new - threshold, new + threshold])
-        assert ends[:, :, 0] == pytest.approx(found, abs=1e-12)
+        result = np.column_stack([new - threshold, new + threshold])
+        assert ends[:, :, 0] == pytest.approx(result, abs=1e-12)
 
 
 @pytest.mark.parametrize("coverage", COVERAGES)
@@ -121,5 +121,5 @@ def test_intervals_of_each_kind_are_those_of_crepes(coverage: float) -> None:
     theirs = crepes.ConformalRegressor().fit(residuals, bins=kinds)
     ends = theirs.predict_int(predicted[HELD_OUT:], bins=new, confidence=coverage)
     thresholds = conformal_quantiles(np.abs(residuals), kinds, 2, coverage=coverage)[new]
-    found = predicted[HELD_OUT:] - thresholds, predicted[HELD_OUT:] + thresholds
-    assert ends == pytest.approx(np.column_stack(found), abs=1e-12)
+    result = predicted[HELD_OUT:] - thresholds, predicted[HELD_OUT:] + thresholds
+    assert ends == pytest.approx(np.column_stack(result), abs=1e-12)

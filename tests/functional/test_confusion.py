@@ -17,10 +17,10 @@ CLASSES = 4
 def test_confusions_and_scores_equal_scikit_learns(rows: list[tuple[int, int]]) -> None:
     labels, predictions = (list(each) for each in zip(*rows, strict=True))
     names = range(CLASSES)
-    found = confusion_matrix(labels, predictions, classes=CLASSES)
-    assert (found == metrics.confusion_matrix(labels, predictions, labels=names)).all()
+    result = confusion_matrix(labels, predictions, classes=CLASSES)
+    assert (result == metrics.confusion_matrix(labels, predictions, labels=names)).all()
     *wanted, _ = metrics.precision_recall_fscore_support(
         labels, predictions, labels=names, zero_division=np.nan
     )
-    for ours, theirs in zip(class_scores(found), wanted, strict=True):
+    for ours, theirs in zip(class_scores(result), wanted, strict=True):
         assert_allclose(ours, theirs)

@@ -82,11 +82,11 @@ def test_rules_are_read() -> None:
 
 def test_scores_of_decisions_are_scikit_learns() -> None:
     draws = np.random.default_rng(0)
-    truth, found = draws.random((2, 60, 5)) < [[[0.3]], [[0.4]]]
-    scores = decision_scores(truth, found)
+    truth, result = draws.random((2, 60, 5)) < [[[0.3]], [[0.4]]]
+    scores = decision_scores(truth, result)
     for name, score in (("f1", f1_score), ("recall", recall_score), ("precision", precision_score)):
-        assert scores[name] == pytest.approx(score(truth, found, average="macro"))
+        assert scores[name] == pytest.approx(score(truth, result, average="macro"))
     # A label of no row does not count.
     truth[:, 4] = False
-    wanted = f1_score(truth[:, :4], found[:, :4], average="macro")
-    assert decision_scores(truth, found)["f1"] == pytest.approx(wanted)
+    wanted = f1_score(truth[:, :4], result[:, :4], average="macro")
+    assert decision_scores(truth, result)["f1"] == pytest.approx(wanted)

@@ -24,27 +24,27 @@ def test_without_rows_the_effect_equals_students_t_test(pairs: list[tuple[int, i
     # scipy warns of columns that do not vary.
     assume(np.ptp(first) > 0)
     assume(np.ptp(second) > 0)
-    found = effect(first, second)
-    assert found is not None
+    result = effect(first, second)
+    assert result is not None
     wanted = stats.ttest_ind(first, second)
     reach = wanted.confidence_interval(0.95)
-    assert found.p == pytest.approx(wanted.pvalue)
-    assert (found.low, found.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
-    assert found.freedom == pytest.approx(2 * (len(pairs) - 1))
-    assert found.inside_noise == (found.p >= 0.05)
+    assert result.p == pytest.approx(wanted.pvalue)
+    assert (result.low, result.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
+    assert result.freedom == pytest.approx(2 * (len(pairs) - 1))
+    assert result.inside_noise == (result.p >= 0.05)
 
 
 @given(st.lists(st.integers(-50, 50), min_size=3, max_size=8))
 def test_one_column_agrees_with_students_test_of_its_mean(values: list[int]) -> None:
-    found = effect(list(map(float, values)))
+    result = effect(list(map(float, values)))
     if np.ptp(values) == 0:
-        assert (found is None) == (values[0] != 0)
+        assert (result is None) == (values[0] != 0)
         return
-    assert found is not None
+    assert result is not None
     wanted = stats.ttest_1samp(values, 0.0)
     reach = wanted.confidence_interval(0.95)
-    assert found.p == pytest.approx(wanted.pvalue)
-    assert (found.low, found.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
+    assert result.p == pytest.approx(wanted.pvalue)
+    assert (result.low, result.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
 
 
 def test_a_constant_column_counts_as_a_known_number() -> None:
@@ -70,15 +70,15 @@ def test_rows_are_added_and_not_counted_twice(
     second: list[float], luck: float, known: tuple[float, float]
 ) -> None:
     first = [8.0, 10.0, 12.0]
-    found = effect(first, second, rows=RowVariance(luck, known))
-    assert found is not None
+    result = effect(first, second, rows=RowVariance(luck, known))
+    assert result is not None
     seen, floor = 4.0 + variance(second), sum(known)
     total = luck + (seen - floor) / 3
     freedom = 4 * (total / ((seen - 0.15 * floor) / 3)) ** 2
-    assert found.standard_error == pytest.approx(math.sqrt(total))
-    assert found.freedom == pytest.approx(freedom)
-    assert found.row_variance == pytest.approx(luck - floor / 3)
-    assert found.high - found.mean == pytest.approx(stats.t.ppf(0.975, freedom) * total**0.5)
+    assert result.standard_error == pytest.approx(math.sqrt(total))
+    assert result.freedom == pytest.approx(freedom)
+    assert result.row_variance == pytest.approx(luck - floor / 3)
+    assert result.high - result.mean == pytest.approx(stats.t.ppf(0.975, freedom) * total**0.5)
 
 
 def test_the_variance_of_agreeing_seeds_is_at_least_that_of_their_rows() -> None:
@@ -99,13 +99,13 @@ def test_swapping_the_columns_reverses_the_interval(
     pairs: list[tuple[int, int]], luck: float, one: float, two: float
 ) -> None:
     first, second = (list(map(float, column)) for column in zip(*pairs, strict=True))
-    found = effect(first, second, rows=RowVariance(luck, (one, two)))
+    result = effect(first, second, rows=RowVariance(luck, (one, two)))
     turned = effect(second, first, rows=RowVariance(luck, (two, one)))
-    assert (found is None) == (turned is None)
-    if found is not None and turned is not None:
-        assert turned.low == pytest.approx(-found.high)
-        assert turned.p == pytest.approx(found.p)
-        assert turned.least == pytest.approx(found.least)
+    assert (result is None) == (turned is None)
+    if result is not None and turned is not None:
+        assert turned.low == pytest.approx(-result.high)
+        assert turned.p == pytest.approx(result.p)
+        assert turned.least == pytest.approx(result.least)
 
 
 def test_few_seeds_and_constant_scores_have_no_effect_estimate() -> None:
@@ -123,9 +123,9 @@ def test_few_seeds_and_constant_scores_have_no_effect_estimate() -> None:
 
 def test_columns_with_equal_scores_have_a_difference_of_0() -> None:
     scores = [0.0017, 0.0003, 0.0007]
-    found = effect(scores, scores, rows=RowVariance(0.0, (5e-7, 5e-7)))
-    assert found == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0, 0.0)
-    assert found.least == 0.0
+    result = effect(scores, scores, rows=RowVariance(0.0, (5e-7, 5e-7)))
+    assert result == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0, 0.0)
+    assert result.least == 0.0
 
 
 def test_scores_of_different_seeds_or_nan_raise_an_error() -> None:
@@ -143,19 +143,19 @@ def test_the_least_effect_is_seen_four_times_in_five() -> None:
     spread = ((variance(first) + variance(second)) / 2) ** 0.5
     draws = np.random.default_rng(0).normal(0, spread, (20_000, 5, 2))
     draws[..., 0] += seen.least
-    found = stats.ttest_ind(draws[..., 0], draws[..., 1], axis=1)
+    result = stats.ttest_ind(draws[..., 0], draws[..., 1], axis=1)
     # The error of the fraction is .003.
-    assert (found.pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.015)
+    assert (result.pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.015)
 
 
-def needed_for(size: float, found: Effect) -> int | None:
+def needed_for(size: float, result: Effect) -> int | None:
     """Return the seeds that detect a difference, by the study that an effect is of."""
     return seeds_to_detect(
         size,
-        seeds=found.seeds,
-        standard_error=found.standard_error,
-        freedom=found.freedom,
-        row_variance=found.row_variance,
+        seeds=result.seeds,
+        standard_error=result.standard_error,
+        freedom=result.freedom,
+        row_variance=result.row_variance,
     )
 
 
@@ -163,9 +163,9 @@ def needed_for(size: float, found: Effect) -> int | None:
 @pytest.mark.parametrize("size", [0.02, 0.1, 0.03])
 def test_seeds_to_detect_are_the_fewest_with_enough_power(size: float) -> None:
     first, second = [0.80, 0.84, 0.82], [0.79, 0.80, 0.82]
-    found = effect(first, second)
-    assert found is not None
-    needed = needed_for(size, found)
+    result = effect(first, second)
+    assert result is not None
+    needed = needed_for(size, result)
     assert needed is not None
     spread = (variance(first) + variance(second)) / 2
 
@@ -224,11 +224,11 @@ def test_one_verdict_in_twenty_is_false(seeds: int, rows: float) -> None:
 
 @pytest.mark.parametrize("freedom", [0.1, 0.2, 0.4, 0.5, 0.7, 1.0, 3.0, 12.0, 250.0])
 def test_the_least_difference_is_seen_four_times_in_five(freedom: float) -> None:
-    found = Effect(0.0, -1.0, 1.0, 1.0, 2, 2.0, freedom)
+    result = Effect(0.0, -1.0, 1.0, 1.0, 2, 2.0, freedom)
     reach = stats.t.ppf(0.975, freedom)
     # A t statistic is a normal one over the root of an independent mean square.
     squares = stats.chi2.ppf((np.arange(100_000) + 0.5) / 100_000, freedom) / freedom
-    seen = stats.norm.cdf(found.least / 2.0 - reach * np.sqrt(squares)).mean()
+    seen = stats.norm.cdf(result.least / 2.0 - reach * np.sqrt(squares)).mean()
     assert seen == pytest.approx(0.8, abs=2e-3)
 
 
@@ -245,7 +245,7 @@ def test_differences_of_many_studies_are_combined_as_each_by_itself() -> None:
 
 
 def test_a_study_that_rows_alone_decide_has_a_least_difference_all_the_same() -> None:
-    found = effect([0.5, 0.5001], [0.6, 0.6001], rows=RowVariance(1e-9, columns=(0.02, 0.03)))
-    assert found is not None
-    assert found.freedom == 0.1
-    assert math.isfinite(found.least)
+    result = effect([0.5, 0.5001], [0.6, 0.6001], rows=RowVariance(1e-9, columns=(0.02, 0.03)))
+    assert result is not None
+    assert result.freedom == 0.1
+    assert math.isfinite(result.least)

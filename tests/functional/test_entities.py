@@ -21,8 +21,8 @@ tags = st.lists(st.sampled_from(NAMES), max_size=12)
 def strict_entities(row: Sequence[str]) -> list[tuple[str, int, int]]:
     """Find ``B I*`` of one type by a regular expression."""
     signs = "".join(SIGNS[tag] for tag in row)
-    found = re.finditer("a(x*)|b(Y*)", signs)
-    return [("A" if m.group()[0] == "a" else "B", *m.span()) for m in found]
+    result = re.finditer("a(x*)|b(Y*)", signs)
+    return [("A" if m.group()[0] == "a" else "B", *m.span()) for m in result]
 
 
 @given(tags)
@@ -65,18 +65,18 @@ rows_of_two = st.lists(
 
 @given(rows_of_two)
 def test_scores_equal_precision_recall_and_f1(pairs: list[tuple[list[int], list[int]]]) -> None:
-    truth, found = set(), set()
+    truth, result = set(), set()
     for number, (wanted, told) in enumerate(pairs):
         truth |= {(number, *each) for each in strict_entities([NAMES[tag] for tag in wanted])}
-        found |= {(number, *each) for each in strict_entities([NAMES[tag] for tag in told])}
+        result |= {(number, *each) for each in strict_entities([NAMES[tag] for tag in told])}
     sums = tag_counts([pair[0] for pair in pairs], [pair[1] for pair in pairs], NAMES).sum(0)
     scores = {name: float(tag_score(name, dict(zip(COUNTS, sums, strict=True)))) for name in RATIOS}
-    both = len(truth & found)
+    both = len(truth & result)
     words = [own == other for pair in pairs for own, other in zip(*pair, strict=True)]
     expected = {
-        "entity_precision": both / len(found) if found else np.nan,
+        "entity_precision": both / len(result) if result else np.nan,
         "entity_recall": both / len(truth) if truth else np.nan,
-        "entity_f1": 2 * both / (len(truth) + len(found)) if truth or found else np.nan,
+        "entity_f1": 2 * both / (len(truth) + len(result)) if truth or result else np.nan,
         "word_accuracy": sum(words) / len(words),
     }
     for name, value in expected.items():

@@ -51,7 +51,7 @@ def test_a_calibration_without_a_temperature_raises_an_error(
 def test_the_estimates_are_mean_and_spread_of_drawn_labels(seed: int, classes: int) -> None:
     known, labels = rows(seed, 200_000, classes)
     logits, _ = rows(seed + 1, 300, classes, scale=3.0)
-    found = estimate_scores(labels, known, logits)
+    result = estimate_scores(labels, known, logits)
     draws, best = np.random.default_rng(seed), logits.argmax(axis=1)
     probabilities = softmax(logits / matched_temperature(labels, known), axis=1)
     simulated = [drawn(probabilities, draws) for _ in range(1000)]
@@ -61,8 +61,8 @@ def test_the_estimates_are_mean_and_spread_of_drawn_labels(seed: int, classes: i
     }
     for name, values in scores.items():
         low, high = np.quantile(values, [0.05, 0.95])
-        assert found[name].value == pytest.approx(np.mean(values), abs=3e-3)
-        assert (found[name].low, found[name].high) == pytest.approx((low, high), abs=6e-3)
+        assert result[name].value == pytest.approx(np.mean(values), abs=3e-3)
+        assert (result[name].low, result[name].high) == pytest.approx((low, high), abs=6e-3)
 
 
 @pytest.mark.parametrize("known_rows", [60, 400])
@@ -72,17 +72,17 @@ def test_the_interval_of_an_estimate_has_its_nominal_coverage(known_rows: int) -
         known, labels = rows(2 * seed, known_rows, 3)
         logits, truth = rows(2 * seed + 1, 150, 3, scale=2.5)
         best = logits.argmax(axis=1)
-        found = estimate_scores(labels, known, logits)
-        for place, value in enumerate(((best == truth).mean(), macro_f1(truth, best))):
-            estimate = list(found.values())[place]
-            hits[place] += estimate.low <= value <= estimate.high
+        result = estimate_scores(labels, known, logits)
+        for index, value in enumerate(((best == truth).mean(), macro_f1(truth, best))):
+            estimate = list(result.values())[index]
+            hits[index] += estimate.low <= value <= estimate.high
     assert (np.abs(hits / 300 - 0.9) < 0.055).all()
 
 
 def test_ends_lie_within_zero_and_one_and_a_missing_class_does_not_count() -> None:
     known = np.array([[9.0, 0.0, -20.0]] * 30)
-    found = estimate_scores([0] * 29 + [1], known, known[:5])
-    for estimate in found.values():
+    result = estimate_scores([0] * 29 + [1], known, known[:5])
+    for estimate in result.values():
         assert 0.0 <= estimate.low < estimate.value < estimate.high <= 1.0
     # Two of the classes are never predicted and expected for less than half a row.
-    assert found["macro_f1"].value > 0.9
+    assert result["macro_f1"].value > 0.9

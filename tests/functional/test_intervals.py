@@ -29,10 +29,10 @@ def mean_of(values: object) -> Statistic:
 
 def test_the_spread_of_resampled_means_is_the_standard_error() -> None:
     values = np.asarray([0.0, 1.0] * 50)
-    (found,) = intervals.resampled(mean_of(values), rows=100, resamples=20_000, seed=0)
+    (result,) = intervals.resampled(mean_of(values), rows=100, resamples=20_000, seed=0)
     # sqrt(.5 * .5 / 100) = .05; the spread of 20,000 draws is within 2% of it.
-    assert found.std() == pytest.approx(0.05, rel=0.02)
-    assert found.mean() == pytest.approx(0.5, abs=0.002)
+    assert result.std() == pytest.approx(0.05, rel=0.02)
+    assert result.mean() == pytest.approx(0.5, abs=0.002)
 
 
 def test_every_row_is_equally_likely_and_resamples_are_as_large_as_the_data() -> None:
@@ -62,11 +62,11 @@ def test_the_same_seed_draws_the_same_resamples() -> None:
 
 def test_resamples_without_a_score_are_left_out_and_too_many_give_no_interval() -> None:
     one_in_two = lambda counts: auroc([1, 0], [0.9, 0.1], counts=counts)  # noqa: E731
-    (found,) = intervals.score_intervals([one_in_two], 2, resamples=1000, seed=0)
-    assert found.low is None
-    assert found.high is None
+    (result,) = intervals.score_intervals([one_in_two], 2, resamples=1000, seed=0)
+    assert result.low is None
+    assert result.high is None
     # Both rows the same: 2 of 4 draws.
-    assert found.undefined == pytest.approx(0.5, abs=0.06)
+    assert result.undefined == pytest.approx(0.5, abs=0.06)
 
 
 def test_the_interval_has_the_fraction_of_resamples_without_a_score() -> None:
@@ -74,10 +74,10 @@ def test_the_interval_has_the_fraction_of_resamples_without_a_score() -> None:
     labels = np.r_[np.ones(5, dtype=int), np.zeros(195, dtype=int)]
     values = np.random.default_rng(2).permutation(np.linspace(0, 1, 200))
     statistic = lambda counts: auroc(labels, values, counts=counts)  # noqa: E731
-    (found,) = intervals.score_intervals([statistic], 200, resamples=4000, seed=0)
-    assert found.low is not None
+    (result,) = intervals.score_intervals([statistic], 200, resamples=4000, seed=0)
+    assert result.low is not None
     chance = (1 - 5 / 200) ** 200
-    assert found.undefined == pytest.approx(chance, abs=5 * (chance / 4000) ** 0.5)
+    assert result.undefined == pytest.approx(chance, abs=5 * (chance / 4000) ** 0.5)
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.5, 1.0])
@@ -86,17 +86,17 @@ def test_no_interval_is_given_where_many_resamples_have_no_score(fraction: float
         values = counts @ np.arange(5.0)
         return np.where(np.arange(len(values)) < fraction * len(values), np.nan, values)
 
-    (found,) = intervals.score_intervals([statistic], 5, resamples=200, seed=0)
-    assert (found.low is None) == (fraction > 0.05)
-    assert found.undefined == pytest.approx(fraction)
+    (result,) = intervals.score_intervals([statistic], 5, resamples=200, seed=0)
+    assert (result.low is None) == (fraction > 0.05)
+    assert result.undefined == pytest.approx(fraction)
 
 
 def test_the_ends_are_quantiles_of_the_resampled_scores() -> None:
     statistic = mean_of([0.1, 0.7, 0.4, 2.0])
     (values,) = intervals.resampled(statistic, rows=4, resamples=500, seed=3)
-    (found,) = intervals.score_intervals([statistic], 4, resamples=500, seed=3)
-    assert found.low == pytest.approx(np.quantile(values, 0.025))
-    assert found.high == pytest.approx(np.quantile(values, 0.975))
+    (result,) = intervals.score_intervals([statistic], 4, resamples=500, seed=3)
+    assert result.low == pytest.approx(np.quantile(values, 0.025))
+    assert result.high == pytest.approx(np.quantile(values, 0.975))
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_the_p_of_a_difference_counts_resamples_on_either_side_of_0(apart: list[
     rows, pair = len(apart), (mean_of(apart), mean_of([0.0] * len(apart)))
     for seed in (0, 1):
         (values,) = intervals.resampled(pair[0], rows=rows, resamples=300, seed=seed)
-        (found,) = intervals.difference_intervals([pair], rows, resamples=300, seed=seed)
+        (result,) = intervals.difference_intervals([pair], rows, resamples=300, seed=seed)
         sides = sum(value <= 0 for value in values), sum(value >= 0 for value in values)
-        assert found.p == pytest.approx(min(1.0, max(2 * min(sides), 1) / 300))
-        assert found.low == pytest.approx(np.quantile(values, 0.025))
-        assert found.high == pytest.approx(np.quantile(values, 0.975))
+        assert result.p == pytest.approx(min(1.0, max(2 * min(sides), 1) / 300))
+        assert result.low == pytest.approx(np.quantile(values, 0.025))
+        assert result.high == pytest.approx(np.quantile(values, 0.975))
 
 
 def test_proportions_of_different_rows_are_compared_by_the_bootstrap() -> None:
@@ -121,17 +121,17 @@ def test_proportions_of_different_rows_are_compared_by_the_bootstrap() -> None:
         # A partial is no fraction to the library, so that both of its sides are resampled.
         pairs: list[tuple[Statistic, Statistic]]
         pairs = [(first, second), (partial(first), partial(second))]
-        found, drawn = intervals.difference_intervals(pairs, 30, resamples=50, seed=0)
-        assert found == drawn
+        result, drawn = intervals.difference_intervals(pairs, 30, resamples=50, seed=0)
+        assert result == drawn
 
 
 def test_a_closed_form_interval_uses_no_resamples() -> None:
     fraction = Proportion(np.array([1.0, 0.0]))
-    for found in (
+    for result in (
         intervals.score_intervals([fraction], 2, resamples=0, seed=0),
         intervals.difference_intervals([(fraction, fraction)], 2, resamples=0, seed=0),
     ):
-        assert found[0].low is not None
+        assert result[0].low is not None
 
 
 def test_a_paired_bootstrap_is_narrower_than_the_interval_of_one_model() -> None:
@@ -141,22 +141,22 @@ def test_a_paired_bootstrap_is_narrower_than_the_interval_of_one_model() -> None
     first[:10] = 1.0
     gain = float(first.mean() - second.mean())
     pair = (mean_of(first), mean_of(second))
-    (found,) = intervals.difference_intervals([pair], 200, resamples=10_000, seed=0)
+    (result,) = intervals.difference_intervals([pair], 200, resamples=10_000, seed=0)
     (alone,) = intervals.score_intervals([mean_of(first)], 200, resamples=1000, seed=0)
-    assert found.low is not None
-    assert found.high is not None
+    assert result.low is not None
+    assert result.high is not None
     assert alone.low is not None
     assert alone.high is not None
-    assert found.low <= gain <= found.high
-    assert found.high - found.low < (alone.high - alone.low) / 2
+    assert result.low <= gain <= result.high
+    assert result.high - result.low < (alone.high - alone.low) / 2
 
 
 def test_equal_models_have_no_bootstrap_interval_to_differ_by() -> None:
     same = mean_of([1.0, 0.0, 1.0])
     other = mean_of([0.0, 3.0, 1.0])
     pairs = [(same, same), (same, other)]
-    found, apart = intervals.difference_intervals(pairs, 3, resamples=100, seed=0)
-    assert (found.low, found.high, found.p) == (None, None, None)
+    result, apart = intervals.difference_intervals(pairs, 3, resamples=100, seed=0)
+    assert (result.low, result.high, result.p) == (None, None, None)
     assert apart == intervals.difference_intervals(pairs[1:], 3, resamples=100, seed=0)[0]
     assert apart.low is not None
 
@@ -184,17 +184,17 @@ def calibration_errors(draws: np.random.Generator, rows: int) -> dict[str, Stati
 @pytest.mark.parametrize("name", ["ece", "adaptive", "class-wise"])
 def test_the_interval_of_a_calibration_error_has_the_score_and_its_mean(name: str) -> None:
     """By simulation of a calibrated model, where resampling doubles what chance makes of 0."""
-    draws, rows, held, values = np.random.default_rng(0), 200, [], []
+    draws, rows, kept, values = np.random.default_rng(0), 200, [], []
     for _ in range(60):
         statistic = calibration_errors(draws, rows)[name]
         centered = intervals.Centered(statistic)
-        (found,) = intervals.score_intervals([centered], rows, resamples=100, seed=0)
+        (result,) = intervals.score_intervals([centered], rows, resamples=100, seed=0)
         value = float(statistic(np.ones((1, rows)))[0])
-        assert 0 <= found.low <= value <= found.high
-        held.append((found.low, found.high))
+        assert 0 <= result.low <= value <= result.high
+        kept.append((result.low, result.high))
         values.append(value)
     # At 95% fewer than 52 of 60 come with probability 0.01.
-    assert sum(low <= np.mean(values) <= high for low, high in held) >= 52
+    assert sum(low <= np.mean(values) <= high for low, high in kept) >= 52
 
 
 def test_a_difference_of_calibration_errors_has_its_own_value() -> None:
@@ -202,10 +202,10 @@ def test_a_difference_of_calibration_errors_has_its_own_value() -> None:
     one, other = (
         intervals.Centered(calibration_errors(draws, rows)["class-wise"]) for _ in range(2)
     )
-    (found,) = intervals.difference_intervals([(one, other)], rows, resamples=200, seed=0)
+    (result,) = intervals.difference_intervals([(one, other)], rows, resamples=200, seed=0)
     apart = float((one(np.ones((1, rows))) - other(np.ones((1, rows))))[0])
-    assert found.low <= apart <= found.high
-    assert (found.low + found.high) / 2 == pytest.approx(apart, abs=0.004)
+    assert result.low <= apart <= result.high
+    assert (result.low + result.high) / 2 == pytest.approx(apart, abs=0.004)
 
 
 def test_a_bootstrap_without_rows_raises_an_error() -> None:
@@ -234,28 +234,30 @@ BASE = {"shift": 80.0, "adversarial": 50.0, "calibration": 0.1, "anomaly": 0.8}
 def test_the_average_relative_improvement_by_hand() -> None:
     # (82 - 80)/20, (60 - 50)/50, (.05 - .1)/(-.1), (.75 - .8)/.2 = 10, 20, 50, -25 per cent.
     scores = {"shift": 82.0, "adversarial": 60.0, "calibration": 0.05, "anomaly": 0.75}
-    found = intervals.average_relative_improvement(scores, BASE, perfect=PERFECT)
-    assert found.parts == pytest.approx(
+    result = intervals.average_relative_improvement(scores, BASE, perfect=PERFECT)
+    assert result.parts == pytest.approx(
         {"shift": 10, "adversarial": 20, "calibration": 50, "anomaly": -25}
     )
-    assert found.value == pytest.approx(13.75)
-    assert found.reasons == ()
+    assert result.value == pytest.approx(13.75)
+    assert result.reasons == ()
 
 
 def test_a_perfect_reference_has_no_relative_improvement_and_a_reason() -> None:
-    found = intervals.average_relative_improvement(BASE, {**BASE, "anomaly": 1.0}, perfect=PERFECT)
-    assert found.value is None
-    assert found.reasons == ("anomaly: the reference is perfect, so the improvement is undefined.",)
+    result = intervals.average_relative_improvement(BASE, {**BASE, "anomaly": 1.0}, perfect=PERFECT)
+    assert result.value is None
+    assert result.reasons == (
+        "anomaly: the reference is perfect, so the improvement is undefined.",
+    )
     with pytest.raises(ValueError, match=r"The reference is perfect \(1\)"):
         intervals.relative_improvement(0.5, 1.0, 1.0)
 
 
 def test_a_missing_part_is_skipped_and_reported() -> None:
-    found = intervals.average_relative_improvement(
+    result = intervals.average_relative_improvement(
         {**BASE, "shift": 90.0, "adversarial": None}, BASE, perfect=PERFECT
     )
-    assert found.value == pytest.approx(50 / 3)
-    assert found.reasons == ("adversarial is left out: the model has no score for it.",)
+    assert result.value == pytest.approx(50 / 3)
+    assert result.reasons == ("adversarial is left out: the model has no score for it.",)
     unknown = intervals.average_relative_improvement(BASE, {**BASE, "shift": None}, perfect=PERFECT)
     assert unknown.reasons == ("shift is left out: the reference has no score for it.",)
 

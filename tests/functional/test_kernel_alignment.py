@@ -82,8 +82,8 @@ def test_batches_are_averaged_before_they_are_divided() -> None:
 
 def test_counts_repeat_batches() -> None:
     parts = ([3.0, 1.0], [4.0, 4.0], [9.0, 1.0])
-    found = kernel_alignment(*parts, counts=[[1, 1], [2, 0], [0, 2]])
-    assert found == pytest.approx([4 / 80**0.5, 0.5, 0.5])
+    result = kernel_alignment(*parts, counts=[[1, 1], [2, 0], [0, 2]])
+    assert result == pytest.approx([4 / 80**0.5, 0.5, 0.5])
 
 
 @pytest.mark.parametrize("rows", [4, 5, 7, 11])
@@ -107,9 +107,9 @@ def test_a_batch_that_is_not_finite_leaves_no_alignment() -> None:
     for sides in ((bad, good, good), (bad, bad, bad)):
         assert np.isnan(float(kernel_alignment(*sides)))
         for shape in ((), (3,)):
-            found = kernel_alignment(*sides, counts=np.ones((*shape, 2)))
-            assert found.shape == shape
-            assert np.isnan(found).all()
+            result = kernel_alignment(*sides, counts=np.ones((*shape, 2)))
+            assert result.shape == shape
+            assert np.isnan(result).all()
 
 
 def test_states_in_single_precision_are_computed_with_in_double() -> None:
@@ -118,5 +118,5 @@ def test_states_in_single_precision_are_computed_with_in_double() -> None:
         draws.normal(1e3, 1, (40, 6)).astype("f4"),
         draws.normal(1e3, 1, (40, 6)).astype("f4"),
     )
-    found = unbiased_hsic(one, two)
-    assert found == pytest.approx(unbiased_hsic(one.astype("f8"), two.astype("f8")), rel=1e-12)
+    result = unbiased_hsic(one, two)
+    assert result == pytest.approx(unbiased_hsic(one.astype("f8"), two.astype("f8")), rel=1e-12)

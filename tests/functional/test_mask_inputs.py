@@ -42,9 +42,9 @@ def test_touched_rows_of_a_part_equal_those_of_the_whole() -> None:
     part = torch.zeros(10, 3)
     part[[2, 5]] = 1.0
     whole = torch.Size([MANY_ROWS, 3])
-    found = touched_rows(part, whole)
-    assert found is not None
-    assert found.tolist() == [2, 5]
+    result = touched_rows(part, whole)
+    assert result is not None
+    assert result.tolist() == [2, 5]
     assert touched_rows(part, whole, counted=lambda here: here + MANY_ROWS // 2) is None
     assert touched_rows(part) is None
 

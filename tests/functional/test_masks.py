@@ -134,9 +134,9 @@ def test_thinning_by_bucket_equals_thinning(levels: int) -> None:
     for start, scale in ((0, True), (0, False), (1234, True)):
         plain = thin(gradient, q, 5, start=start, scale=scale)
         for chunk in (1 << 18, 256, 7):
-            found = gradient.clone()
-            thin_by_bucket([found], factors, [5], starts=[start], scale=scale, chunk=chunk)
-            torch.testing.assert_close(found, plain, rtol=reach, atol=0)
+            result = gradient.clone()
+            thin_by_bucket([result], factors, [5], starts=[start], scale=scale, chunk=chunk)
+            torch.testing.assert_close(result, plain, rtol=reach, atol=0)
 
 
 @pytest.mark.parametrize("q", [1, 2, 66, 257, 32767, 32769, 65535, 65536])
@@ -197,8 +197,8 @@ def test_keyed_draws_are_uniform(key: int) -> None:
     drawn = keyed_levels(count, key).to(torch.int64)
     # 256 bins: the statistic has 255 degrees of freedom, a standard deviation of sqrt(510).
     for byte in (drawn & 255, (drawn >> 8) + 128):
-        found = torch.bincount(byte, minlength=256).double()
-        statistic = ((found - count / 256).square() / (count / 256)).sum().item()
+        result = torch.bincount(byte, minlength=256).double()
+        statistic = ((result - count / 256).square() / (count / 256)).sum().item()
         assert abs(statistic - 255) < 6 * math.sqrt(510)
     fine = keyed_levels(count, key, levels=FINE_LEVELS)
     assert fine.dtype == torch.int32
@@ -240,7 +240,7 @@ def test_draws_of_different_keys_are_independent(other: int) -> None:
 )
 def test_draws_are_the_same_in_any_pieces(key: int, sizes: list[int], levels: int) -> None:
     whole = keyed_levels(sum(sizes), key, levels=levels)
-    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
     pieces = [
         keyed_levels(size, key, start=start, levels=levels)
         for start, size in zip(starts, sizes, strict=True)
@@ -258,8 +258,8 @@ def triple32(word: int) -> int:
 @pytest.mark.parametrize("key", KEYS)
 def test_a_word_is_wellons_hash_behind_a_round_for_the_key(key: int) -> None:
     wanted = []
-    for place in range(1000, 1020):
-        word = (place ^ key) & 0xFFFFFFFF
+    for index in range(1000, 1020):
+        word = (index ^ key) & 0xFFFFFFFF
         wanted.append(triple32(((word ^ word >> 16) * 0x21F0AAAD + (key >> 32)) & 0xFFFFFFFF))
     drawn = keyed_levels(20, key, start=1000, levels=FINE_LEVELS)
     assert (drawn.long() & 0xFFFFFFFF).tolist() == wanted
@@ -314,16 +314,16 @@ def test_a_kept_mask_keeps_each_entry_with_the_probability_that_divides_it() -> 
     gradient = torch.tensor([1.0, -0.5, 2.0, 0.25])
     draws = 40_000
     dropped = drop_codes(codes.repeat(draws, 1), table, 3)
-    found = thin_by_code(gradient.repeat(draws, 1), dropped, table, scale=True).double()
+    result = thin_by_code(gradient.repeat(draws, 1), dropped, table, scale=True).double()
     p = table[codes.long()].double() / FINE_LEVELS
     fraction = (dropped > 0).double().mean(0)
     assert ((fraction - p).abs() <= 5 * (p * (1 - p) / draws).sqrt()).all()
     error = (gradient.double().square() * (1 - p) / p / draws).sqrt()
-    assert ((found.mean(0) - gradient).abs() <= 5 * error + 1e-6).all()
+    assert ((result.mean(0) - gradient).abs() <= 5 * error + 1e-6).all()
     kept = dropped > 0
-    expected = (gradient.double() / p).expand_as(found)
-    torch.testing.assert_close(found[kept], expected[kept], rtol=1e-6, atol=0)
-    assert not found[~kept].any()
+    expected = (gradient.double() / p).expand_as(result)
+    torch.testing.assert_close(result[kept], expected[kept], rtol=1e-6, atol=0)
+    assert not result[~kept].any()
     assert kept[:, 3].all()
 
 
@@ -365,14 +365,14 @@ def test_a_bucketed_rank_is_the_exact_one_to_within_its_bucket(values: list[floa
     tensor = torch.where(tensor.abs() < 1e-37, 0.0, tensor)
     counts = bucket_counts([tensor])
     bucket = buckets_of(tensor).long()
-    found = bucket_ranks(counts)[bucket]
+    result = bucket_ranks(counts)[bucket]
     exact = exact_ranks(tensor)
     alive = tensor != 0
     total = max(int(alive.sum()), 1)
     width = counts[bucket].double() / total
-    assert ((found - exact).abs()[alive] <= width[alive] / 2 + 1e-12).all()
+    assert ((result - exact).abs()[alive] <= width[alive] / 2 + 1e-12).all()
     order = tensor.abs().argsort(stable=True)
-    assert (found[order].diff() >= 0).all()
+    assert (result[order].diff() >= 0).all()
     assert int(counts.sum()) == int(alive.sum())
 
 
@@ -392,9 +392,9 @@ def test_buckets_are_counted_over_all_tensors_and_pieces(values: list[list[float
     wanted = torch.bincount(buckets_of(torch.cat(tensors)).long(), minlength=1 << 15)
     wanted[0] = 0
     for chunk in (1, 3, 1 << 18):
-        found = bucket_counts(tensors, chunk=chunk)
-        assert found.dtype == torch.int64
-        assert torch.equal(found, wanted)
+        result = bucket_counts(tensors, chunk=chunk)
+        assert result.dtype == torch.int64
+        assert torch.equal(result, wanted)
 
 
 @given(
@@ -408,10 +408,10 @@ def test_the_counts_of_parts_add_up_to_the_whole_ones(
     whole = torch.randn(shape, generator=generator(seed))
     ends = [0, *sorted(cuts), len(whole)]
     parts = [whole[start:end] for start, end in pairwise(ends)]
-    places = [(start * whole[0].numel(), whole.shape) for start in ends[:-1]]
-    each = [bucket_counts([part], parts=[at]) for part, at in zip(parts, places, strict=True)]
+    starts = [(start * whole[0].numel(), whole.shape) for start in ends[:-1]]
+    each = [bucket_counts([part], parts=[at]) for part, at in zip(parts, starts, strict=True)]
     assert torch.equal(torch.stack(each).sum(0), bucket_counts([whole]))
-    assert torch.equal(bucket_counts(parts, parts=places), bucket_counts([whole]))
+    assert torch.equal(bucket_counts(parts, parts=starts), bucket_counts([whole]))
 
 
 @pytest.mark.parametrize("columns", [1, 12, 384, 11 * 12])
@@ -450,9 +450,9 @@ def test_the_rank_of_a_single_entry_is_one_half() -> None:
 
 def test_distinct_buckets_have_the_exact_rank() -> None:
     tensor = torch.tensor([0.0, -4.0, 1.0, 2.0, 8.0, 0.0])
-    found = bucket_ranks(bucket_counts([tensor]))[buckets_of(tensor).long()]
+    result = bucket_ranks(bucket_counts([tensor]))[buckets_of(tensor).long()]
     # Zeros are left out; mid-ranks of four entries are 1/8, 3/8, 5/8, 7/8.
-    assert found[tensor != 0].tolist() == [0.625, 0.125, 0.375, 0.875]
+    assert result[tensor != 0].tolist() == [0.625, 0.125, 0.375, 0.875]
 
 
 @given(
@@ -478,8 +478,8 @@ def test_range_normalization_is_that_of_equation_8_over_all_tensors(
     tensors = [unit * torch.tensor(each, dtype=torch.float64) for each in values]
     squares = torch.cat(tensors).square()
     low, width = squares.min(), squares.max() - squares.min()
-    found = range_normalize([tensor.float() for tensor in tensors])
-    for tensor, fraction in zip(tensors, found, strict=True):
+    result = range_normalize([tensor.float() for tensor in tensors])
+    for tensor, fraction in zip(tensors, result, strict=True):
         wanted = (tensor.square() - low) / (width if width > 0 else 1.0)
         # Two shares that are nearly equal leave few of fp32's digits of what lies between them.
         reach = 1e-6 * float(squares.max() / width) if width > 0 else 1e-6

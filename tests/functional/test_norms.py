@@ -81,9 +81,9 @@ def test_every_norm_steps_to_the_edge_of_its_ball_projects_into_it_and_climbs_as
 def test_projections_by_hand(dtype: torch.dtype) -> None:
     delta = torch.tensor([[[3.0, 0.5], [-4.0, 0.0]]], dtype=dtype)
     for norm in ("linf", "linf_scaled"):
-        found = project(delta, 2.0, norm=norm)
-        assert found.tolist() == [[[2.0, 0.5], [-2.0, 0.0]]]
-        assert found.dtype == torch.promote_types(dtype, torch.float32)
+        result = project(delta, 2.0, norm=norm)
+        assert result.tolist() == [[[2.0, 0.5], [-2.0, 0.0]]]
+        assert result.dtype == torch.promote_types(dtype, torch.float32)
     inside = torch.tensor([[[3.0, 0.0], [-4.0, 0.0]]], dtype=dtype)
     assert project(inside, 5.0, norm="l2").tolist() == inside.tolist()
     assert project(inside, 2.5, norm="l2").tolist() == [[[1.5, 0.0], [-2.0, 0.0]]]
@@ -136,8 +136,8 @@ def test_the_matrix_s_gradient_is_the_sum_over_a_word_s_occurrences() -> None:
 def test_a_rank_counts_smaller_channels_and_half_of_the_equal_ones(
     values: list[float],
 ) -> None:
-    found = within_example_rank(torch.tensor([values]))[0].tolist()
-    for value, rank in zip(values, found, strict=True):
+    result = within_example_rank(torch.tensor([values]))[0].tolist()
+    for value, rank in zip(values, result, strict=True):
         smaller = sum(other < value for other in values)
         equal = sum(other == value for other in values) - 1
         assert rank == pytest.approx((smaller + equal / 2) / (len(values) - 1))

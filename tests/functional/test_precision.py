@@ -56,8 +56,8 @@ def test_only_a_cpu_without_bf16_support_gives_a_notice(
     notices = bf16_notices(CPU)
     assert len(notices) == (0 if there and known else 1)
     for text in notices:
-        said = r"This processor has no bf16 .* as long in bf16 .* Leave the precision at fp32\."
-        assert re.fullmatch(said, text)
+        message = r"This processor has no bf16 .* as long in bf16 .* Leave the precision at fp32\."
+        assert re.fullmatch(message, text)
     assert bf16_notices(torch.device("cuda")) == ()
 
 
@@ -99,9 +99,9 @@ EDGES = np.array([0.7, 0.3, 1 - 2.0**-24, 0.1], dtype=np.float32)
 def test_single_precision_is_scored_like_the_equal_doubles(
     score: Callable[[np.ndarray], object], values: np.ndarray
 ) -> None:
-    found, wanted = np.asarray(score(values)), np.asarray(score(values.astype(np.float64)))
-    assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found, wanted)
+    result, wanted = np.asarray(score(values)), np.asarray(score(values.astype(np.float64)))
+    assert result.dtype == wanted.dtype
+    np.testing.assert_array_equal(result, wanted)
     np.testing.assert_array_equal(np.asarray(score(values.astype(float).tolist())), wanted)
 
 

@@ -32,8 +32,8 @@ def test_the_interval_of_all_correct_rows_has_a_lower_end_below_1() -> None:
     low, high = wilson(120, 120)
     assert (round(100 * low, 1), high) == (96.9, 1.0)
     assert wilson(0, 120) == pytest.approx((0.0, 1 - low))
-    (found,) = score_intervals([Proportion(np.ones(120))], 120, resamples=50, seed=0)
-    assert (found.low, found.high) == (low, high)
+    (result,) = score_intervals([Proportion(np.ones(120))], 120, resamples=50, seed=0)
+    assert (result.low, result.high) == (low, high)
 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.9, 0.97])
@@ -49,19 +49,19 @@ def test_a_proportion_of_a_subset_ignores_other_rows() -> None:
     fraction = Proportion(np.array([1.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 1.0, 0.0]))
     assert fraction(np.ones((1, 4)))[0] == 0.5
     assert fraction.fewest == 2
-    found = fraction.interval()
-    assert (found.low, found.high) == wilson(1, 2)
+    result = fraction.interval()
+    assert (result.low, result.high) == wilson(1, 2)
 
 
 def test_few_differing_rows_are_not_significant() -> None:
     # Two rows of 34 that only the first has right: the bootstrap's interval would touch 0 at most.
     first, second = np.ones(34), np.ones(34)
     second[:2] = 0
-    found = paired_proportions(first, second)
-    assert found.low is not None
-    assert found.low < 0
-    assert found.p is not None
-    assert found.p > 0.05
+    result = paired_proportions(first, second)
+    assert result.low is not None
+    assert result.low < 0
+    assert result.p is not None
+    assert result.p > 0.05
 
 
 def test_swapping_two_models_reverses_the_interval_of_proportions() -> None:
@@ -80,8 +80,8 @@ def test_the_worst_of_one_group_has_its_own_interval() -> None:
     right = np.array([1.0] * 9 + [0.0])
     groups = np.zeros(10, dtype=np.int64)
     for least in (True, False):
-        found = GroupProportions(right, groups, least).interval()
-        assert (found.low, found.high) == pytest.approx(wilson(9, 10))
+        result = GroupProportions(right, groups, least).interval()
+        assert (result.low, result.high) == pytest.approx(wilson(9, 10))
 
 
 def test_groups_that_are_no_whole_numbers_raise_an_error() -> None:
@@ -93,22 +93,22 @@ def test_the_interval_of_the_worst_group_covers_the_true_value() -> None:
     # Two groups as good as each other: the one that looks worse does so by chance.
     draws = np.random.default_rng(0)
     groups = np.repeat([0, 1, 2], [40, 60, 200])
-    held = 0
+    kept = 0
     for _ in range(400):
         right = (draws.random(300) < 0.8).astype(float)
-        found = GroupProportions(right, groups, least=True).interval()
-        assert found.low is not None
-        assert found.high is not None
-        held += found.low <= 0.8 <= found.high
-    assert held >= 0.93 * 400
+        result = GroupProportions(right, groups, least=True).interval()
+        assert result.low is not None
+        assert result.high is not None
+        kept += result.low <= 0.8 <= result.high
+    assert kept >= 0.93 * 400
     assert GroupProportions(right, groups, least=True).fewest == 40
 
 
 def test_equal_scores_of_all_resamples_have_no_interval() -> None:
     always = OfKinds(lambda counts: np.ones(len(counts)), np.array([0, 0, 1]))
     same = lambda counts: np.full(len(counts), 0.3)  # noqa: E731
-    for found in score_intervals([always, same], 3, resamples=20, seed=0):
-        assert (found.low, found.high) == (None, None)
+    for result in score_intervals([always, same], 3, resamples=20, seed=0):
+        assert (result.low, result.high) == (None, None)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 1)] * 2, st.integers(0, 2)), min_size=1), st.data())
@@ -120,7 +120,7 @@ def test_proportions_of_resamples_equal_those_of_repeated_rows(
     weights = st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows))
     counts = np.array(data.draw(st.lists(weights, min_size=2, max_size=2)), dtype=float)
     right = first.astype(float)
-    found = {
+    result = {
         "all": Proportion(right)(counts),
         "difference": ProportionDifference(right, second.astype(float))(counts),
         "among": Proportion(right, second.astype(float))(counts),
@@ -139,7 +139,7 @@ def test_proportions_of_resamples_equal_those_of_repeated_rows(
             "least": min(fractions, default=np.nan),
         }
         for name, value in expected.items():
-            assert found[name][at] == pytest.approx(value, nan_ok=True), name
+            assert result[name][at] == pytest.approx(value, nan_ok=True), name
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40))
@@ -148,13 +148,13 @@ def test_the_paired_interval_equals_the_formula_with_added_rows(
 ) -> None:
     n, b, c = len(rows) + 2, rows.count((1, 0)) + 1, rows.count((0, 1)) + 1
     first, second = np.array(rows, dtype=float).T
-    found = paired_proportions(first, second)
+    result = paired_proportions(first, second)
     middle = (b - c) / n
     error = np.sqrt(((b + c) / n - middle**2) / n)
     reach = stats.norm.isf(0.025) * error
-    assert found.low == pytest.approx(max(-1, middle - reach))
-    assert found.high == pytest.approx(min(1, middle + reach))
-    assert found.p == pytest.approx(2 * stats.norm.sf(abs(middle) / error))
+    assert result.low == pytest.approx(max(-1, middle - reach))
+    assert result.high == pytest.approx(min(1, middle + reach))
+    assert result.p == pytest.approx(2 * stats.norm.sf(abs(middle) / error))
     assert ProportionDifference(first, second).fewest == len(rows)
 
 
@@ -175,11 +175,11 @@ def test_the_interval_of_a_mean_of_groups_adds_their_distances_like_standard_err
         np.array([1.0] * 8 + [0.0] * 2 + [1.0] * 15 + [0.0] * 25),
         np.repeat([0, 1], [10, 40]),
     )
-    found = GroupProportions(right, groups, least=False).interval()
+    result = GroupProportions(right, groups, least=False).interval()
     (low, high), (least, most) = wilson(8, 10), wilson(15, 40)
     mean = (0.8 + 0.375) / 2
-    assert found.low == pytest.approx(mean - np.hypot(0.8 - low, 0.375 - least) / 2)
-    assert found.high == pytest.approx(mean + np.hypot(high - 0.8, most - 0.375) / 2)
+    assert result.low == pytest.approx(mean - np.hypot(0.8 - low, 0.375 - least) / 2)
+    assert result.high == pytest.approx(mean + np.hypot(high - 0.8, most - 0.375) / 2)
     # Either of the two may look worst by chance, so its upper end is taken at half the alpha.
     worst = GroupProportions(right, groups, least=True).interval()
     assert worst.low == pytest.approx(least)

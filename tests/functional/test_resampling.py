@@ -21,8 +21,8 @@ ROWS = st.lists(st.tuples(st.floats(-1e6, 1e6), st.integers(0, 4)), min_size=1, 
 def test_counts_are_repetitions(rows: list[tuple[float, int]]) -> None:
     values, counts = (list(side) for side in zip(*rows, strict=True))
     # Another resample beside it: the same counts the other way round.
-    found = weighted_median(values, [counts, counts[::-1]])
-    for value, own in zip(found, (counts, counts[::-1]), strict=True):
+    result = weighted_median(values, [counts, counts[::-1]])
+    for value, own in zip(result, (counts, counts[::-1]), strict=True):
         repeated = np.repeat(values, own)
         assert value == pytest.approx(np.median(repeated) if sum(own) else np.nan, nan_ok=True)
 
@@ -97,17 +97,17 @@ def test_a_score_has_one_value_a_resample_and_none_without_rows(
             values = np.arange(rows)
             if getattr(measure, "__module__", "").endswith("several"):
                 values = np.stack([values, values], axis=-1)  # of two labels
-            found = measure(values, values, counts=np.zeros((*shape, rows)))
-            assert found.shape == shape
-            assert found.dtype == np.float64
-            assert np.isnan(found).all()
+            result = measure(values, values, counts=np.zeros((*shape, rows)))
+            assert result.shape == shape
+            assert result.dtype == np.float64
+            assert np.isnan(result).all()
 
 
 def test_counts_are_doubles_one_for_each_row() -> None:
     for counts in (None, [1, 1], np.ones(2, dtype=np.float32)):
-        found = resampling.row_counts(2, counts)
-        assert found.dtype == np.float64
-        assert found.tolist() == [1.0, 1.0]
+        result = resampling.row_counts(2, counts)
+        assert result.dtype == np.float64
+        assert result.tolist() == [1.0, 1.0]
     for wrong in (3.0, [1.0], [[1.0], [2.0]]):
         with pytest.raises(ValueError, match=r"`counts` must have shape \[2\] or \[R, 2\], got"):
             resampling.row_counts(2, wrong)
@@ -123,8 +123,8 @@ def test_functions_of_rows_accept_zero_rows() -> None:
 def test_sums_of_groups_are_those_of_a_loop_over_rows() -> None:
     # By hand: rows 0 and 2 are of group 1; the second resample holds row 2 three times.
     counts = np.asarray([[1.0, 1.0, 1.0], [0.0, 0.0, 3.0]])
-    found = resampling.group_sums([1.5, 2.0, -4.0], [1, 0, 1], 3, counts)
-    assert found.tolist() == [[2.0, -2.5, 0.0], [0.0, -12.0, 0.0]]
+    result = resampling.group_sums([1.5, 2.0, -4.0], [1, 0, 1], 3, counts)
+    assert result.tolist() == [[2.0, -2.5, 0.0], [0.0, -12.0, 0.0]]
 
 
 def test_the_memory_of_a_score_does_not_grow_with_bins_or_classes() -> None:

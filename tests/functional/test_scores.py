@@ -135,9 +135,9 @@ def test_counts_equal_repeated_rows(rows: list[tuple[int, float]], data: st.Data
         (scores.macro_f1, first + 4, (second > 0).astype(int)),
         (scores.matthews, first + 4, (second > 0).astype(int)),
     ]:
-        found = score(one, two, counts=counts)
-        assert found.shape == (2,)
-        for value, weight in zip(found, counts.astype(int), strict=True):
+        result = score(one, two, counts=counts)
+        assert result.shape == (2,)
+        for value, weight in zip(result, counts.astype(int), strict=True):
             chosen = np.repeat(np.arange(len(rows)), weight)
             if not len(chosen):
                 assert np.isnan(value)
@@ -174,8 +174,8 @@ def test_proportions_of_groups_equal_a_loop_over_groups(
     means = scores.mean_group_accuracy(right, groups, counts=counts)
     least = scores.least_accuracy(right, groups, counts=counts)
     for at, weight in enumerate(counts.astype(int)):
-        hits, held = np.repeat(right, weight), np.repeat(groups, weight)
-        fractions = [hits[held == group].mean() for group in set(held.tolist())]
+        hits, kept = np.repeat(right, weight), np.repeat(groups, weight)
+        fractions = [hits[kept == group].mean() for group in set(kept.tolist())]
         expected = np.mean(fractions) if fractions else np.nan
         assert means[at] == pytest.approx(expected, nan_ok=True)
         assert least[at] == pytest.approx(min(fractions, default=np.nan), nan_ok=True)
@@ -188,10 +188,10 @@ def test_proportions_of_groups_equal_a_loop_over_groups(
 def test_f1_of_resamples_is_that_of_repeated_rows() -> None:
     labels, guesses = np.array([1, 1, 0, 0, 1]), np.array([1, 0, 1, 0, 1])
     counts = np.array([[1, 2, 0, 3, 1], [0, 0, 4, 1, 0], [0, 0, 0, 5, 0]])
-    found = scores.f1(labels, guesses, counts=counts)
+    result = scores.f1(labels, guesses, counts=counts)
     # Once TP 2, FN 2, FP 0; once FP 4 alone; once no class 1 at all.
-    assert found[:2] == pytest.approx([4 / 6, 0.0])
-    assert np.isnan(found[2])
+    assert result[:2] == pytest.approx([4 / 6, 0.0])
+    assert np.isnan(result[2])
 
 
 @pytest.mark.parametrize(
@@ -255,9 +255,9 @@ def test_a_correlation_of_no_rows_is_undefined(score: Callable[..., np.ndarray])
 @pytest.mark.parametrize("score", [scores.pearson, scores.spearman])
 def test_a_resample_of_one_value_has_no_correlation(score: Callable[..., np.ndarray]) -> None:
     # The mean of three times .1, or .2, is not that number in doubles.
-    found = score([0.1, 0.2], [0.1, 0.2], counts=[[3, 0], [0, 3], [1, 1]])
-    assert np.isnan(found[:2]).all()
-    assert found[2] == pytest.approx(1.0)
+    result = score([0.1, 0.2], [0.1, 0.2], counts=[[3, 0], [0, 3], [1, 1]])
+    assert np.isnan(result[:2]).all()
+    assert result[2] == pytest.approx(1.0)
 
 
 def test_rounding_does_not_carry_a_correlation_beyond_1() -> None:

@@ -56,12 +56,12 @@ def test_the_risk_at_a_coverage_is_that_of_the_surest_rows(
 ) -> None:
     # Four times each, so that the coverage is a whole number of rows; ties in their mean order.
     wrong, sure = zip(*rows, strict=True)
-    found = float(risk_at_coverage(wrong, sure, coverage=coverage))
+    result = float(risk_at_coverage(wrong, sure, coverage=coverage))
     errors = [
         np.interp(coverage * len(rows), range(len(rows) + 1), np.append(0, np.cumsum(faults)))
         for faults in orders(rows)
     ]
-    assert found == pytest.approx(np.mean(errors) / (coverage * len(rows)), abs=1e-12)
+    assert result == pytest.approx(np.mean(errors) / (coverage * len(rows)), abs=1e-12)
 
 
 @given(ROWS, st.data())
@@ -80,10 +80,10 @@ def test_counts_are_rows_that_are_repeated(rows: list[tuple[bool, float]], data)
 
 
 def test_the_curve_has_a_point_for_each_confidence() -> None:
-    found = risk_curve([1, 0, 0, 1], [0.9, 0.9, 0.8, 0.5])
-    assert found.thresholds.tolist() == [0.9, 0.8, 0.5]
-    assert found.coverages.tolist() == [0.5, 0.75, 1.0]
-    assert found.risks.tolist() == [0.5, 1 / 3, 0.5]
+    result = risk_curve([1, 0, 0, 1], [0.9, 0.9, 0.8, 0.5])
+    assert result.thresholds.tolist() == [0.9, 0.8, 0.5]
+    assert result.coverages.tolist() == [0.5, 0.75, 1.0]
+    assert result.risks.tolist() == [0.5, 1 / 3, 0.5]
 
 
 def simulated(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -129,12 +129,12 @@ def test_the_sequence_stops_at_the_first_threshold_that_is_not_shown(
     limits = np.linspace(1.0, 0.4, 13)
     best = np.inf
     for start in range(starts):
-        for place in range(len(limits) * start // starts, len(limits)):
-            kept = sure >= limits[place]
+        for index in range(len(limits) * start // starts, len(limits)):
+            kept = sure >= limits[index]
             p = stats.binomtest(int(wrong[kept].sum()), max(int(kept.sum()), 1), risk, "less")
             if not kept.any() or p.pvalue > 0.2 / starts:
                 break
-            best = min(best, limits[place])
+            best = min(best, limits[index])
     shown = shown_risks(sure, wrong, failure=0.2, thresholds=limits.tolist(), starts=starts)
     assert lowest(shown, risk, limits.tolist()) == best
 

@@ -34,9 +34,9 @@ def test_the_mmd_statistic_is_the_sum_over_pairs_of_different_rows(
         return float(np.mean(kernel))
 
     wanted = mean(first, first, True) + mean(second, second, True) - 2 * mean(first, second, False)
-    found = mmd_test(first, second, seed=0, permutations=3)
-    assert found.bandwidth == pytest.approx(width, rel=1e-9)
-    assert found.statistic == pytest.approx(wanted, abs=1e-9)
+    result = mmd_test(first, second, seed=0, permutations=3)
+    assert result.bandwidth == pytest.approx(width, rel=1e-9)
+    assert result.statistic == pytest.approx(wanted, abs=1e-9)
 
 
 def test_the_p_value_has_its_level_without_a_shift() -> None:
@@ -54,21 +54,21 @@ def test_the_test_detects_a_shift() -> None:
 @pytest.mark.parametrize("unit", [1e-3, 1e3])
 def test_the_test_does_not_depend_on_the_unit(unit: float) -> None:
     first, second = states(0, 20) - 1e3, states(1, 10) - 1e3
-    plain, found = (mmd_test(c * first, c * second, seed=0) for c in (1.0, unit))
-    assert found.statistic == pytest.approx(plain.statistic)
-    assert found.p == plain.p
-    assert found.bandwidth == pytest.approx(unit * plain.bandwidth)
+    plain, result = (mmd_test(c * first, c * second, seed=0) for c in (1.0, unit))
+    assert result.statistic == pytest.approx(plain.statistic)
+    assert result.p == plain.p
+    assert result.bandwidth == pytest.approx(unit * plain.bandwidth)
 
 
 def test_the_width_is_the_mean_distance_where_most_rows_are_equal() -> None:
     # Of the 36 squares of distances, those of one row and the five others are 4.
-    found = mmd_test([[0.5]] * 3, [[0.5], [0.5], [2.5]], seed=0)
-    assert found.bandwidth == pytest.approx((10 * 4 / 36) ** 0.5)
+    result = mmd_test([[0.5]] * 3, [[0.5], [0.5], [2.5]], seed=0)
+    assert result.bandwidth == pytest.approx((10 * 4 / 36) ** 0.5)
 
 
 def test_equal_rows_have_no_shift() -> None:
-    found = mmd_test(np.ones((5, 2)), np.ones((4, 2)), seed=0)
-    assert (found.statistic, found.p) == (pytest.approx(0.0, abs=1e-12), 1.0)
+    result = mmd_test(np.ones((5, 2)), np.ones((4, 2)), seed=0)
+    assert (result.statistic, result.p) == (pytest.approx(0.0, abs=1e-12), 1.0)
 
 
 def test_the_seed_decides_the_splits() -> None:

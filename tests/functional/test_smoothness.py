@@ -40,16 +40,16 @@ def drawn(seed: int) -> torch.Generator:
 @pytest.mark.parametrize("width", [2, 5])
 @pytest.mark.parametrize("law", ["signs", "sphere", "zero_sum"])
 def test_probes_have_mean_0_and_the_covariance_of_their_law(law: Law, width: int) -> None:
-    found = probes((DRAWS, width), law, drawn(1), like=LIKE)
+    result = probes((DRAWS, width), law, drawn(1), like=LIKE)
     expected = torch.eye(width, dtype=torch.float64)
     if law == "zero_sum":
         expected = expected - 1 / width
-    assert found.mean(0).abs().max() < BOUND
-    covariance = found.T @ found / DRAWS
+    assert result.mean(0).abs().max() < BOUND
+    covariance = result.T @ result / DRAWS
     assert (covariance - expected).abs().max() < BOUND
     if law == "sphere":
         # E v^4 = 3 D / (D + 2), which 1 of signs is not; v^8 is at most D^4.
-        fourth = found.pow(4).mean(0)
+        fourth = result.pow(4).mean(0)
         assert (fourth - 3 * width / (width + 2)).abs().max() < 5 * width**2 / math.sqrt(DRAWS)
 
 
@@ -57,16 +57,16 @@ def test_probes_have_mean_0_and_the_covariance_of_their_law(law: Law, width: int
 def test_probes_have_the_exact_properties_of_their_distribution(
     law: Law, width: int, seed: int
 ) -> None:
-    found = probes((6, width), law, drawn(seed), like=LIKE)
-    assert found.dtype == torch.float64
+    result = probes((6, width), law, drawn(seed), like=LIKE)
+    assert result.dtype == torch.float64
     if law == "signs":
-        assert torch.equal(found.abs(), torch.ones_like(found))
+        assert torch.equal(result.abs(), torch.ones_like(result))
     elif law == "sphere":
-        sizes = found.square().sum(1)
+        sizes = result.square().sum(1)
         torch.testing.assert_close(sizes, torch.full_like(sizes, width))
     else:
-        assert found.sum(1).abs().max() < 1e-12
-    assert torch.equal(found, probes((6, width), law, drawn(seed), like=LIKE))
+        assert result.sum(1).abs().max() < 1e-12
+    assert torch.equal(result, probes((6, width), law, drawn(seed), like=LIKE))
     assert not torch.equal(
         probes((6, 40), law, drawn(seed), like=LIKE),
         probes((6, 40), law, drawn(seed + 1), like=LIKE),
@@ -96,16 +96,16 @@ def test_probes_of_half_precision_come_in_single() -> None:
 def test_directions_are_signs_on_real_tokens_and_0_at_padding(
     mask: Tensor, width: int, seed: int
 ) -> None:
-    found = directions(mask, width, drawn(seed), like=LIKE)
-    assert found.shape == (*mask.shape, width)
-    assert torch.equal(found.abs(), mask.unsqueeze(-1).expand(found.shape).double())
-    assert torch.equal(found, directions(mask, width, drawn(seed), like=LIKE))
+    result = directions(mask, width, drawn(seed), like=LIKE)
+    assert result.shape == (*mask.shape, width)
+    assert torch.equal(result.abs(), mask.unsqueeze(-1).expand(result.shape).double())
+    assert torch.equal(result, directions(mask, width, drawn(seed), like=LIKE))
     assert not torch.equal(*(directions(mask, 40, drawn(seed + by), like=LIKE) for by in (0, 1)))
 
 
 def test_both_signs_of_a_direction_are_equally_likely() -> None:
-    found = directions(torch.ones(DRAWS, 1).bool(), 2, drawn(3), like=LIKE)
-    assert found.mean(0).abs().max() < BOUND
+    result = directions(torch.ones(DRAWS, 1).bool(), 2, drawn(3), like=LIKE)
+    assert result.mean(0).abs().max() < BOUND
 
 
 BY_HAND: list[tuple[Strategy, float, list[float]]] = [
@@ -127,8 +127,8 @@ def test_weights_of_layers_by_hand(
     strategy: Strategy, temperature: float, expected: list[float]
 ) -> None:
     norms = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
-    found = layer_weights(norms, strategy, temperature=temperature)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+    result = layer_weights(norms, strategy, temperature=temperature)
+    torch.testing.assert_close(result, torch.tensor(expected, dtype=torch.float64))
 
 
 @given(masks, seeds)

@@ -69,24 +69,24 @@ def test_a_temperature_is_invariant_to_row_offsets_and_chunks(
 def test_the_temperature_is_that_of_other_minimizers(seed: int) -> None:
     # Not larger: scikit-learn clips probabilities, which gives its loss a second minimum.
     labels, logits = drawn(seed, size=[0.3, 1.0, 2.0, 4.0, 8.0][seed])
-    found = minimize_scalar(
+    result = minimize_scalar(
         lambda b: log_loss(labels, probabilities_of(b * logits), labels=[0, 1, 2]),
         bounds=(1e-3, 20.0),
         method="bounded",
         options={"xatol": 1e-12},
     )
     fitted = fit_temperature(labels, logits)
-    assert 1 / fitted.value == pytest.approx(found.x, rel=1e-5)
+    assert 1 / fitted.value == pytest.approx(result.x, rel=1e-5)
 
 
 def test_each_row_may_have_a_temperature_of_its_own() -> None:
-    found = np.exp(scaled([[0.0, np.log(9)], [0.0, np.log(9)]], [1.0, 2.0]))
-    assert found == pytest.approx(np.array([[0.1, 0.9], [0.25, 0.75]]))
+    result = np.exp(scaled([[0.0, np.log(9)], [0.0, np.log(9)]], [1.0, 2.0]))
+    assert result == pytest.approx(np.array([[0.1, 0.9], [0.25, 0.75]]))
 
 
 def test_the_largest_doubles_are_scaled_and_do_not_affect_other_rows() -> None:
-    found = np.exp(scaled([[1.5e308, 1.5e308], [0.0, np.log(9)]], 1.0))
-    assert found == pytest.approx(np.array([[0.5, 0.5], [0.1, 0.9]]))
+    result = np.exp(scaled([[1.5e308, 1.5e308], [0.0, np.log(9)]], 1.0))
+    assert result == pytest.approx(np.array([[0.5, 0.5], [0.1, 0.9]]))
 
 
 def test_impossible_classes_stay_impossible() -> None:

@@ -27,15 +27,15 @@ def test_a_resample_has_the_quantile_of_its_repeated_rows(seed: int, coverage: f
     draws = np.random.default_rng(seed)
     scores = draws.integers(0, 9, size=30) / 10
     counts = draws.multinomial(30, np.full(30, 1 / 30), size=3).astype(float)
-    found = resampled_quantiles(scores, counts, coverage=coverage)
-    for row, value in zip(counts, found, strict=True):
+    result = resampled_quantiles(scores, counts, coverage=coverage)
+    for row, value in zip(counts, result, strict=True):
         assert value == conformal_quantile(np.repeat(scores, row.astype(int)), coverage=coverage)
 
 
 def test_too_few_drawn_rows_set_no_threshold() -> None:
     counts = np.array([[8.0, 0.0], [8.0, 1.0]])
-    found = resampled_quantiles(np.array([1.0, 2.0]), counts, coverage=0.9)
-    assert found.tolist() == [np.inf, 2.0]
+    result = resampled_quantiles(np.array([1.0, 2.0]), counts, coverage=0.9)
+    assert result.tolist() == [np.inf, 2.0]
 
 
 def test_each_resample_sets_its_own_thresholds() -> None:
@@ -57,11 +57,11 @@ def test_the_worst_group_score_ignores_groups_without_drawn_rows() -> None:
     scores, folds = np.arange(6.0), np.array([0, 0, 0, 1, 1, 1])
     made = Thresholds(scores, folds, 0.5, np.arange(6), folds)
     values = np.array([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
-    found = Judged(
+    result = Judged(
         made, lambda limit, rows: values[rows], np.arange(6), groups=np.array([0, 0, 1, 1, 1, 1])
     )
-    assert found(np.array([[1.0] * 6, [0.0, 0.0, 2.0, 4.0, 0.0, 0.0]])).tolist() == [0.5, 1.0]
-    assert found.fewest == 2
+    assert result(np.array([[1.0] * 6, [0.0, 0.0, 2.0, 4.0, 0.0, 0.0]])).tolist() == [0.5, 1.0]
+    assert result.fewest == 2
 
 
 def detector_scores(
@@ -85,18 +85,18 @@ def detections(ordinary: np.ndarray, odd: np.ndarray, folds: np.ndarray) -> Judg
 
 def test_detections_of_two_models_of_one_law_differ_in_one_study_of_twenty() -> None:
     """By simulation; with fixed thresholds more than a quarter of the studies have a verdict."""
-    draws, rows, false, held, values = np.random.default_rng(0), 100, 0, [], []
+    draws, rows, false, kept, values = np.random.default_rng(0), 100, 0, [], []
     folds = np.arange(rows) % 2
     for _ in range(STUDIES):
         hard = draws.normal(size=2 * rows)
         one, other = (detections(*detector_scores(draws, hard, rows), folds) for _ in range(2))
-        (found,) = difference_intervals([(one, other)], 2 * rows, resamples=200, seed=0)
-        false += found.low is not None and (found.low > 0 or found.high < 0)
+        (result,) = difference_intervals([(one, other)], 2 * rows, resamples=200, seed=0)
+        false += result.low is not None and (result.low > 0 or result.high < 0)
         (interval,) = score_intervals([one], 2 * rows, resamples=200, seed=0)
-        held.append((interval.low, interval.high))
+        kept.append((interval.low, interval.high))
         values.append(float(one(np.ones((1, 2 * rows)))[0]))
     assert false <= MOST
-    inside = [low <= np.mean(values) <= high for low, high in held]
+    inside = [low <= np.mean(values) <= high for low, high in kept]
     # At 95% fewer than 134 of 150 come with probability 0.003.
     assert np.sum(inside) >= 134
 
@@ -116,8 +116,8 @@ def test_a_threshold_fitted_on_few_rows_widens_the_interval() -> None:
 def test_a_proportion_of_1_uses_the_closed_form_instead_of_resamples() -> None:
     folds = np.arange(100) % 2
     judged = detections(np.linspace(0, 1, 100), np.full(120, 50.0), folds)
-    (found,) = score_intervals([judged], 220, resamples=50, seed=0)
-    assert (found.low, found.high) == pytest.approx((0.969, 1.0), abs=1e-3)
+    (result,) = score_intervals([judged], 220, resamples=50, seed=0)
+    assert (result.low, result.high) == pytest.approx((0.969, 1.0), abs=1e-3)
 
 
 def answered(draws: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:

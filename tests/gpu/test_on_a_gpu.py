@@ -51,10 +51,10 @@ def gradients(device: torch.device, method: Any) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", ["plain", "at", "adv_embed", "pgd", "adv_weight", "awp"])
 def test_a_gpu_computes_the_gradients_of_the_cpu(name: str, gpu: torch.device) -> None:
     expected = gradients(torch.device("cpu"), configure(name))
-    found = gradients(gpu, configure(name))
-    assert set(found) == set(expected)
+    result = gradients(gpu, configure(name))
+    assert set(result) == set(expected)
     for key, gradient in expected.items():
-        torch.testing.assert_close(found[key], gradient, rtol=5e-3, atol=1e-4)
+        torch.testing.assert_close(result[key], gradient, rtol=5e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
@@ -156,8 +156,8 @@ class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __len__(self) -> int:
         return len(self.batch["labels"])
 
-    def __getitem__(self, place: int) -> dict[str, torch.Tensor]:
-        return {name: values[place] for name, values in self.batch.items()}
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {name: values[index] for name, values in self.batch.items()}
 
 
 def trained(folder: Path, gpu: torch.device, *, stop: int | None, resume: bool = False) -> Any:

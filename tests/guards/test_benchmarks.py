@@ -23,9 +23,9 @@ def test_the_ledger_counts_a_storage_once_and_notices_its_end() -> None:
         view = first.view(2, -1)[1]
         second = first + 1
         del first
-        held = view  # the view keeps the first storage alive
+        kept = view  # the view keeps the first storage alive
         third = second * 3
-        del held, view, second
+        del kept, view, second
         fourth = third * 4
         del third, fourth
     # Most live at once: first (through its view), second, third.
@@ -53,10 +53,10 @@ def test_an_operation_in_place_allocates_nothing() -> None:
 
 def test_a_ratio_is_between_medians_and_its_middle_half_between_rounds() -> None:
     samples = {"plain": [1.0, 2.0, 3.0, 4.0], "uegr": [3.0, 4.0, 9.0, 20.0]}
-    found = summary(samples)["uegr"]
+    result = summary(samples)["uegr"]
     # Medians 2.5 and 6.5; rounds 3, 2, 3, 5, whose quartiles (exclusive) are 2.25 and 4.5.
-    assert found["over_plain"] == pytest.approx(2.6)
-    assert found["middle_half"] == pytest.approx([2.25, 4.5])
+    assert result["over_plain"] == pytest.approx(2.6)
+    assert result["middle_half"] == pytest.approx([2.25, 4.5])
     assert summary(samples)["plain"]["over_plain"] == 1.0
 
 

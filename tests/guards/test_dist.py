@@ -64,18 +64,18 @@ def test_twine_accepts_the_built_distributions(built: Path) -> None:
 def test_the_wheel_contains_only_the_complete_package(built: Path) -> None:
     wheel = built / f"{NAME}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if not name.startswith(f"{NAME}.dist-info/")}
+        kept = {name for name in archive.namelist() if not name.startswith(f"{NAME}.dist-info/")}
     source = ROOT / "src"
     known = call("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=source)
-    assert held == set(known.splitlines())
+    assert kept == set(known.splitlines())
     assert wheel.stat().st_size < LARGEST
 
 
 def test_the_source_builds_without_tests_results_and_documents(built: Path) -> None:
     source = built / f"{NAME}.tar.gz"
     with tarfile.open(source) as archive:
-        held = {name.split("/")[1] for name in archive.getnames() if "/" in name}
-    assert held == {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg", "src"}
+        kept = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+    assert kept == {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg", "src"}
     assert source.stat().st_size < LARGEST
 
 
@@ -94,8 +94,8 @@ def test_the_wheel_trains_in_a_separate_environment(built: Path, tmp_path: Path)
     site = inside("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
     # A path in a .pth file is searched last, and .pth files there, of an editable Temper, are not.
     Path(site.strip(), "requirements.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
-    found = inside("python", "-c", "import temper; print(temper.__file__)")
-    assert Path(found.strip()).is_relative_to(home)
+    result = inside("python", "-c", "import temper; print(temper.__file__)")
+    assert Path(result.strip()).is_relative_to(home)
     assert inside("temper", "--version") == f"temper {temper.__version__}\n"
     assert "uegr" in inside("temper", "list", "methods")
     model, data = make_model(tmp_path / "model"), make_data(tmp_path / "data")

@@ -33,8 +33,8 @@ WITH_PYTHON = [path for path in DOCUMENTS if "```python\n" in path.read_text(enc
 
 def blocks(path: Path, language: str) -> list[str]:
     """Return the fenced blocks of a document in one language."""
-    found = FENCE.findall(path.read_text(encoding="utf-8"))
-    return [body for name, body in found if name == language]
+    result = FENCE.findall(path.read_text(encoding="utf-8"))
+    return [body for name, body in result if name == language]
 
 
 def command_lines(path: Path) -> Iterator[str]:
@@ -216,7 +216,7 @@ def test_the_map_of_the_architecture_places_every_method_where_it_is() -> None:
     shown: dict[str, str] = {}
     for row in re.findall(r"^\| ([a-z ]+) \| (`.*) \|$", text, re.MULTILINE):
         shown.update(dict.fromkeys(re.findall(r"`(\w+)`", row[1]), row[0]))
-    found = {}
+    result = {}
     for name in methods.names():
         method = methods.build(name)
         changes = {
@@ -224,8 +224,8 @@ def test_the_map_of_the_architecture_places_every_method_where_it_is() -> None:
             "the update rule": bool(method.rule.rules),
         }
         named = [change for change, there in changes.items() if there]
-        found[name] = (named or ["nothing"])[0] if len(named) < 2 else "both"
-    assert shown == found
+        result[name] = (named or ["nothing"])[0] if len(named) < 2 else "both"
+    assert shown == result
 
 
 def test_no_document_installs_temper_from_a_package_index() -> None:

@@ -44,8 +44,8 @@ def contracts(tree: Path) -> tuple[dict[str, bool], str]:
         check=False,
     )
     output = result.stdout + result.stderr
-    found = re.findall(r"^(.*\S) +(KEPT|BROKEN)\b", output, re.MULTILINE)
-    return {name: verdict == "KEPT" for name, verdict in found}, output
+    results = re.findall(r"^(.*\S) +(KEPT|BROKEN)\b", output, re.MULTILINE)
+    return {name: verdict == "KEPT" for name, verdict in results}, output
 
 
 @pytest.fixture
@@ -58,25 +58,25 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_every_contract_holds(tree: Path) -> None:
-    held, output = contracts(tree)
-    assert len(held) == len(FAULTS), output
-    assert all(held.values()), output
+    kept, output = contracts(tree)
+    assert len(kept) == len(FAULTS), output
+    assert all(kept.values()), output
 
 
 def test_every_contract_notices_a_planted_fault(tree: Path) -> None:
     for file, line in FAULTS.values():
         (tree / "src" / "temper" / file).write_text(f'"""Planted."""\n\n{line}\n')
-    held, output = contracts(tree)
+    stored, output = contracts(tree)
     for words in FAULTS:
-        broken = [name for name, kept in held.items() if name.startswith(words) and not kept]
+        broken = [name for name, kept in stored.items() if name.startswith(words) and not kept]
         assert broken, f"{words}: not noticed\n{output}"
 
 
 def test_a_module_without_a_layer_is_noticed(tree: Path) -> None:
     (tree / "src" / "temper" / "stray.py").write_text('"""Planted."""\n')
-    held, output = contracts(tree)
+    kept, output = contracts(tree)
     assert "stray" in output
-    assert not all(held.values()) or not held
+    assert not all(kept.values()) or not kept
 
 
 def in_a_circle(package: str) -> list[str]:

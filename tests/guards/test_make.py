@@ -119,8 +119,8 @@ def test_every_dependency_is_used() -> None:
 def pins() -> dict[str, str]:
     """Return the version of each distribution that requirements/*.txt pins."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "requirements").glob("*.txt")]
-    found = [pin for text in texts for pin in re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.M)]
-    return {canonical(name): version for name, version in found}
+    result = [pin for text in texts for pin in re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.M)]
+    return {canonical(name): version for name, version in result}
 
 
 def test_every_dependency_is_pinned_to_a_version_it_allows() -> None:

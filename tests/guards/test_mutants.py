@@ -22,6 +22,6 @@ def test_every_explained_mutant_refers_to_existing_code() -> None:
 
 
 def test_names_and_changes_of_mutants_are_read() -> None:
-    found = doctest.testmod(mutants)
-    assert found.attempted >= 6
-    assert not found.failed
+    result = doctest.testmod(mutants)
+    assert result.attempted >= 6
+    assert not result.failed

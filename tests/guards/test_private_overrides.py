@@ -39,8 +39,8 @@ def overrides(kind: type[Trainer]) -> set[str]:
 def test_private_overrides_are_few_and_each_has_a_test() -> None:
     assert overrides(RobustTrainer) == set(NEEDED_BY)
     assert len(NEEDED_BY) <= MOST
-    for place in NEEDED_BY.values():
-        file, name = place.split("::")
+    for test in NEEDED_BY.values():
+        file, name = test.split("::")
         text = (ROOT / "tests" / "training" / file).read_text(encoding="utf-8")
         assert f"def {name}(" in text
 

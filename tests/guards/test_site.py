@@ -49,24 +49,24 @@ def pages() -> dict[str, str]:
 def entries() -> list[object]:
     """Return the navigation of mkdocs.yml, which stands last in it."""
     written = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
-    found: list[object] = []
+    result: list[object] = []
     for line in written.splitlines():
         indent, name = re.fullmatch(r"( +)- (.+)", line).groups()  # type: ignore[union-attr]
         if name.endswith(":"):
-            found.append({name.removesuffix(":"): []})
+            result.append({name.removesuffix(":"): []})
         else:
             assert len(indent) == 6, line
-            next(iter(found[-1].values())).append(name)  # type: ignore[attr-defined]
-    return found
+            next(iter(result[-1].values())).append(name)  # type: ignore[attr-defined]
+    return result
 
 
 def anchors(text: str) -> set[str]:
     """Return the anchors of a page's headings."""
-    found = set()
+    result = set()
     for heading in HEADING.findall(FENCED.sub("", text)):
         plain = re.sub(r"\]\([^)]*\)", "", heading)
-        found.add(re.sub(r"[^\w\s-]", "", plain).strip().lower().replace(" ", "-"))
-    return found
+        result.add(re.sub(r"[^\w\s-]", "", plain).strip().lower().replace(" ", "-"))
+    return result
 
 
 def astray(all_pages: dict[str, str]) -> list[str]:

@@ -93,8 +93,8 @@ def name_of(path: Path) -> str:
 
 
 def test_no_source_pickles_or_evaluates() -> None:
-    found = {name_of(path): list(unsafe(path.read_text(encoding="utf-8"))) for path in SOURCES}
-    assert {name: faults for name, faults in found.items() if faults} == {}
+    result = {name_of(path): list(unsafe(path.read_text(encoding="utf-8"))) for path in SOURCES}
+    assert {name: faults for name, faults in result.items() if faults} == {}
 
 
 @pytest.mark.parametrize(

@@ -86,16 +86,16 @@ def windowed(
     """
     sequences = rows(*(tokens - (last % 2) for last in range(sum(numbers))))
     size = (len(numbers), max(numbers), sequences["input_ids"].shape[1])
-    found = {name: torch.zeros(size, dtype=torch.long) for name in ("input_ids", "attention_mask")}
+    result = {name: torch.zeros(size, dtype=torch.long) for name in ("input_ids", "attention_mask")}
     start = 0
     for row, count in enumerate(numbers):
-        for name, each in found.items():
+        for name, each in result.items():
             each[row, :count] = sequences[name][start : start + count]
         start += count
     model = bert(BertForSequenceClassification, **{"num_labels": CLASSES, **settings})
     set_windows(model, Windows(1, pool), max_length=tokens)
     labels = torch.randint(CLASSES, (len(numbers),), generator=draws())
-    return model, found | {"labels": labels}
+    return model, result | {"labels": labels}
 
 
 def several_labels_in_windows() -> tuple[nn.Module, Inputs]:

@@ -170,8 +170,8 @@ def test_a_divergence_is_symmetric_and_zero_of_equal_passes(name: str, kind: str
     third = case.head.logits(case_of(name, seed=2).output, case.batch)
     pairs = [(first, second), (first, third), (second, third)]
     expected = sum(case.head.divergence(*pair, kind=kind) for pair in pairs)
-    found = case.head.pairwise([first, second, third], kind=kind)
-    torch.testing.assert_close(found, expected)
+    result = case.head.pairwise([first, second, third], kind=kind)
+    torch.testing.assert_close(result, expected)
     single = case.head.pairwise([first.bfloat16()], kind=kind)
     assert (single.dtype, single.any().item()) == (torch.float32, False)
 
@@ -201,14 +201,16 @@ def test_values_are_at_least_in_single_precision(name: str, dtype: torch.dtype) 
 def test_predictions_have_the_logits_shape(name: str) -> None:
     case = case_of(name)
     logits, _ = case.logits()
-    found = case.head.decode(logits.numpy())
-    assert found.shape == tuple(logits.shape)
+    result = case.head.decode(logits.numpy())
+    assert result.shape == tuple(logits.shape)
     if case.head.has_classes:
-        assert found.sum(-1) == pytest.approx(1.0)
+        assert result.sum(-1) == pytest.approx(1.0)
     else:
-        assert torch.equal(torch.from_numpy(found), logits)
-    for place in ((0, 0), (1, 0)):
-        assert case.head.decode(logits.numpy()[place][None]) == pytest.approx(found[place][None])
+        assert torch.equal(torch.from_numpy(result), logits)
+    for position in ((0, 0), (1, 0)):
+        assert case.head.decode(logits.numpy()[position][None]) == pytest.approx(
+            result[position][None]
+        )
 
 
 def test_ignored_units_may_be_nan() -> None:

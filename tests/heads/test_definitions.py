@@ -55,8 +55,8 @@ def by_unit(measure: Callable[..., float], *tensors: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def assert_equal(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=EXACT, atol=EXACT)
+def assert_equal(result: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(result, expected, rtol=EXACT, atol=EXACT)
 
 
 @given(logits_of(), st.sampled_from([0.0, 0.1, 1.0]), st.booleans())
@@ -64,14 +64,14 @@ def test_classification_is_the_weighted_smoothed_cross_entropy(
     drawn: tuple[Tensor, Tensor, Tensor], smoothing: float, weighted: bool
 ) -> None:
     logits, _, labels = drawn
-    weights = [0.25 + place for place in range(logits.shape[-1])] if weighted else None
+    weights = [0.25 + index for index in range(logits.shape[-1])] if weighted else None
     head = Units(class_weights=None if weights is None else torch.tensor(weights))
-    found = head.loss(logits, labels, smoothing=smoothing)
+    result = head.loss(logits, labels, smoothing=smoothing)
 
     def of_unit(scores: list[float], label: int) -> float:
         return definitions.cross_entropy(scores, label, weights, smoothing)
 
-    assert_equal(found, by_unit(of_unit, logits, labels))
+    assert_equal(result, by_unit(of_unit, logits, labels))
 
 
 @given(logits_of(), st.floats(0.5, 4.0))
@@ -81,16 +81,16 @@ def test_divergences_of_classes_are_those_of_the_equations(
     first, second, _ = drawn
     head = Classification()
     for kind, measure in (("js", definitions.js), ("sym_kl", definitions.sym_kl)):
-        found = head.divergence(first, second, kind=kind)
-        assert_equal(found, by_unit(measure, first, second))
+        result = head.divergence(first, second, kind=kind)
+        assert_equal(result, by_unit(measure, first, second))
 
     def taught(student: list[float], teacher: list[float]) -> float:
         return definitions.distillation(student, teacher, temperature)
 
-    found = head.distillation(first, second, temperature=temperature)
-    assert_equal(found, by_unit(taught, first, second))
+    result = head.distillation(first, second, temperature=temperature)
+    assert_equal(result, by_unit(taught, first, second))
     by_logarithm = head.distillation(first, second.log_softmax(-1), temperature=temperature)
-    assert_equal(by_logarithm, found)
+    assert_equal(by_logarithm, result)
 
 
 @given(logits_of())
@@ -106,9 +106,9 @@ def test_numbers_have_squared_errors_and_differences(drawn: tuple[Tensor, Tensor
 
 @given(logits_of())
 def test_probabilities_are_the_softmax(drawn: tuple[Tensor, Tensor, Tensor]) -> None:
-    found = Classification().decode(drawn[0].numpy())
+    result = Classification().decode(drawn[0].numpy())
     expected = [[definitions.softmax(unit) for unit in row] for row in drawn[0].tolist()]
-    assert found == pytest.approx(torch.tensor(expected, dtype=torch.float64).numpy(), rel=EXACT)
+    assert result == pytest.approx(torch.tensor(expected, dtype=torch.float64).numpy(), rel=EXACT)
 
 
 def test_tokens_without_a_label_have_no_loss_and_do_not_count() -> None:
@@ -116,15 +116,15 @@ def test_tokens_without_a_label_have_no_loss_and_do_not_count() -> None:
     assert isinstance(case.head, Tokens)
     assert case.batch.labels is not None
     logits, _ = case.logits()
-    found = case.head.loss(logits, case.batch.labels)
+    result = case.head.loss(logits, case.batch.labels)
     counted = 0
     for row, labels in enumerate(case.batch.labels.tolist()):
-        for place, label in enumerate(labels):
+        for index, label in enumerate(labels):
             counted += label != UNLABELED
             expected = 0.0
             if label != UNLABELED:
-                expected = definitions.cross_entropy(logits[row, place].tolist(), label)
-            assert found[row, place].item() == pytest.approx(expected, rel=EXACT)
+                expected = definitions.cross_entropy(logits[row, index].tolist(), label)
+            assert result[row, index].item() == pytest.approx(expected, rel=EXACT)
     assert case.head.units(case.batch) == counted
 
 
@@ -132,11 +132,11 @@ def test_several_labels_have_the_binary_cross_entropy_of_each() -> None:
     case = case_of("multi_label")
     assert isinstance(case.head, MultiLabel)
     assert case.batch.labels is not None
-    found = case.head.loss(case.logits()[0], case.batch.labels)
-    known = case.head.unit_mask(case.batch, found)
+    result = case.head.loss(case.logits()[0], case.batch.labels)
+    known = case.head.unit_mask(case.batch, result)
     labels = case.batch.labels.clamp(min=0)
     expected = by_unit(definitions.binary_cross_entropy, case.output.logits, labels)
-    assert_equal(found, torch.where(known, expected, 0.0))
+    assert_equal(result, torch.where(known, expected, 0.0))
 
 
 def test_several_labels_weigh_and_smooth_those_that_apply() -> None:
@@ -144,21 +144,21 @@ def test_several_labels_weigh_and_smooth_those_that_apply() -> None:
     case, weights = case_of("multi_label"), [0.5, 1.0, 2.0, 3.0, 4.0]
     assert case.batch.labels is not None
     head = MultiLabel(class_weights=torch.tensor(weights))
-    found = head.loss(head.logits(case.output, case.batch), case.batch.labels, smoothing=0.2)
+    result = head.loss(head.logits(case.output, case.batch), case.batch.labels, smoothing=0.2)
     for row, labels in enumerate(case.batch.labels.tolist()):
-        for place, label in enumerate(labels):
+        for index, label in enumerate(labels):
             if label == UNLABELED:
                 continue
-            z, q = float(case.output.logits[row, place]), 0.8 * label + 0.1
+            z, q = float(case.output.logits[row, index]), 0.8 * label + 0.1
             yes, no = definitions.binary_cross_entropy(z, 1), definitions.binary_cross_entropy(z, 0)
-            expected = weights[place] * q * yes + (1 - q) * no
-            assert found[row, place].item() == pytest.approx(expected, rel=1e-6)
+            expected = weights[index] * q * yes + (1 - q) * no
+            assert result[row, index].item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_span_is_chosen_among_the_positions_of_the_text() -> None:
     case = case_of("spans")
     assert case.batch.labels is not None
-    found, apart = (
+    result, apart = (
         case.head.loss(case.logits()[0], case.batch.labels),
         case.head.divergence(*case.logits(), kind="js"),
     )
@@ -169,10 +169,10 @@ def test_a_span_is_chosen_among_the_positions_of_the_text() -> None:
                 getattr(each, name)[row, :real].tolist() for each in (case.output, case.other)
             )
             if label >= case.batch.ids.shape[1]:
-                assert found[row, unit].item() == 0.0
+                assert result[row, unit].item() == 0.0
                 continue
             expected = definitions.cross_entropy(scores, label)
-            assert found[row, unit].item() == pytest.approx(expected, rel=EXACT)
+            assert result[row, unit].item() == pytest.approx(expected, rel=EXACT)
             expected = definitions.js(scores, others)
             assert apart[row, unit].item() == pytest.approx(expected, rel=EXACT)
 
@@ -220,8 +220,8 @@ def test_one_unit_per_row_equals_rows_bit_for_bit(
         ),
     ]
     for rows, units in pairs:
-        for expected, found in zip(gradient(rows), gradient(units), strict=True):
-            assert torch.equal(expected, found)
+        for expected, result in zip(gradient(rows), gradient(units), strict=True):
+            assert torch.equal(expected, result)
 
 
 def test_extreme_scores_give_finite_gradients() -> None:

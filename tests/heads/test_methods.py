@@ -70,8 +70,8 @@ def test_micro_batches_weigh_by_their_units(name: str, model_name: str) -> None:
         stepper.network.model.eval()  # without dropout, whose draws depend on the micro-batch
         stepper.begin_epoch(0)
     expected = whole.backward(inputs)["loss"]
-    found = split.backward(*(taken(inputs, row, row + 1) for row in range(rows)))["loss"]
-    assert found == pytest.approx(expected, rel=1e-6)
+    result = split.backward(*(taken(inputs, row, row + 1) for row in range(rows)))["loss"]
+    assert result == pytest.approx(expected, rel=1e-6)
     for name_, gradient in split.params.gradients().items():
         torch.testing.assert_close(
             gradient, whole.params.gradients()[name_], rtol=1e-5, atol=1e-8, msg=name_

@@ -52,9 +52,9 @@ def units_of(head: str, logits: Tensor, inputs: Inputs) -> Iterator[Unit]:
             assert head in ("tokens", "completions", "seq2seq"), head
             # The logits at a token of a causal model are for the next one.
             shift = 1 if head == "completions" else 0
-            for place, label in enumerate(inputs["labels"][row][shift:]):
+            for index, label in enumerate(inputs["labels"][row][shift:]):
                 if label != UNLABELED:
-                    yield row, z[place], onehot(label, z.shape[-1])
+                    yield row, z[index], onehot(label, z.shape[-1])
 
 
 def cross_entropy(head: str, logits: Tensor, inputs: Inputs) -> Tensor:
@@ -84,12 +84,12 @@ class Passes:
         self.gradients: dict[int, Tensor] = {}
         self.words: list[Tensor] = []
         stepper.network.probe(Batch.of(inputs))
-        found = stepper.network._found
-        assert found is not None
+        result = stepper.network._found
+        assert result is not None
         model: nn.Module = stepper.network.model
         model.register_forward_pre_hook(lambda *_: self._begin())
         model.register_forward_hook(lambda _, __, output: self._record(output))
-        found.module.register_forward_hook(lambda _, __, output: self._embedded(output))
+        result.module.register_forward_hook(lambda _, __, output: self._embedded(output))
 
     def _begin(self) -> None:
         self._first = True

@@ -26,26 +26,26 @@ def batch_of(rows: int, labels: Tensor | None = None) -> Batch:
 def loss(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0, **settings: Any) -> Tensor:
     """Return the losses [B] of logits [B, C] by the head that the labels choose."""
     head = Heads(**settings).of(labels)
-    found = head.loss(logits.unsqueeze(1), labels, smoothing=smoothing)
-    assert found.shape == (len(logits), 1)
-    return found[:, 0]
+    result = head.loss(logits.unsqueeze(1), labels, smoothing=smoothing)
+    assert result.shape == (len(logits), 1)
+    return result[:, 0]
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32, torch.float64])
 def test_the_loss_of_a_regression_is_the_squared_error_of_each_row(kind: torch.dtype) -> None:
     values, targets = torch.tensor([[1.0], [-2.0], [0.5]], dtype=kind), [3.0, 1.0, 0.5]
     for labels in (torch.tensor(targets), torch.tensor(targets, dtype=torch.float64)[:, None]):
-        found = loss(values, labels)
-        assert found.dtype == (torch.float64 if kind == torch.float64 else torch.float32)
-        assert found.tolist() == [4.0, 9.0, 0.0]
+        result = loss(values, labels)
+        assert result.dtype == (torch.float64 if kind == torch.float64 else torch.float32)
+        assert result.tolist() == [4.0, 9.0, 0.0]
 
 
 def test_class_weights_multiply_rows_and_are_not_renormalized() -> None:
     labels = torch.tensor([0, 1, 1])
     head = Classification(class_weights=torch.tensor([2.0, 0.5]))
     for _ in range(2):
-        found = head.loss(torch.zeros(3, 1, 2), labels)
-        assert found.flatten().tolist() == pytest.approx([2 * LN2, LN2 / 2, LN2 / 2])
+        result = head.loss(torch.zeros(3, 1, 2), labels)
+        assert result.flatten().tolist() == pytest.approx([2 * LN2, LN2 / 2, LN2 / 2])
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_logits_of_a_row_are_one_unit(head: Head) -> None:
 def test_a_given_loss_is_one_per_row_or_a_mean_that_counts_for_each() -> None:
     logits, labels = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.tensor([[0], [1]])
     assert loss(logits, labels, task_loss=lambda z, y: z[torch.arange(2), y]).tolist() == [1, 5]
-    found = loss(logits.bfloat16(), labels, task_loss=lambda z, y: z.mean())
-    assert found.tolist() == [2.75, 2.75]
-    assert found.dtype == torch.float32
+    result = loss(logits.bfloat16(), labels, task_loss=lambda z, y: z.mean())
+    assert result.tolist() == [2.75, 2.75]
+    assert result.dtype == torch.float32
 
 
 @pytest.mark.parametrize(

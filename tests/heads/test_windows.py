@@ -43,7 +43,7 @@ def in_float64(pool: Pool, head: str, *numbers: int) -> tuple[nn.Module, Inputs]
 
 def by_definition(model: nn.Module, inputs: Inputs, pool: Pool) -> list[Tensor]:
     """Return each text's logits [C]: its windows run one by one, without padding, then pooled."""
-    found = []
+    result = []
     for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True):
         windows = [
             model(input_ids=one[real.bool()].unsqueeze(0)).logits[0]
@@ -51,10 +51,10 @@ def by_definition(model: nn.Module, inputs: Inputs, pool: Pool) -> list[Tensor]:
             if real.any()
         ]
         if pool == "mean":
-            found.append(sum(windows) / len(windows))
+            result.append(sum(windows) / len(windows))
         else:
-            found.append(torch.stack([max(column) for column in zip(*windows, strict=True)]))
-    return found
+            result.append(torch.stack([max(column) for column in zip(*windows, strict=True)]))
+    return result
 
 
 def loss_of(head: str, logits: list[Tensor], labels: Tensor) -> Tensor:
@@ -76,9 +76,9 @@ def loss_of(head: str, logits: list[Tensor], labels: Tensor) -> Tensor:
 @pytest.mark.parametrize("head", HEAD)
 def test_logits_loss_and_gradient_are_those_of_the_definition(head: str, pool: Pool) -> None:
     model, inputs = in_float64(pool, head, *NUMBERS)
-    found = model(**{name: each for name, each in inputs.items() if name != "labels"}).logits
+    result = model(**{name: each for name, each in inputs.items() if name != "labels"}).logits
     expected = by_definition(model, inputs, pool)
-    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(result, torch.stack(expected), rtol=1e-10, atol=1e-12)
     loss = loss_of(head, expected, inputs["labels"])
     wanted = torch.autograd.grad(loss, list(model.parameters()))
     stepper = Stepper(model, "plain")
@@ -120,18 +120,18 @@ def micro(inputs: Inputs, start: int, end: int) -> Inputs:
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_four_micro_batches_of_four_texts_are_one_of_sixteen(name: str) -> None:
-    numbers = [1 + place % 4 if place > 3 else 1 for place in range(16)]
-    found = []
+    numbers = [1 + index % 4 if index > 3 else 1 for index in range(16)]
+    result = []
     for parts in (1, 4):
         model, inputs = in_float64("mean", "classification", *numbers)
         stepper = Stepper(model, configure(name, DETERMINISTIC.get(name, {})), seed=4)
         stepper.begin_epoch(0)
         size = 16 // parts
         batches = [micro(inputs, start, start + size) for start in range(0, 16, size)]
-        found.append((stepper.backward(*batches)["loss"], stepper.params.gradients()))
-    assert found[1][0] == pytest.approx(found[0][0], rel=1e-6)
-    for key, gradient in found[1][1].items():
-        torch.testing.assert_close(gradient, found[0][1][key], rtol=1e-5, atol=1e-8, msg=key)
+        result.append((stepper.backward(*batches)["loss"], stepper.params.gradients()))
+    assert result[1][0] == pytest.approx(result[0][0], rel=1e-6)
+    for key, gradient in result[1][1].items():
+        torch.testing.assert_close(gradient, result[0][1][key], rtol=1e-5, atol=1e-8, msg=key)
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -159,9 +159,9 @@ def test_hidden_states_are_those_of_each_text() -> None:
 def test_the_config_keeps_windows_and_a_damaged_one_raises_an_error(tmp_path: Any) -> None:
     model, _ = windowed(2, pool="max", tokens=7)
     model.save_pretrained(tmp_path)
-    found = windows_of(type(model).from_pretrained(tmp_path))
-    assert found is not None
-    assert (found.windows, found.max_length) == (Windows(1, "max"), 7)
+    result = windows_of(type(model).from_pretrained(tmp_path))
+    assert result is not None
+    assert (result.windows, result.max_length) == (Windows(1, "max"), 7)
     damaged: list[dict[str, Any]] = [
         {"stride": 9}, {"stride": "1"}, {"pool": "sum"}, {"max_windows": 0}, {"length": 3},
     ]  # fmt: skip

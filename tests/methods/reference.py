@@ -107,14 +107,14 @@ def attack(
 
     delta = torch.zeros_like(gradient)
     for group in groups:
-        places = [(b, t) for b, t in group if movable[b, t]]
-        if not places:
+        positions = [(b, t) for b, t in group if movable[b, t]]
+        if not positions:
             continue
-        size = length(torch.cat([gradient[b, t] for b, t in places]))
+        size = length(torch.cat([gradient[b, t] for b, t in positions]))
         budget = epsilon
         if relative:
-            budget = epsilon * length(torch.cat([embeddings[b, t] for b, t in places]))
-        for b, t in places:
+            budget = epsilon * length(torch.cat([embeddings[b, t] for b, t in positions]))
+        for b, t in positions:
             if norm == "linf":
                 delta[b, t] = budget * torch.sign(gradient[b, t])
             elif size > 0:

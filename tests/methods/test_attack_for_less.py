@@ -30,11 +30,11 @@ def terms(number: int = 0, *, rate: float = 0.0, **settings: object) -> list[Los
     settings = {"mask": "off", "adaptive": "uniform", **settings}
     method = UEGR(**settings)  # type: ignore[arg-type]
     network, step = Network(tiny_network(rate=rate)), Step(number=number, units=ROWS)
-    found = []
+    result = []
     for each in totals_of(method, network, BATCH, now=step, streams=Streams(0).at(step=number)):
         each.total(step).backward()
-        found.append(each)
-    return found
+        result.append(each)
+    return result
 
 
 def gradients(method: Method, *, number: int) -> list[Tensor]:
@@ -42,8 +42,8 @@ def gradients(method: Method, *, number: int) -> list[Tensor]:
     stepper = Stepper(model, method)
     stepper.number = number
     stepper.backward(BATCH)
-    found = [parameter.grad for parameter in model.parameters()]
-    return [each for each in found if each is not None]
+    result = [parameter.grad for parameter in model.parameters()]
+    return [each for each in result if each is not None]
 
 
 @contextmanager
@@ -75,8 +75,8 @@ def test_a_skipped_attack_step_equals_plain_fine_tuning_bit_for_bit(number: int)
 def test_a_periodic_attack_is_weighted_by_its_period(number: int) -> None:
     lazy, busy = (gradients(UEGR(mask="off", every=k), number=number) for k in (3, 1))
     plain = gradients(Plain(), number=number)
-    for clean, always, found in zip(plain, busy, lazy, strict=True):
-        torch.testing.assert_close(found, clean + 3 * (always - clean), rtol=1e-7, atol=1e-10)
+    for clean, always, result in zip(plain, busy, lazy, strict=True):
+        torch.testing.assert_close(result, clean + 3 * (always - clean), rtol=1e-7, atol=1e-10)
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.75])
@@ -87,15 +87,15 @@ def test_attacking_a_fraction_of_rows_gives_them_the_same_losses(fraction: float
     count, seen = max(1, round(fraction * ROWS)), set()
     for number in range(24):
         (_, some) = terms(number, fraction=fraction, **settings)
-        places = []
+        positions = []
         for term, whole in zip(some.terms, everything.terms, strict=True):
             assert term.weight == pytest.approx(whole.weight * ROWS / count)
             nearest = (term.rows[:, None] - whole.rows).abs().min(1)
             assert nearest.values.max() < 1e-12
-            places.append(nearest.indices.tolist())
-        assert places[0] == places[1]
-        assert len(set(places[0])) == count
-        seen |= set(places[0])
+            positions.append(nearest.indices.tolist())
+        assert positions[0] == positions[1]
+        assert len(set(positions[0])) == count
+        seen |= set(positions[0])
     assert seen == set(range(ROWS))
 
 
@@ -113,13 +113,13 @@ def test_rates_of_some_rows_follow_their_own_gradients() -> None:
 def test_a_single_attacked_pass_is_compared_with_the_detached_clean_pass() -> None:
     settings = {"passes": 1, "divergence_weight": 2.0}
     clean, attacked = terms(with_clean=True, **settings)
-    found = {term.name: term for term in attacked.terms}
+    result = {term.name: term for term in attacked.terms}
     one = clean.terms[0].logits[0].detach()[:, 0].softmax(-1)
-    other = found["adversarial"].logits[0].detach()[:, 0].softmax(-1)
+    other = result["adversarial"].logits[0].detach()[:, 0].softmax(-1)
     middle = (one + other) / 2
     parts = [(each * (each / middle).log()).sum(-1) for each in (one, other)]
-    torch.testing.assert_close(found["divergence"].rows.detach(), sum(parts) / 2)
-    constant, moving = found["divergence"].logits
+    torch.testing.assert_close(result["divergence"].rows.detach(), sum(parts) / 2)
+    constant, moving = result["divergence"].logits
     assert not constant.requires_grad
     assert moving.requires_grad
     # Without it one pass has nothing to be compared with.

@@ -69,26 +69,26 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
 
 def test_each_step_is_that_of_algorithm_1_under_adamw() -> None:
     expected = algorithm_1(tiny_network(rate=0.0))
-    found = trained("cautious", adamw, tiny_network(rate=0.0))
+    result = trained("cautious", adamw, tiny_network(rate=0.0))
     plain = trained("plain", adamw, tiny_network(rate=0.0))
-    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+    for step, (ours, theirs) in enumerate(zip(result, expected, strict=True)):
         for name, value in theirs.items():
             torch.testing.assert_close(
                 ours[name], value, rtol=1e-9, atol=1e-12, msg=f"{step} {name}"
             )
     # The first step of Adam points along the gradient; later ones do not everywhere.
-    assert any(not torch.allclose(found[-1][name], plain[-1][name]) for name in plain[-1])
+    assert any(not torch.allclose(result[-1][name], plain[-1][name]) for name in plain[-1])
 
 
 def test_a_step_along_the_gradient_is_not_masked() -> None:
     def sgd(parameters: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=RATE)
 
-    found = trained("cautious", sgd, tiny_network(rate=0.0))
+    result = trained("cautious", sgd, tiny_network(rate=0.0))
     plain = trained("plain", sgd, tiny_network(rate=0.0))
     # Unused rows of the embeddings have no gradient and must not lengthen the others' step.
     for name, value in plain[-1].items():
-        torch.testing.assert_close(found[-1][name], value, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(result[-1][name], value, rtol=1e-9, atol=1e-12)
 
 
 def test_the_logged_fraction_is_that_of_the_entries_with_a_gradient() -> None:

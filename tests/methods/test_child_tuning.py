@@ -74,11 +74,11 @@ def test_every_parameter_is_masked_after_clipping_and_weights_still_decay() -> N
 def test_parameters_of_one_shape_have_draws_of_their_own() -> None:
     state: dict[str, Any] = {}
     grads = {name: torch.ones(40, 5) for name in ("query", "key")}
-    found = RandomMask(keep=0.5).transform(grads, NONE, state, Streams(0))
-    kept = torch.stack(list(found.values())) != 0
+    result = RandomMask(keep=0.5).transform(grads, NONE, state, Streams(0))
+    kept = torch.stack(list(result.values())) != 0
     assert float(state["kept"]) == pytest.approx(float(kept.double().mean()))
     # Of 200 fair draws 100 agree, 7 the standard deviation.
-    assert int((found["query"] == found["key"]).sum()) == pytest.approx(100, abs=35)
+    assert int((result["query"] == result["key"]).sum()) == pytest.approx(100, abs=35)
 
 
 def test_a_slice_of_a_gradient_has_the_draws_of_its_offset() -> None:
@@ -187,8 +187,8 @@ def test_importance_is_released_and_later_passes_do_not_change_the_mask() -> Non
     other.begin_epoch(0)
     other.prepare([rows(6, 6, seed=9)])
     other.begin_epoch(1)
-    found = other.state["child_tuning_d"]["training"]
-    assert all(torch.equal(found[name], mask) for name, mask in masks.items())
+    result = other.state["child_tuning_d"]["training"]
+    assert all(torch.equal(result[name], mask) for name, mask in masks.items())
     other.backward(*two_batches())
     other.step(torch.optim.SGD(other.params.tensors.values(), lr=0.1))
     assert other.diagnostics()["mask/kept"] == pytest.approx(0.3, abs=0.02)

@@ -270,8 +270,8 @@ def test_a_pair_of_methods_composes_or_the_conflict_names_both() -> None:
 
 @pytest.mark.parametrize("one", EVERY)
 def test_every_method_trains_in_a_composition(one: str) -> None:
-    place = EVERY.index(one) + 1
-    others = [*EVERY[place:], *EVERY[: place - 1]]
+    index = EVERY.index(one) + 1
+    others = [*EVERY[index:], *EVERY[: index - 1]]
     other = next(other for other in others if clash_of(one, other) is None)
     method = build(f"{one} + {other}")
     model = tiny_bert()

@@ -211,8 +211,8 @@ def test_settings_are_frozen() -> None:
 
 
 def test_settings_override_a_preset_and_complete_its_tables() -> None:
-    found = UEGR.preset("sentiment", mask={"alpha": 0.7})
-    assert (found.mask.alpha, found.mask.beta) == (0.7, 10.0)
+    result = UEGR.preset("sentiment", mask={"alpha": 0.7})
+    assert (result.mask.alpha, result.mask.beta) == (0.7, 10.0)
     assert configure("uegr", {"preset": "paper", "adaptive": {"high": 0.4}}).adaptive.low == 0.3
     assert configure("uegr", {"preset": "paper", "adaptive": "uniform"}).adaptive == Uniform()
     assert configure("roast", {"mask": {"alpha": 0.9}}).mask.refresh == "epoch"

@@ -22,8 +22,8 @@ def test_list_methods_describes_one_method() -> None:
         "mask.alpha=0.9, mask.beta=10.0",
     ):
         assert words in shown.stdout
-    found = json.loads(CliRunner().invoke(app, ["list", "methods", "roast", "--json"]).stdout)
-    assert (found["name"], found["class"]) == ("roast", "RoAST")
+    result = json.loads(CliRunner().invoke(app, ["list", "methods", "roast", "--json"]).stdout)
+    assert (result["name"], result["class"]) == ("roast", "RoAST")
     assert "no settings" in CliRunner().invoke(app, ["list", "methods", "plain"]).stdout
 
 

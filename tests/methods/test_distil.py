@@ -166,19 +166,21 @@ def test_distillation_trains_on_unlabeled_rows(kind: str) -> None:
 def test_classes_of_teachers_are_matched_by_name(project: Path) -> None:
     examples = load_splits(RunConfig.of(settings_of_run(project)).data).train
     folders = [str(project / f"teacher{seed}") for seed in (1, 2)]
-    found = teacher_logits(folders, examples, labels=["positive", "negative"], device="cpu")
+    result = teacher_logits(folders, examples, labels=["positive", "negative"], device="cpu")
     expected = []
     for text in examples.text:
         mean = torch.zeros(2, dtype=torch.float64)
         for folder in folders:
             model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
             tokenizer = AutoTokenizer.from_pretrained(folder)
-            place = {name: index for index, name in model.config.id2label.items()}
+            indices = {name: index for index, name in model.config.id2label.items()}
             scores = model(**tokenizer(text, return_tensors="pt")).logits[0].double().detach()
             fractions = reference.probabilities(scores)
-            mean += torch.stack([fractions[place["positive"]], fractions[place["negative"]]]) / 2
+            mean += (
+                torch.stack([fractions[indices["positive"]], fractions[indices["negative"]]]) / 2
+            )
         expected.append([math.log(fraction) for fraction in mean])
-    torch.testing.assert_close(found.double(), torch.tensor(expected).double(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(result.double(), torch.tensor(expected).double(), atol=1e-5, rtol=0)
     with pytest.raises(ModelError, match="has the classes negative, positive, and the training"):
         teacher_logits(folders, examples, labels=["good", "bad"], device="cpu")
     with pytest.raises(ModelError, match=r"`teacher.folders`\): No model could be loaded"):

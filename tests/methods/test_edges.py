@@ -28,7 +28,7 @@ def test_a_skipped_step_changes_no_weight_and_no_average(
     stepper.backward(rows(5, 3))
     stepper.step(optimizer)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    held = {
+    kept = {
         key: value.clone()
         for key, value in stepper.state.get("average", {}).get("weights", {}).items()
     }
@@ -36,7 +36,7 @@ def test_a_skipped_step_changes_no_weight_and_no_average(
     stepper.before_optimizer(optimizer)
     stepper.after_optimizer(skipped=True)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
-    for key, value in held.items():
+    for key, value in kept.items():
         assert torch.equal(stepper.state["average"]["weights"][key], value)
     assert "before" not in stepper.state.get("recall", {})
 
@@ -65,11 +65,11 @@ def test_compared_passes_share_dropout_masks(
     for calls in drops.values():
         assert len(calls) == passes
         dropped = [multipliers == 0 for multipliers in calls]
-        assert all(torch.equal(dropped[place], dropped[alike[0]]) for place in alike)
+        assert all(torch.equal(dropped[index], dropped[alike[0]]) for index in alike)
     words = [multipliers == 0 for multipliers in drops["after_words"]]
     assert words[alike[0]].any()
     others = set(range(passes)) - set(alike)
-    assert not any(torch.equal(words[place], words[alike[0]]) for place in others)
+    assert not any(torch.equal(words[index], words[alike[0]]) for index in others)
 
 
 @pytest.mark.parametrize("name", ["deberta_v2", "mpnet", "t5", "bert"])

@@ -99,10 +99,10 @@ def test_training_itself_is_plain_and_a_skipped_step_does_not_count() -> None:
     plain, expected = course(EMA(**EMA.OFF), steps=3)
     for ours, theirs in zip(seen, expected, strict=True):
         assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
-    held = stepper.state["final_average"]["weights"]
-    before = {name: value.clone() for name, value in held.items()}
+    kept = stepper.state["final_average"]["weights"]
+    before = {name: value.clone() for name, value in kept.items()}
     stepper.rule.after_step(stepper.params, stepper.state, Step(3, skipped=True))
-    assert same(before, held)
+    assert same(before, kept)
     assert plain.state == {}
 
 

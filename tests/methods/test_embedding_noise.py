@@ -26,9 +26,9 @@ def test_the_loss_is_that_of_the_noisy_embeddings() -> None:
         loss, grads, drops, network = ours("embedding_noise", {"alpha": 2.0}, batches)
     weights = leaves(network)
     total = torch.zeros((), dtype=torch.float64)
-    for place, (batch, noise) in enumerate(zip(batches, deltas, strict=True)):
+    for index, (batch, noise) in enumerate(zip(batches, deltas, strict=True)):
         assert noise.any()
-        output = reference.forward(weights, batch, drops, call=place, delta=noise)
+        output = reference.forward(weights, batch, drops, call=index, delta=noise)
         total = total + reference.row_losses(output, batch["labels"], None).sum() / 5
     assert not torch.equal(deltas[0][:2, :2], deltas[1][:2, :2])
     compare(total, weights, loss, grads)

@@ -40,18 +40,18 @@ def climbed(
     """Write Algorithm 1 as a loop: the mean loss over K passes, and every delta on the way."""
     passes, count = settings["passes"], sum(len(batch["labels"]) for batch in batches)
     total, deltas = torch.zeros((), dtype=torch.float64), []
-    for place, batch in enumerate(batches):
+    for index, batch in enumerate(batches):
         around = reference.surroundings(
             weights, batch, drops, special_tokens=settings.get("special_tokens", True)
         )
         relative = settings.get("relative", True)
-        delta = starts[place]
+        delta = starts[index]
         assert delta[around[1]].any() == bool(settings.get("init"))
         assert not delta[~around[1]].any()
         for k in range(passes):
             point = delta.clone().requires_grad_()
             deltas.append(delta)
-            output = reference.forward(weights, batch, drops, call=place * passes + k, delta=point)
+            output = reference.forward(weights, batch, drops, call=index * passes + k, delta=point)
             mean = reference.row_losses(output, batch["labels"], None).sum() / count
             total = total + weight * mean / passes
             (gradient,) = torch.autograd.grad(mean, point, retain_graph=True)
@@ -79,8 +79,8 @@ def test_freelb_is_the_mean_loss_over_its_passes_up_the_ascent(case: str, regres
     starts = deltas[:: settings["passes"]]
     total, expected = climbed(weights, batches, drops, starts, settings, weight=0.7)
     assert len(expected) == len(deltas)
-    for found, written in zip(deltas, expected, strict=True):
-        torch.testing.assert_close(found, written)
+    for result, written in zip(deltas, expected, strict=True):
+        torch.testing.assert_close(result, written)
     compare(total, weights, loss, grads)
 
 
@@ -132,7 +132,7 @@ def test_at_init_0_the_first_pass_is_the_clean_one_and_the_loss_then_rises() -> 
 
 
 def test_a_loss_scale_does_not_change_the_ascent_and_an_overflow_stops_it() -> None:
-    batch, found = Batch.of(rows(5, 3)), []
+    batch, result = Batch.of(rows(5, 3)), []
     for scale in (1.0, 2.0**20, math.inf):
         stepper = Stepper(tiny_network(), configure("freelb", {"passes": 3, "step_size": 0.1}))
 
@@ -141,11 +141,11 @@ def test_a_loss_scale_does_not_change_the_ascent_and_an_overflow_stops_it() -> N
 
         with recorded_deltas() as deltas:
             stepper.run_passes(batch, Step(units=2), backward=backward)
-        found.append(deltas)
-    for plain, scaled in zip(*found[:2], strict=True):
+        result.append(deltas)
+    for plain, scaled in zip(*result[:2], strict=True):
         torch.testing.assert_close(plain, scaled)
-    assert found[0][2].any()
-    assert not any(delta.any() for delta in found[2])
+    assert result[0][2].any()
+    assert not any(delta.any() for delta in result[2])
 
 
 def test_a_pass_before_the_last_backward_raises_an_error() -> None:

@@ -49,13 +49,13 @@ def test_a_span_has_its_length_begins_at_an_attended_token_and_stays_inside(
     scores = torch.rand(free.shape, generator=generator(seed)) + 2 * ~free
     cut = spans(scores, free, ratio=ratio, candidates=candidates, draws=generator(seed + 1))
     for row, length in enumerate(lengths):
-        places = torch.nonzero(cut[row]).flatten().tolist()
-        assert places == list(range(places[0], places[-1] + 1))
-        assert free[row, places].all()
-        assert len(places) in round_up(ratio, length)
+        indices = torch.nonzero(cut[row]).flatten().tolist()
+        assert indices == list(range(indices[0], indices[-1] + 1))
+        assert free[row, indices].all()
+        assert len(indices) in round_up(ratio, length)
         first = longest - length if left else 0
-        begins = range(first, first + length - len(places) + 1)
-        better = sum(bool(scores[row, other] > scores[row, places[0]]) for other in begins)
+        begins = range(first, first + length - len(indices) + 1)
+        better = sum(bool(scores[row, other] > scores[row, indices[0]]) for other in begins)
         assert better < round_up(candidates, length)[1]
 
 
@@ -180,9 +180,9 @@ def test_hidden_cut_is_the_clean_loss_the_cut_one_and_their_divergence(
         name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()
     }
     total = torch.zeros((), dtype=torch.float64)
-    for place, batch in enumerate(batches):
-        clean, attended = bert(leaves, batch, drops, call=2 * place)
-        cut, _ = bert(leaves, batch, drops, call=2 * place + 1, cuts=cuts[place])
+    for index, batch in enumerate(batches):
+        clean, attended = bert(leaves, batch, drops, call=2 * index)
+        cut, _ = bert(leaves, batch, drops, call=2 * index + 1, cuts=cuts[index])
         labels = batch["labels"]
         total = total + reference.row_losses(clean, labels, None).sum() / 3
         total = total + cut_weight * reference.row_losses(cut, labels, None).sum() / 3
@@ -191,7 +191,7 @@ def test_hidden_cut_is_the_clean_loss_the_cut_one_and_their_divergence(
         )
         for layer in range(2):
             for row, scores in enumerate(attended[layer]):
-                span = torch.nonzero(cuts[place][layer][row]).flatten().tolist()
+                span = torch.nonzero(cuts[index][layer][row]).flatten().tolist()
                 assert len(span) == max(1, round(0.3 * len(scores)))
                 fits = sorted(scores[: len(scores) - len(span) + 1], reverse=True)
                 assert scores[span[0]] >= fits[max(1, round(0.4 * len(scores))) - 1] - 1e-9
@@ -223,7 +223,7 @@ def test_spans_differ_by_layer_step_and_micro_batch_and_repeat_with_the_seed(
         return spans(*args, draws=draws, **settings)
 
     monkeypatch.setattr("temper.methods.hidden_cut.spans", noted)
-    found = []
+    result = []
     for seed in (5, 5, 6):
         stepper = Stepper(tiny_bert(), configure("hidden_cut", {"candidates": 1.0}), seed=seed)
         with recorded_cuts() as cuts:
@@ -231,9 +231,9 @@ def test_spans_differ_by_layer_step_and_micro_batch_and_repeat_with_the_seed(
                 stepper.backward(rows(9, 12, 7), rows(9, 12, 7))
                 stepper.discard()
                 stepper.number += 1
-        found.append(torch.stack([torch.stack(each) for each in cuts]))
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
+        result.append(torch.stack([torch.stack(each) for each in cuts]))
+    assert torch.equal(result[0], result[1])
+    assert not torch.equal(result[0], result[2])
     # Two layers, two micro-batches, three steps, two seeds.
     assert len(set(seeds)) == 2 * 12
 

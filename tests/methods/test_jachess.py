@@ -76,14 +76,14 @@ def test_a_periodic_penalty_is_weighted_by_its_period(number: int) -> None:
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
 def test_steps_without_the_penalty_equal_plain_ones_bit_for_bit(number: int) -> None:
     model = tiny_bert()
-    found = gradients({**FIXED, "every": 4}, number=number, model=model)
-    assert_bit_equal(found, gradients({}, name="plain", number=number, model=tiny_bert()))
+    result = gradients({**FIXED, "every": 4}, number=number, model=model)
+    assert_bit_equal(result, gradients({}, name="plain", number=number, model=tiny_bert()))
 
 
 @pytest.mark.parametrize("number", [0, 3])
 def test_labeled_batches_of_the_two_phases_are_plain_ones_bit_for_bit(number: int) -> None:
-    found = gradients(FIXED, name="jachess_unlabeled", number=number, model=tiny_bert())
-    assert_bit_equal(found, gradients({}, name="plain", number=number, model=tiny_bert()))
+    result = gradients(FIXED, name="jachess_unlabeled", number=number, model=tiny_bert())
+    assert_bit_equal(result, gradients({}, name="plain", number=number, model=tiny_bert()))
 
 
 def test_unlabeled_batches_of_the_two_phases_have_the_penalty_alone() -> None:
@@ -123,10 +123,10 @@ def norms_of_both(stepper: Stepper, batch: dict[str, Tensor]) -> tuple[Tensor, T
     )
     named = {term.name: term.rows.mean() * term.weight for term in terms}
     weights = list(stepper.network.model.parameters())
-    found = []
+    result = []
     for loss in (named.pop("task"), sum(named.values())):
-        found.append(torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True))
-    shared = [(a, b) for a, b in zip(*found, strict=True) if a is not None and b is not None]
+        result.append(torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True))
+    shared = [(a, b) for a, b in zip(*result, strict=True) if a is not None and b is not None]
     assert 0 < len(shared) < len(weights)
     one, other = (torch.cat([each[side].flatten() for each in shared]).norm() for side in (0, 1))
     return one, other
@@ -197,13 +197,13 @@ def test_the_factor_is_the_median_of_the_first_eight_ratios() -> None:
     for number in range(MEASURED + 3):
         stepper.number = number
         logs = stepper.backward(BATCH)
-        held = stepper.state["smoothness"]["eta"]
-        assert logs["smoothness/weight"] == pytest.approx(held)
+        kept = stepper.state["smoothness"]["eta"]
+        assert logs["smoothness/weight"] == pytest.approx(kept)
         if number < MEASURED:
             task, penalty = norms_of_both(stepper, BATCH)
             # The penalty's norm is proportional to eta, so this is that of eta = 1 over the task's.
-            ratios.append(float(task / penalty) * held)
-        assert held == pytest.approx(0.5 * statistics.median(ratios), rel=1e-9)
+            ratios.append(float(task / penalty) * kept)
+        assert kept == pytest.approx(0.5 * statistics.median(ratios), rel=1e-9)
         stepper.discard()
         with torch.no_grad():
             for tensor in stepper.params.tensors.values():
@@ -228,15 +228,15 @@ def test_the_factor_for_unlabeled_rows_is_measured_on_labeled_ones() -> None:
     plain = gradients({}, name="plain")
     stepper.backward(BATCH)
     assert_close_all(plain, stepper.params.gradients())
-    held = stepper.state["smoothness"]["eta"]
+    kept = stepper.state["smoothness"]["eta"]
     stepper.discard()
     stepper.number = 1
     logs = stepper.backward(unlabeled(rows(4, 4, seed=2)))
-    assert logs["smoothness/weight"] == pytest.approx(held)
+    assert logs["smoothness/weight"] == pytest.approx(kept)
     assert logs["loss"] == pytest.approx(
-        held * (logs["unweighted/jacobian"] + logs["unweighted/hessian"])
+        kept * (logs["unweighted/jacobian"] + logs["unweighted/hessian"])
     )
-    assert stepper.state["smoothness"]["eta"] == held
+    assert stepper.state["smoothness"]["eta"] == kept
 
 
 def test_the_first_micro_batch_sets_the_factor_for_all_of_its_step() -> None:
@@ -256,10 +256,10 @@ def test_with_a_frozen_body_the_head_trains_without_the_penalty() -> None:
     model.bert.requires_grad_(False)
     stepper = stepper_of(UNIFORM, model=model)
     stepper.backward(BATCH)
-    found = stepper.params.gradients()
-    assert set(found) == {"classifier.weight", "classifier.bias"}
+    result = stepper.params.gradients()
+    assert set(result) == {"classifier.weight", "classifier.bias"}
     plain = gradients({}, name="plain")
-    assert_close_all(found, {name: plain[name] for name in found})
+    assert_close_all(result, {name: plain[name] for name in result})
 
 
 @pytest.mark.parametrize("name", ["jachess", "jachess_unlabeled"])
@@ -317,13 +317,13 @@ def test_under_autocast_the_table_has_the_gradient_of_the_task_alone() -> None:
 def test_a_recomputed_step_measures_the_factor_once() -> None:
     settings = {"adv_weight": {"rho": 0.5}, "jachess": UNIFORM}
     stepper = Stepper(quiet(), configure("adv_weight + jachess", settings), seed=1)
-    held = []
+    kept = []
     for number in range(3):
         stepper.number = number
         stepper.backward(BATCH)
         stepper.discard()
-        held.append(len(stepper.state["smoothness"]["ratios"]))
-    assert held == [1, 2, 3]
+        kept.append(len(stepper.state["smoothness"]["ratios"]))
+    assert kept == [1, 2, 3]
 
 
 @pytest.mark.parametrize("scheme", ["difference", "four_point"])

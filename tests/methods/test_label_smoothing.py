@@ -28,8 +28,8 @@ def test_gradients_are_those_of_the_smoothed_labels_and_torch_agrees() -> None:
     loss, grads, drops, network = ours("label_smoothing", {"smoothing": 0.2}, batches)
     weights = leaves(network)
     total, of_torch = torch.zeros((), dtype=torch.float64), 0.0
-    for place, batch in enumerate(batches):
-        output = reference.forward(weights, batch, drops, call=place)
+    for index, batch in enumerate(batches):
+        output = reference.forward(weights, batch, drops, call=index)
         total = total + smoothed(output, batch["labels"], 0.2).sum() / 5
         plain = nn.functional.cross_entropy(
             output.detach(), batch["labels"], label_smoothing=0.2, reduction="sum"

@@ -86,8 +86,8 @@ def test_layer_decay_equals_parameter_groups_with_their_own_rates(kind: str, met
         assert [len(group["params"]) for group in mine.param_groups] == [len(groups)]
         assert mine.param_groups[0]["lr"] == pytest.approx(base / (step + 2))
         for name, value in copies(other.network.model).items():
-            found = stepper.params.tensors[name].detach()
-            torch.testing.assert_close(found, value, rtol=1e-12, atol=1e-14, msg=name)
+            result = stepper.params.tensors[name].detach()
+            torch.testing.assert_close(result, value, rtol=1e-12, atol=1e-14, msg=name)
 
 
 def test_a_failing_optimizer_keeps_its_parameter_groups() -> None:
@@ -147,12 +147,12 @@ def test_reinitialization_follows_the_seed_and_is_not_repeated_on_resume() -> No
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     first.backward(rows(5, 3))
     first.step(optimizer)
-    held = copies(model)
+    kept = copies(model)
     second = Stepper(model, "reinit")
     second.load_state_dict(first.state_dict())
     second.begin_epoch(0)
     second.backward(rows(5, 3))
-    assert same(held, copies(model))
+    assert same(kept, copies(model))
 
 
 def test_initial_weights_of_other_rules_are_the_reinitialized_ones() -> None:

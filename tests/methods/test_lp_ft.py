@@ -67,9 +67,9 @@ def test_only_the_head_is_trained_first_and_only_it_is_in_the_optimizer(
 def test_probing_computes_only_the_gradient_of_the_head() -> None:
     stepper = stepper_of("lp_ft", total=10)
     batches = two_batches()
-    _, found, drops = step_of(stepper, batches)
+    _, result, drops = step_of(stepper, batches)
     expected = expected_gradient(leaves(stepper.network.model), batches, drops)
-    close(found, {name: expected[name] for name in HEAD})
+    close(result, {name: expected[name] for name in HEAD})
 
 
 def test_in_one_process_backward_stops_at_the_head() -> None:
@@ -160,16 +160,16 @@ def test_a_run_that_only_probes_warns_once(
     rule: HeadFirst, length: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     params = stepper_of("plain").params
-    state, said = rule.init(params), []
+    state, message = rule.init(params), []
     # Before the first step, too, the head is what comes next.
     assert rule.diagnostics(state) == {"phases/probing": 1.0}
     for number in range(10):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="temper"):
             rule.before_forward(params, state, Step(number, total=10), Streams(0))
-        said.append(len(caplog.records))
+        message.append(len(caplog.records))
         trains = {name for name, tensor in params.tensors.items() if tensor.requires_grad}
         assert trains == (HEAD if number < length else set(params.tensors))
         rule.after_backward(params, state)
         assert all(tensor.requires_grad for tensor in params.tensors.values())
-    assert said == [int(length >= 10)] + [0] * 9
+    assert message == [int(length >= 10)] + [0] * 9

@@ -60,7 +60,7 @@ def test_the_passes_see_mixed_weights_and_the_gradient_goes_through_the_mixing(
     before = away_from_start(stepper)
     seen = seen_in_the_passes(stepper)
     batches = two_batches()
-    logs, found, drops = step_of(stepper, batches)
+    logs, result, drops = step_of(stepper, batches)
     assert same(before, copies(stepper.network.model))
     assert same(seen[0], seen[1])
     start = stepper.params.start
@@ -92,7 +92,7 @@ def test_the_passes_see_mixed_weights_and_the_gradient_goes_through_the_mixing(
     assert logs["mask/kept"] == pytest.approx(1 - gone)
     total = expected_loss(mixed, batches, drops)
     expected = torch.autograd.grad(total, list(weights.values()))
-    close(found, dict(zip(weights, expected, strict=True)))
+    close(result, dict(zip(weights, expected, strict=True)))
     assert logs["loss"] == pytest.approx(total.item(), rel=1e-9)
 
 
@@ -122,13 +122,13 @@ def test_the_mean_over_draws_is_the_weight(unit: str) -> None:
 
 @pytest.mark.parametrize("other", ["adv_weight", "awp"])
 def test_the_order_of_mixout_and_an_ascent_does_not_matter(other: str) -> None:
-    found = []
+    result = []
     for name in (f"mixout + {other}", f"{other} + mixout"):
         stepper = stepper_of(configure(name))
         away_from_start(stepper)
         stepper.backward(*two_batches())
-        found.append(stepper.params.gradients())
-    assert same(*found)
+        result.append(stepper.params.gradients())
+    assert same(*result)
 
 
 def test_backward_adds_to_the_gradient_that_is_there() -> None:
@@ -154,9 +154,9 @@ def test_a_parameter_unused_in_a_pass_keeps_its_earlier_gradient() -> None:
     # A byte an entry.
     assert state["mixout"]["mixed"][mixed][1].dtype == torch.bool
     stepper.rule.after_backward(params, state)
-    found = params.gradients()
-    assert list(found) == [mixed]
-    assert (found[mixed] == 3).all()
+    result = params.gradients()
+    assert list(result) == [mixed]
+    assert (result[mixed] == 3).all()
 
 
 def test_a_failing_callback_between_micro_batches_restores_the_weights(tmp_path: Path) -> None:

@@ -122,9 +122,9 @@ def test_a_row_mixed_with_itself_is_itself(name: str) -> None:
     if name == "bert":
         # Its union with a longer row leaves tokens of zeros that are attended to.
         longest = int(batch.mask.sum(1).argmax())
-        place = int(other[longest])
+        index = int(other[longest])
         torch.testing.assert_close(
-            reversed_logits[place], network.logits(batch)[longest], rtol=1e-5, atol=1e-6
+            reversed_logits[index], network.logits(batch)[longest], rtol=1e-5, atol=1e-6
         )
     network.remove_hooks()
 
@@ -141,8 +141,8 @@ def test_with_several_clean_passes_each_is_mixed() -> None:
     stepper = Stepper(tiny_network(rate=0.0), config, seed=SEED)
     single = Stepper(tiny_network(rate=0.0), MixupConfig(level="pooled"), seed=SEED)
     batch = rows(5, 3, 4)
-    found, expected = stepper.backward(batch), single.backward(batch)
-    assert found["loss/mixup"] == pytest.approx(expected["loss/mixup"], rel=1e-12)
+    result, expected = stepper.backward(batch), single.backward(batch)
+    assert result["loss/mixup"] == pytest.approx(expected["loss/mixup"], rel=1e-12)
 
 
 def test_mixup_without_labels_or_weight_raises_an_error() -> None:

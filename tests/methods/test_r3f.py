@@ -48,8 +48,8 @@ def test_the_loss_is_the_clean_one_and_a_divergence_that_pulls_at_both_passes(
     published = {"sum": 0.35, "rte": 0.7}.get(case, 1.0)
     weights = leaves(network)
     total = torch.zeros((), dtype=torch.float64)
-    for place, batch in enumerate(batches):
-        call = place * first
+    for index, batch in enumerate(batches):
+        call = index * first
         noise = deltas[call + 1]
         inside = dict(weights)
         if case == "detached":

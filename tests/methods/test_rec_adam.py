@@ -195,7 +195,7 @@ class Halving(UpdateRule):
 
 @pytest.mark.parametrize("first", [True, False])
 def test_rec_adam_follows_rates_scaled_by_other_rules(first: bool) -> None:
-    found = []
+    result = []
     for halved in (True, False):
         model = tiny_network(rate=0.0)
         recall = held(0.4, gamma=30.0)
@@ -211,8 +211,8 @@ def test_rec_adam_follows_rates_scaled_by_other_rules(first: bool) -> None:
                 model.words.weight.grad = None
             stepper.step(optimizer)
         assert torch.equal(model.words.weight, before)
-        found.append([p.detach().clone() for p in model.parameters()])
-    for one, other in zip(*found, strict=True):
+        result.append([p.detach().clone() for p in model.parameters()])
+    for one, other in zip(*result, strict=True):
         torch.testing.assert_close(one, other)
 
 

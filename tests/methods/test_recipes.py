@@ -43,7 +43,7 @@ def test_the_default_is_the_baseline_and_claims_no_evidence_of_its_own() -> None
 @pytest.mark.parametrize("name", EVERY)
 def test_a_recipe_has_its_declared_cost(name: str) -> None:
     method = RunConfig.of(tree(name)).method_config()
-    counted = passes_of(tiny_model(), method, collate([Rows(8)[place] for place in range(4)]))
+    counted = passes_of(tiny_model(), method, collate([Rows(8)[index] for index in range(4)]))
     # Heads and layers above the attacked embeddings weigh more in a model of two small layers.
     assert counted is not None
     trainings = trainings_of(method.rule)

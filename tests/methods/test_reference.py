@@ -49,11 +49,11 @@ def test_r_drop_is_half_both_losses_and_a_weighted_divergence(
     loss, grads, drops, network = ours("r_drop", settings, batches, classes=1 if regression else 3)
     weights = leaves(network)
     total = torch.zeros((), dtype=torch.float64)
-    for place, batch in enumerate(batches):
+    for index, batch in enumerate(batches):
         size = len(batch["labels"])
         first, second = (
             reference.forward(
-                weights, batch, drops, call=place, rows=slice(size * k, size * (k + 1))
+                weights, batch, drops, call=index, rows=slice(size * k, size * (k + 1))
             )
             for k in range(2)
         )
@@ -113,8 +113,8 @@ def check_attacked(
     steps, special = ascent.get("steps", 1), settings.get("special_tokens", True)
     total = torch.zeros((), dtype=torch.float64)
     count = sum(len(batch["labels"]) for batch in batches)
-    for place, batch in enumerate(batches):
-        size, first = len(batch["labels"]), (steps + 1) * place
+    for index, batch in enumerate(batches):
+        size, first = len(batch["labels"]), (steps + 1) * index
         around = reference.surroundings(
             weights, batch, drops, call=first, site=site, special_tokens=special
         )

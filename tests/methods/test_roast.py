@@ -67,9 +67,9 @@ def by_the_equation(
     count = sum(len(batch["labels"]) for batch in batches)
     call = 0
     measured = settings["divergence_weight"] > 0 and not settings["same_dropout"]
-    for place, batch in enumerate(batches):
+    for index, batch in enumerate(batches):
         site = settings["site"]
-        noise = noises[place].clone().requires_grad_()
+        noise = noises[index].clone().requires_grad_()
         clean = reference.forward(weights, batch, drops, call=call, delta=noise, site=site)
         losses = reference.row_losses(clean, batch["labels"], None)
         (gradient,) = torch.autograd.grad(losses.sum(), noise, retain_graph=True)
@@ -79,7 +79,7 @@ def by_the_equation(
         if settings["detached"]:
             inside["words.weight"] = weights["words.weight"].detach()
         moved = reference.forward(
-            inside, batch, drops, call=call + 1, delta=noises[place] + step, site=site
+            inside, batch, drops, call=call + 1, delta=noises[index] + step, site=site
         )
         total = total + settings["clean_weight"] * losses.sum() / count
         attacked = reference.row_losses(moved, batch["labels"], None)
@@ -88,7 +88,7 @@ def by_the_equation(
             kind, [clean, moved], reduction=settings["reduction"], rows_of_step=count
         )
         # The first micro-batch of the first step has one more pass, which measures.
-        call += 3 if place == 0 and measured else 2
+        call += 3 if index == 0 and measured else 2
     return total
 
 

@@ -31,8 +31,8 @@ NAME = "small_logits_of_a_test"
 
 def make_clone(folder: Path) -> None:
     """Make the folders of a clone."""
-    for place in ("src/temper/methods", "tests/methods", "docs/methods"):
-        (folder / place).mkdir(parents=True)
+    for part in ("src/temper/methods", "tests/methods", "docs/methods"):
+        (folder / part).mkdir(parents=True)
     (folder / "src" / "temper" / "__init__.py").touch()
     (folder / "src" / "temper" / "methods" / "registry.py").touch()
 
@@ -54,9 +54,9 @@ def test_a_new_method_passes_its_test_and_a_changed_equation_fails_it(tmp_path: 
     text = changed.read_text(encoding="utf-8")
     changed.write_text(text.replace("each.square()", "each.abs()"), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "2 failed, 6 passed" in found.stdout
-    assert f"FAILED {tests[0]}" not in found.stdout
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 failed, 6 passed" in result.stdout
+    assert f"FAILED {tests[0]}" not in result.stdout
 
 
 def test_a_new_method_takes_any_settings_or_refuses_them_with_one_error(written: Path) -> None:
@@ -77,14 +77,14 @@ def test_a_new_method_is_formatted(tmp_path: Path) -> None:
     # The copy holds no other module of ours by which an import could be told to be our own.
     ours = ["--config", "lint.isort.known-first-party=['temper']"]
     for words in (["check", *ours, method, test], ["format", "--check", method, test]):
-        found = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "ruff", *words, "--no-cache"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert found.returncode == 0, found.stdout + found.stderr
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_in_a_clone_new_files_are_written_to_their_folders(tmp_path: Path) -> None:

@@ -71,19 +71,19 @@ def test_the_mean_of_many_masks_is_the_gradient_and_the_kept_fraction_is_p(
     grads = dict(zip(params.tensors, sizes.split([40, 25]), strict=True))
     draws = 500
     each = [masked(rule, params, grads, step=step) for step in range(draws)]
-    found = torch.stack([torch.cat(list(one.values())) for one in each]).double()
+    result = torch.stack([torch.cat(list(one.values())) for one in each]).double()
     gradient = torch.cat(list(grads.values()))
     p = probability_by_sorting(gradient, rule).clamp(min=p_min)
     error = (gradient.double().square() * (1 - p) / p / draws).sqrt()
-    assert ((found.mean(0) - gradient).abs() <= 5 * error + 1e-6).all()
-    fraction = (found != 0).double().mean(0)
+    assert ((result.mean(0) - gradient).abs() <= 5 * error + 1e-6).all()
+    fraction = (result != 0).double().mean(0)
     assert ((fraction - p).abs() <= 5 * (p * (1 - p) / draws).sqrt() + 1e-3).all()
-    kept = found != 0
-    expected = (gradient / p).expand_as(found)
+    kept = result != 0
+    expected = (gradient / p).expand_as(result)
     # Of 16 bits p is rounded to 1/65536, which is up to .8% of the smallest one; 32 bits are as
     # fine as the gradients themselves.
-    torch.testing.assert_close(found[kept], expected[kept], rtol=1e-2 if p_min else 1e-6, atol=0)
-    assert (found[~kept] == 0).all()
+    torch.testing.assert_close(result[kept], expected[kept], rtol=1e-2 if p_min else 1e-6, atol=0)
+    assert (result[~kept] == 0).all()
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.6, 1.0), (0.9, 10.0), (0.6, 5.0)])
@@ -93,9 +93,9 @@ def test_the_kept_fraction_equals_the_closed_form_and_is_reported(
     rule = SelectiveUpdate(Selective(alpha=alpha, beta=beta))
     params = parameters(block=50_000)
     state = rule.init(params)
-    found = rule.transform(gradients_like(params), params, state, Streams(1))
+    result = rule.transform(gradients_like(params), params, state, Streams(1))
     expected = mean_keep_probability(alpha, beta)
-    fraction = (found["block"] != 0).double().mean().item()
+    fraction = (result["block"] != 0).double().mean().item()
     assert abs(fraction - expected) < 5 * math.sqrt(0.25 / 50_000) + 1e-3
     assert float(state["kept"]) == pytest.approx(expected, abs=2e-3)
 
@@ -103,8 +103,8 @@ def test_the_kept_fraction_equals_the_closed_form_and_is_reported(
 def test_with_range_the_reported_kept_fraction_is_the_measured_one() -> None:
     rule, params = SelectiveUpdate(Selective(normalize="range")), parameters(block=2_000)
     state = rule.init(params)
-    found = rule.transform(gradients_like(params), params, state, Streams(1))
-    fraction = float((found["block"] != 0).double().mean())
+    result = rule.transform(gradients_like(params), params, state, Streams(1))
+    fraction = float((result["block"] != 0).double().mean())
     assert rule.diagnostics(state)["mask/kept"] == pytest.approx(fraction)
 
 
@@ -113,10 +113,10 @@ def test_zeros_and_tensors_without_a_gradient_are_ignored() -> None:
     grads = gradients_like(params)
     del grads["block_unused"]
     grads["block_words"][100:] = 0
-    found = masked(SelectiveUpdate(Selective()), params, grads)
-    assert set(found) == {"block_words", "block"}
-    assert not found["block_words"][100:].any()
-    alive = torch.cat([found["block_words"][:100], found["block"]])
+    result = masked(SelectiveUpdate(Selective()), params, grads)
+    assert set(result) == {"block_words", "block"}
+    assert not result["block_words"][100:].any()
+    alive = torch.cat([result["block_words"][:100], result["block"]])
     fraction = (alive != 0).double().mean().item()
     assert abs(fraction - mean_keep_probability(0.6, 1.0)) < 5 * math.sqrt(0.25 / 1100)
 
@@ -124,15 +124,15 @@ def test_zeros_and_tensors_without_a_gradient_are_ignored() -> None:
 def test_the_scope_is_the_blocks_or_everything() -> None:
     params = parameters(words=500, block=500, head=500)
     grads = gradients_like(params)
-    found = masked(SelectiveUpdate(Selective()), params, grads)
-    assert torch.equal(found["words"], grads["words"])
-    assert torch.equal(found["head"], grads["head"])
-    assert (found["block"] == 0).any()
-    found = masked(SelectiveUpdate(Selective(scope="all")), params, grads)
-    assert all((gradient == 0).any() for gradient in found.values())
+    result = masked(SelectiveUpdate(Selective()), params, grads)
+    assert torch.equal(result["words"], grads["words"])
+    assert torch.equal(result["head"], grads["head"])
+    assert (result["block"] == 0).any()
+    result = masked(SelectiveUpdate(Selective(scope="all")), params, grads)
+    assert all((gradient == 0).any() for gradient in result.values())
     flat = parameters(words=500, head=500)
-    found = masked(SelectiveUpdate(Selective()), flat, gradients_like(flat))
-    assert all((gradient == 0).any() for gradient in found.values())
+    result = masked(SelectiveUpdate(Selective()), flat, gradients_like(flat))
+    assert all((gradient == 0).any() for gradient in result.values())
 
 
 @pytest.mark.parametrize("normalize", ["rank", "range"])
@@ -159,16 +159,16 @@ def test_a_single_entry_has_the_middle_rank() -> None:
 def test_an_empty_scope_changes_no_gradient() -> None:
     params = parameters(words=5, block=5)
     grads = {"words": torch.ones(5)}
-    found = masked(SelectiveUpdate(Selective()), params, grads)
-    assert torch.equal(found["words"], grads["words"])
+    result = masked(SelectiveUpdate(Selective()), params, grads)
+    assert torch.equal(result["words"], grads["words"])
 
 
 def test_without_scaling_kept_entries_are_unchanged() -> None:
     params = parameters(block=500)
     grads = gradients_like(params)
-    found = masked(SelectiveUpdate(Selective(scale=False)), params, grads)["block"]
-    kept = found != 0
-    assert torch.equal(found[kept], grads["block"][kept])
+    result = masked(SelectiveUpdate(Selective(scale=False)), params, grads)["block"]
+    kept = result != 0
+    assert torch.equal(result[kept], grads["block"][kept])
     assert 0 < int(kept.sum()) < 500
 
 
@@ -176,9 +176,9 @@ def test_the_smallest_probability_bounds_the_scaling() -> None:
     params = parameters(block=100_000)
     grads = gradients_like(params)
     rule = SelectiveUpdate(Selective(alpha=1.0, beta=100.0, p_min=0.25))
-    found = masked(rule, params, grads)["block"]
-    kept = found != 0
-    factor = found[kept] / grads["block"][kept]
+    result = masked(rule, params, grads)["block"]
+    kept = result != 0
+    factor = result[kept] / grads["block"][kept]
     assert factor.max().item() == pytest.approx(4.0)
     assert kept[grads["block"].abs() < 0.5].double().mean().item() == pytest.approx(0.25, abs=0.02)
 
@@ -188,11 +188,11 @@ def test_half_precision_gradients_stay_in_half_precision(normalize: str) -> None
     params = parameters(block=5000)
     grads = {name: g.to(torch.bfloat16) for name, g in gradients_like(params).items()}
     rule = SelectiveUpdate(Selective(normalize=normalize, orientation="printed"))
-    found = masked(rule, params, grads)["block"]
-    assert found.dtype == torch.bfloat16
-    kept = found != 0
+    result = masked(rule, params, grads)["block"]
+    assert result.dtype == torch.bfloat16
+    kept = result != 0
     assert 0 < int(kept.sum()) < 5000
-    assert (found[kept].float() / grads["block"][kept].float()).min() > 0.99
+    assert (result[kept].float() / grads["block"][kept].float()).min() > 0.99
 
 
 def test_non_contiguous_gradients_have_the_same_mask() -> None:
@@ -201,8 +201,8 @@ def test_non_contiguous_gradients_have_the_same_mask() -> None:
     plain = SelectiveUpdate(Selective()).transform(
         {"block": gradient.contiguous()}, params, {}, Streams(1)
     )
-    found = SelectiveUpdate(Selective()).transform({"block": gradient}, params, {}, Streams(1))
-    assert torch.equal(found["block"], plain["block"])
+    result = SelectiveUpdate(Selective()).transform({"block": gradient}, params, {}, Streams(1))
+    assert torch.equal(result["block"], plain["block"])
 
 
 # Around the optimizer

@@ -40,10 +40,10 @@ def test_an_epoch_s_mask_divides_by_the_probability_of_its_byte(p_min: float) ->
     state = rule.init(params)
     rule.accumulate({"block": gradient}, params, state)
     rule.begin_epoch(params, state, Streams(1), epoch=0)
-    found = rule.transform({"block": gradient.clone()}, params, state, Streams(1))["block"]
-    kept = found != 0
+    result = rule.transform({"block": gradient.clone()}, params, state, Streams(1))["block"]
+    kept = result != 0
     assert torch.equal(kept, state["codes"]["block"] > 0)
-    p = gradient[kept].double() / found[kept].double()
+    p = gradient[kept].double() / result[kept].double()
     sorted_p = probability_by_sorting(gradient, rule)[kept].clamp(min=p_min)
     # A bucket of ranks is 1% of the magnitudes wide; the byte adds 1.4% (or 4.5%).
     torch.testing.assert_close(p, sorted_p, rtol=0.06, atol=0)

@@ -55,8 +55,8 @@ def test_the_proximal_term_is_the_divergence_from_the_averaged_network(
     weights = leaves(model)
     divisor = 1 if extra.get("reduction") == "sum" else 5
     total = torch.zeros((), dtype=torch.float64)
-    for place, batch in enumerate(batches):
-        clean, teacher = 2 * place, 2 * place + 1
+    for index, batch in enumerate(batches):
+        clean, teacher = 2 * index, 2 * index + 1
         ours = reference.forward(weights, batch, drops, call=clean)
         theirs = reference.forward(averaged, batch, drops, call=teacher)
         # The same units are dropped, so what differs is the weights alone.
@@ -87,11 +87,11 @@ def test_the_average_follows_its_recursion(total: int, decays: list[float]) -> N
         stepper.step(optimizer)
         for name, value in copies(model).items():
             expected[name] = decay * expected[name] + (1 - decay) * value.numpy()
-        held = stepper.state["average"]["weights"]
-        assert set(held) == set(expected)
+        kept = stepper.state["average"]["weights"]
+        assert set(kept) == set(expected)
         for name, value in expected.items():
-            torch.testing.assert_close(held[name], torch.from_numpy(value), rtol=1e-12, atol=0)
-    assert any(not torch.equal(held[name], p) for name, p in model.named_parameters())
+            torch.testing.assert_close(kept[name], torch.from_numpy(value), rtol=1e-12, atol=0)
+    assert any(not torch.equal(kept[name], p) for name, p in model.named_parameters())
 
 
 def test_without_the_proximal_term_no_average_is_kept() -> None:

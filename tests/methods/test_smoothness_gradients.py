@@ -84,14 +84,14 @@ def test_the_baselines_gradients_are_those_of_their_totals(name: str) -> None:
 @pytest.mark.parametrize("make", [dropping_bert, lambda: tiny_xlnet().double()])
 def test_the_embedding_table_has_the_gradient_of_the_task_alone(make: Any, scheme: str) -> None:
     plain = gradients(make(), "plain", {}, rows(5, 3))
-    found = gradients(make(), "jachess", uniform(scheme), rows(5, 3))
+    result = gradients(make(), "jachess", uniform(scheme), rows(5, 3))
     (table,) = (name for name in plain if "word_embedding" in name)
-    assert set(found) == set(plain)
+    assert set(result) == set(plain)
     # Other kernels of the attention, so not to the last bit.
-    torch.testing.assert_close(found[table], plain[table], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(result[table], plain[table], rtol=1e-9, atol=1e-12)
     for name in plain:
         if "attention" in name and "weight" in name:
-            assert not torch.allclose(found[name], plain[name], rtol=1e-3)
+            assert not torch.allclose(result[name], plain[name], rtol=1e-3)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -100,13 +100,13 @@ def test_no_architecture_s_table_of_words_has_a_gradient_of_the_penalty(architec
     name = ARCHITECTURES[architecture].embedding + ".weight"
     model, inputs = tiny(architecture).train().double(), inputs_of(architecture)
     settings = uniform("four_point", hessian_weight=0.0)
-    found = gradients(model, "jachess", settings, inputs)
+    result = gradients(model, "jachess", settings, inputs)
     plain = gradients(tiny(architecture).train().double(), "plain", {}, inputs)
     shared = model.get_parameter(name)
-    held = {key: each.grad for key, each in model.named_parameters() if each is shared}
-    plain_table = next(plain[key] for key in held)
-    torch.testing.assert_close(next(iter(held.values())), plain_table, rtol=1e-5, atol=1e-8)
-    assert any(not torch.allclose(found[key], plain[key], rtol=1e-2) for key in plain)
+    kept = {key: each.grad for key, each in model.named_parameters() if each is shared}
+    plain_table = next(plain[key] for key in kept)
+    torch.testing.assert_close(next(iter(kept.values())), plain_table, rtol=1e-5, atol=1e-8)
+    assert any(not torch.allclose(result[key], plain[key], rtol=1e-2) for key in plain)
     model.zero_grad()
     del inputs["labels"]
     stepper_of(model, settings).backward(inputs)
@@ -152,10 +152,10 @@ def test_composed_totals_have_their_own_gradient_under_dropout(method: str) -> N
     settings = {method.split(" + ")[1]: own}
     stepper = stepper_of(dropping_bert(), settings, name=method)
     assert farthest_from_differences(stepper, rows(5, 3), step=1e-5) < RIGHT
-    found = gradients(dropping_bert(), method, settings, rows(5, 3))
+    result = gradients(dropping_bert(), method, settings, rows(5, 3))
     alone = gradients(dropping_bert(), method.split(" + ")[0], {}, rows(5, 3))
     (table,) = (name for name in alone if "word_embeddings" in name)
-    torch.testing.assert_close(found[table], alone[table], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(result[table], alone[table], rtol=1e-9, atol=1e-12)
 
 
 SUMS: dict[str, dict[str, dict[str, Any]]] = {
@@ -196,9 +196,9 @@ def test_passes_that_share_their_draws_average_to_the_penalty_of_one(
     def alike(draw: Any) -> Any:
         def drawn(shape: Any, *rest: Any, **more: Any) -> Tensor:
             first = shape[:3] if isinstance(shape, Tensor) else (3, *shape[1:])
-            found = draw(first, *rest, **more)
+            result = draw(first, *rest, **more)
             length = len(shape) if isinstance(shape, Tensor) else shape[0]
-            return found.repeat(length // 3, *[1] * (found.dim() - 1))
+            return result.repeat(length // 3, *[1] * (result.dim() - 1))
 
         return drawn
 
@@ -221,13 +221,13 @@ def test_passes_that_share_their_draws_average_to_the_penalty_of_one(
 def test_under_dropout_too_the_table_has_the_gradient_of_the_others_alone(other: str) -> None:
     """What attacks, recordings and divergences owe to the table goes past the cut."""
     both = f"{other} + jachess"
-    found = gradients(dropping_bert(), both, {"jachess": uniform("difference")}, rows(5, 3, 6))
+    result = gradients(dropping_bert(), both, {"jachess": uniform("difference")}, rows(5, 3, 6))
     alone = gradients(dropping_bert(), f"{other} + plain", {}, rows(5, 3, 6))
     (table,) = (name for name in alone if "word_embeddings" in name)
-    torch.testing.assert_close(found[table], alone[table], rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(result[table], alone[table], rtol=1e-6, atol=1e-9)
     assert alone[table].any()
     weight = "bert.encoder.layer.0.output.dense.weight"
-    assert not torch.allclose(found[weight], alone[weight], rtol=0.01)
+    assert not torch.allclose(result[weight], alone[weight], rtol=0.01)
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
@@ -241,9 +241,9 @@ def test_recomputed_blocks_give_the_same_gradient(scheme: str, attention: float)
 
     saving = model()
     checkpoint_blocks(saving)
-    found = gradients(saving, "jachess", uniform(scheme), rows(5, 3))
+    result = gradients(saving, "jachess", uniform(scheme), rows(5, 3))
     for name, gradient in gradients(model(), "jachess", uniform(scheme), rows(5, 3)).items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-7, atol=1e-10)
+        torch.testing.assert_close(result[name], gradient, rtol=1e-7, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_recomputed_blocks_give_the_same_gradient(scheme: str, attention: float)
 def test_an_attack_ignores_other_terms_of_the_clean_pass(
     settings: dict[str, Any],
 ) -> None:
-    found = []
+    result = []
     for together in (settings, {**settings, "jachess": uniform("difference")}):
         with recorded_deltas() as deltas:
             gradients(dropping_bert(), " + ".join(together), together, rows(5, 3, 6))
-        found.append(next(each for each in deltas if each.any()))
-    torch.testing.assert_close(*found)
+        result.append(next(each for each in deltas if each.any()))
+    torch.testing.assert_close(*result)

@@ -83,9 +83,9 @@ def vat_total(
     kind = "mse" if regression else values.get("divergence", "sym_kl")
     count = sum(len(batch["labels"]) for batch in batches)
     total = torch.zeros((), dtype=torch.float64)
-    for place, (batch, noise) in enumerate(zip(batches, noises, strict=True)):
+    for index, (batch, noise) in enumerate(zip(batches, noises, strict=True)):
         # The clean pass drops as the ascents do, so any of the calls will do.
-        call = place * (steps + 2)
+        call = index * (steps + 2)
         around = reference.surroundings(weights, batch, drops, call=call, site=site)
         clean = reference.forward(weights, batch, drops, call=call)
         delta = noise
@@ -204,8 +204,8 @@ def test_one_step_follows_the_gradient_unlike_the_published_loop() -> None:
     model, inputs = wide_bert(), rows(6, 6, 6, 6, classes=2)
     noise, delta = found_by(VAT(), model, inputs)
     network, batch = Network(model), Batch.of(inputs)
-    found = cosines(delta, gradient_at(network, batch, noise), (2,))
-    assert found.min() > 0.99
+    result = cosines(delta, gradient_at(network, batch, noise), (2,))
+    assert result.min() > 0.99
 
     # mt-dnn's loop: noise of 1e-5, a step of 1e-3 times the raw gradient, then each token divided
     # by its largest entry; its epsilon of 1e-6 only guards that division.
@@ -246,7 +246,7 @@ class RecomputedBlock(TinyBlock):
 
 
 def test_blocks_that_are_recomputed_get_the_delta_of_their_own_pass() -> None:
-    found = []
+    result = []
     for recomputed in (False, True):
         model = tiny_network()
         for block in model.layers:
@@ -254,8 +254,8 @@ def test_blocks_that_are_recomputed_get_the_delta_of_their_own_pass() -> None:
             block.gradient_checkpointing = recomputed
         stepper = Stepper(model, VAT(epsilon=0.5), seed=2)
         logs = stepper.backward(rows(5, 3, 6))
-        found.append((logs, stepper.params.gradients()))
-    (plain, grads), (saving, others) = found
+        result.append((logs, stepper.params.gradients()))
+    (plain, grads), (saving, others) = result
     assert plain["loss/smoothness"] > 1e-3
     assert saving["loss"] == pytest.approx(plain["loss"])
     for name, gradient in grads.items():
@@ -288,14 +288,14 @@ def test_noise_that_half_precision_rounds_away_is_warned_of(
 
 
 def test_half_precision_loses_nothing_of_the_direction() -> None:
-    found = []
+    result = []
     for half in (False, True):
         stepper = Stepper(tiny_bert(dropout=0.0, attention=0.0), VAT(init_noise=1e-2), seed=1)
         with torch.autocast("cpu", torch.float16, enabled=half), recorded_deltas() as deltas:
             stepper.backward(rows(5, 3))
-        found.append(deltas[-1].flatten())
+        result.append(deltas[-1].flatten())
     # Gradients as small as these would be rounded to multiples of 6e-8.
-    single, half_precise = found
+    single, half_precise = result
     assert float(cosines(single, half_precise, (0,))) > 0.99
 
 

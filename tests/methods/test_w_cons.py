@@ -45,14 +45,14 @@ def test_the_gradient_is_that_of_the_penalised_loss(
     weights = leaves(model)
     task = sum(
         reference.row_losses(
-            reference.forward(weights, batch, drops, call=place), batch["labels"], None
+            reference.forward(weights, batch, drops, call=index), batch["labels"], None
         ).sum()
-        for place, batch in enumerate(batches)
+        for index, batch in enumerate(batches)
     )
-    held = [name for name, value in weights.items() if value.dim() >= 2]
-    assert {"head.weight", "words.weight", "layers.0.inner.weight"} <= set(held)
-    assert "head.bias" not in held
-    penalty = sum(((weights[name] - start[name]) ** 2).sum() for name in held)
+    kept = [name for name, value in weights.items() if value.dim() >= 2]
+    assert {"head.weight", "words.weight", "layers.0.inner.weight"} <= set(kept)
+    assert "head.bias" not in kept
+    penalty = sum(((weights[name] - start[name]) ** 2).sum() for name in kept)
     assert logs["loss/anchor"] == pytest.approx(0.3 * penalty.item(), rel=1e-12)
     total = task / 5 + 0.3 * penalty
     compare(total, weights, logs["loss"], stepper.params.gradients())
@@ -65,8 +65,8 @@ def regularized(
     state: dict[str, Any] = {}
     assert rule.regularization_losses(state) == {}
     grads = {} if gradient is None else {"w": gradient}
-    found = rule.regularize(grads, params, state, Step(**step), Streams(0))
-    return found["w"], float(rule.regularization_losses(state)["anchor"])
+    result = rule.regularize(grads, params, state, Step(**step), Streams(0))
+    return result["w"], float(rule.regularization_losses(state)["anchor"])
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_the_penalty_gradient_equals_hand_computed_values(
     weight: float, tensor: Any, before: Any, settings: dict[str, Any], after: Any, pull: float
 ) -> None:
     gradient = None if before is None else torch.tensor(before)
-    found = regularized(
+    result = regularized(
         Anchor(weight), torch.tensor(tensor), torch.ones(1, 2), gradient, **settings
     )
-    assert (found[0].tolist(), found[1]) == (after, pull)
+    assert (result[0].tolist(), result[1]) == (after, pull)
 
 
 @pytest.mark.parametrize("layout", ["tensor", "gradient"])
@@ -99,8 +99,8 @@ def test_transposed_tensors_have_the_same_penalty_gradient(layout: str) -> None:
         tensor = tensor.T.contiguous().T
     else:
         gradient = gradient.T.contiguous().T
-    found, _ = regularized(Anchor(1.0), tensor, start, gradient)
-    torch.testing.assert_close(found, expected)
+    result, _ = regularized(Anchor(1.0), tensor, start, gradient)
+    torch.testing.assert_close(result, expected)
 
 
 def test_half_precision_sums_its_squares_in_single() -> None:

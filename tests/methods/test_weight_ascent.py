@@ -100,11 +100,11 @@ def test_the_gradient_is_that_of_the_loss_at_the_moved_weights(
     batches = two_batches(regression=regression)
     stepper = stepper_of(config, classes=1 if regression else 3)
     before = copies(stepper.network.model)
-    logs, found, drops = step_of(stepper, batches)
+    logs, result, drops = step_of(stepper, batches)
     weights = leaves(stepper.network.model)
     here = expected_gradient(weights, batches, drops)
     there = moved_by_hand(weights, here, steps(weights, here))
-    close(found, expected_gradient(there, batches, drops))
+    close(result, expected_gradient(there, batches, drops))
     # What is logged is the loss at the weights themselves.
     assert logs["loss"] == pytest.approx(expected_loss(weights, batches, drops).item(), rel=1e-9)
     assert same(before, copies(stepper.network.model))
@@ -129,8 +129,8 @@ def some_gradients() -> dict[str, Tensor]:
     draws = torch.Generator().manual_seed(2)
     model = stepper_of("plain").network.model
     return {
-        name: torch.randn(p.shape, generator=draws, dtype=torch.float64) * 10.0 ** (place % 5 - 3)
-        for place, (name, p) in enumerate(model.named_parameters())
+        name: torch.randn(p.shape, generator=draws, dtype=torch.float64) * 10.0 ** (index % 5 - 3)
+        for index, (name, p) in enumerate(model.named_parameters())
     }
 
 
@@ -199,7 +199,7 @@ def test_the_logged_norm_is_that_of_the_gradient_without_the_loss_s_scale() -> N
 )
 def test_under_an_open_autocast_passes_use_the_perturbed_weights(method: Any) -> None:
     """Autocast keeps half-precision copies of weights, which a move in place does not renew."""
-    found = []
+    result = []
     for half in (False, True):
         stepper = Stepper(tiny_bert(dropout=0.0, attention=0.0), method)
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
@@ -207,8 +207,8 @@ def test_under_an_open_autocast_passes_use_the_perturbed_weights(method: Any) ->
             stepper.discard()
             stepper.number = 1
             stepper.backward(rows(5, 3))
-        found.append(torch.cat([g.flatten() for g in stepper.params.gradients().values()]))
-    assert torch.nn.functional.cosine_similarity(*found, dim=0) > 0.9
+        result.append(torch.cat([g.flatten() for g in stepper.params.gradients().values()]))
+    assert torch.nn.functional.cosine_similarity(*result, dim=0) > 0.9
 
 
 def test_two_ascents_do_not_compose_but_one_goes_with_an_attack() -> None:
@@ -246,5 +246,5 @@ def test_norms_of_half_precision_are_taken_in_single_and_those_of_double_in_doub
     # bf16 would round to 31.625.
     assert l2_norms([half], params) == pytest.approx([math.sqrt(1000)], rel=1e-7)
     fine = torch.full((2,), 1 + 1e-12, dtype=torch.float64)
-    found = l2_norms([fine, half], params)
-    assert found == pytest.approx([math.sqrt(2) * (1 + 1e-12), math.sqrt(1000)], rel=1e-14)
+    result = l2_norms([fine, half], params)
+    assert result == pytest.approx([math.sqrt(2) * (1 + 1e-12), math.sqrt(1000)], rel=1e-14)

@@ -34,17 +34,17 @@ def test_final_weights_are_interpolated_with_the_start_except_the_head(
     end = trained(stepper)
     assert same(end, trained(plain))
     stepper.finish()
-    found = copies(stepper.network.model)
+    result = copies(stepper.network.model)
     expected = {
         name: end[name]
         if name.startswith("head")
         else (1 - alpha) * start[name] + alpha * end[name]
         for name in start
     }
-    close(found, expected)
-    assert torch.equal(found["head.weight"], end["head.weight"])
+    close(result, expected)
+    assert torch.equal(result["head.weight"], end["head.weight"])
     stepper.finish()
-    assert same(found, copies(stepper.network.model))
+    assert same(result, copies(stepper.network.model))
 
 
 def test_a_model_with_an_unknown_head_is_interpolated_whole_with_a_warning(

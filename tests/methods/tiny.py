@@ -47,7 +47,7 @@ def of_each_kind() -> list[str]:
         for each in vars(hooks).values()
         if getattr(each, "_is_protocol", False) and each.__module__ == hooks.__name__
     ]
-    found = {}
+    result = {}
     for name in names():
         method = build(name)
         kind = (
@@ -55,8 +55,8 @@ def of_each_kind() -> list[str]:
             method.plan(Step()) == Plan(),
             wants_unlabeled(method),
         )
-        found[kind] = name
-    return sorted(found.values())
+        result[kind] = name
+    return sorted(result.values())
 
 
 def with_rules(*rules: UpdateRule) -> Method:

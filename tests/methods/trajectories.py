@@ -111,8 +111,8 @@ def record(*wanted: str) -> None:
     """Write the losses of these methods, or of every one; those of others are kept."""
     known = json.loads(RECORDED.read_text(encoding="utf-8")) if wanted else {}
     known |= {name: [round(loss, 12) for loss in losses_of(name)] for name in wanted or names()}
-    found = {name: known[name] for name in names() if name in known}
-    RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    result = {name: known[name] for name in names() if name in known}
+    RECORDED.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ def farthest_from_differences(
             totals.append(stepper.backward(*batches)["loss"])
             stepper.discard()
             _shift(moved, ways, -sign * step)
-        found = (totals[0] - totals[1]) / (2 * step)
-        worst = max(worst, abs(found - expected) / len(moved) ** 0.5)
+        result = (totals[0] - totals[1]) / (2 * step)
+        worst = max(worst, abs(result - expected) / len(moved) ** 0.5)
     return worst
 
 

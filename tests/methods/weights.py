@@ -22,7 +22,7 @@ SIZES = ((5, 3, 6), (4, 2))
 
 def two_batches(*, regression: bool = False) -> list[dict[str, Tensor]]:
     """Return a step's micro-batches."""
-    return [rows(*size, seed=place, regression=regression) for place, size in enumerate(SIZES)]
+    return [rows(*size, seed=index, regression=regression) for index, size in enumerate(SIZES)]
 
 
 def stepper_of(method: Method | Method | str, **settings: Any) -> Stepper:
@@ -107,15 +107,15 @@ def expected_gradient(
     weights: reference.Weights, batches: Sequence[dict[str, Tensor]], drops: reference.Drops
 ) -> dict[str, Tensor]:
     """Return the gradient of ``expected_loss``."""
-    found = torch.autograd.grad(expected_loss(weights, batches, drops), list(weights.values()))
-    return dict(zip(weights, found, strict=True))
+    result = torch.autograd.grad(expected_loss(weights, batches, drops), list(weights.values()))
+    return dict(zip(weights, result, strict=True))
 
 
-def close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+def close(result: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     """Compare gradients or weights by name."""
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, msg=lambda m, n=name: f"{n}: {m}", **CLOSE)
+        torch.testing.assert_close(result[name], value, msg=lambda m, n=name: f"{n}: {m}", **CLOSE)
 
 
 def copies(model: nn.Module) -> dict[str, Tensor]:

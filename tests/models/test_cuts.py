@@ -42,12 +42,12 @@ def test_the_observed_attention_equals_the_output_of_the_model() -> None:
     own = model(**batch.inputs, output_attentions=True)
     torch.testing.assert_close(logits, own.logits)
     assert len(network.cuts(batch).scores) == 2
-    for found, layer in zip(network.cuts(batch).scores, own.attentions, strict=True):
-        assert not found.requires_grad
+    for result, layer in zip(network.cuts(batch).scores, own.attentions, strict=True):
+        assert not result.requires_grad
         for row, length in enumerate(batch.mask.sum(1).tolist()):
             for token in range(length):
                 by_hand = sum(layer[row, h, q, token] for h in range(2) for q in range(length)) / 2
-                assert found[row, token].item() == pytest.approx(by_hand.item(), rel=1e-5)
+                assert result[row, token].item() == pytest.approx(by_hand.item(), rel=1e-5)
     # Nothing but the next forward is watched.
     network.logits(batch)
     assert network.cuts(batch)._watched is None

@@ -33,7 +33,7 @@ SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[END]"}
 def save_tokenizer(folder: Path, *, pad: int = 0, **special: str) -> None:
     """Save a tokenizer of whole words, w4 to w59."""
     words = {"[BEGIN]": 1 - pad, "[PAD]": pad, "[END]": 2, "[UNK]": 3}
-    words |= {f"w{place}": place for place in range(4, VOCABULARY)}
+    words |= {f"w{index}": index for index in range(4, VOCABULARY)}
     inner = Tokenizer(WordLevel(words, unk_token="[UNK]"))
     inner.pre_tokenizer = Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=inner, **special).save_pretrained(folder)
@@ -528,13 +528,13 @@ def test_a_wrong_config_is_one_error_or_harmless(copied: Path, changes: dict[str
     if "tokenizer_class" in changes or "architectures" in changes:
         tokenizer = json.loads((copied / "tokenizer_config.json").read_text("utf-8"))
         (copied / "tokenizer_config.json").write_text(json.dumps({**tokenizer, **changes}))
-    said = "A harmless setting needs no message."
+    message = "A harmless setting needs no message."
     try:
         load_classifier(str(copied), labels=["a", "b", "c"])
     except ModelError as error:
-        said = str(error)
-    assert 20 < len(said) < 2000
-    assert "\n" not in said
+        message = str(error)
+    assert 20 < len(message) < 2000
+    assert "\n" not in message
 
 
 def test_two_classes_of_one_name_raise_an_error(copied: Path) -> None:

@@ -32,18 +32,18 @@ numbers = st.floats(-50, 50, width=32)
 @given(st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=1, max_size=5))
 def test_weights_are_rounded_to_255_steps_for_each_output(rows: list[list[float]]) -> None:
     weight = torch.tensor(rows)
-    found, largest = rounded_rows(weight), weight.abs().amax(dim=1, keepdim=True)
-    assert ((found - weight).abs() <= largest / 127 * 0.5001 + 1e-6).all()
-    assert all(len(np.unique(row)) <= 255 for row in found.numpy())
-    assert (found.abs().amax(dim=1, keepdim=True) - largest).abs().max() <= 1e-4 * largest.max()
+    result, largest = rounded_rows(weight), weight.abs().amax(dim=1, keepdim=True)
+    assert ((result - weight).abs() <= largest / 127 * 0.5001 + 1e-6).all()
+    assert all(len(np.unique(row)) <= 255 for row in result.numpy())
+    assert (result.abs().amax(dim=1, keepdim=True) - largest).abs().max() <= 1e-4 * largest.max()
 
 
 @given(st.lists(numbers, min_size=1, max_size=20))
 def test_values_are_rounded_to_256_steps_of_which_one_is_zero(values: list[float]) -> None:
     given_ = torch.tensor(values)
-    found = rounded(given_)
+    result = rounded(given_)
     span = float(given_.amax().clamp(min=0) - given_.amin().clamp(max=0))
-    assert ((found - given_).abs() <= span / 255 * 1.001 + 1e-6).all()
+    assert ((result - given_).abs() <= span / 255 * 1.001 + 1e-6).all()
     assert rounded(torch.cat([given_, torch.zeros(1)]))[-1] == 0
 
 
@@ -71,8 +71,8 @@ def test_for_a_linear_output_the_effect_of_quantization_is_exact(seed: int) -> N
     rows = [
         {"input_ids": torch.randint(0, 30, (1, size), generator=draws)} for size in (2, 5, 9, 4)
     ]
-    found = effects(model, rows)
-    assert list(found) == ["product"]  # The head reads one vector a text.
+    result = effects(model, rows)
+    assert list(result) == ["product"]  # The head reads one vector a text.
     changes, answers = [], []
     with torch.no_grad():
         for row in rows:
@@ -82,15 +82,15 @@ def test_for_a_linear_output_the_effect_of_quantization_is_exact(seed: int) -> N
             answers.append(float(model(**row).logits))
             changes.append(float(model.head(coarse.mean(1))) - answers[-1])
     wanted = np.mean(np.square(changes)) / np.var(answers)
-    assert found["product"] == pytest.approx(wanted, rel=1e-3)
+    assert result["product"] == pytest.approx(wanted, rel=1e-3)
 
 
 def test_all_products_over_tokens_of_a_classifier_have_an_effect() -> None:
     model = tiny_model(scale=1.0).eval()
-    found = effects(model, [{"input_ids": torch.arange(5, 12)[None]}])
-    assert len(found) == 2 * 6
-    assert min(found.values()) > 0
-    assert not any("pooler" in name or "classifier" in name for name in found)
+    result = effects(model, [{"input_ids": torch.arange(5, 12)[None]}])
+    assert len(result) == 2 * 6
+    assert min(result.values()) > 0
+    assert not any("pooler" in name or "classifier" in name for name in result)
 
 
 @given(
@@ -168,7 +168,7 @@ def test_int8_copies_of_many_networks_have_close_predictions(name: str, tmp_path
     assert record["coarse"]
     with torch.no_grad():
         wanted = torch.cat([model(**row).logits for row in rows]).numpy()
-    found = np.concatenate(
+    result = np.concatenate(
         [network.run(["logits"], {"input_ids": row["input_ids"].numpy()})[0] for row in rows]
     )
-    assert np.sqrt(np.mean((found - wanted) ** 2)) < 0.15 * wanted.std()
+    assert np.sqrt(np.mean((result - wanted) ** 2)) < 0.15 * wanted.std()

@@ -251,10 +251,10 @@ def test_a_forward_with_other_weights_keeps_the_hooks() -> None:
     other = {name: value + 0.1 for name, value in model.named_parameters()}
     delta = torch.full((2, 5, 4), 0.1, dtype=torch.float64)
     own = network.logits(batch, delta=delta)
-    found = network.logits(batch, delta=delta, weights=other)
+    result = network.logits(batch, delta=delta, weights=other)
     moved = tiny_network(rate=0.0)
     moved.load_state_dict({name: value.detach() for name, value in other.items()})
-    torch.testing.assert_close(found, Network(moved).logits(batch, delta=delta))
+    torch.testing.assert_close(result, Network(moved).logits(batch, delta=delta))
     assert torch.equal(network.logits(batch, delta=delta), own)
 
 

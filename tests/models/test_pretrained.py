@@ -89,11 +89,11 @@ def test_a_tokenizer_that_lists_no_vocabulary_has_no_words() -> None:
 
 
 def direct(
-    masked: MaskedModel, blank: Blank, ids: list[int], place: int
+    masked: MaskedModel, blank: Blank, ids: list[int], position: int
 ) -> list[tuple[str, float]]:
     """Return all words by one forward of one row, and a sort of our own."""
     with torch.no_grad():
-        logits = masked.model(input_ids=torch.tensor([ids])).logits[0, place].double()
+        logits = masked.model(input_ids=torch.tensor([ids])).logits[0, position].double()
     chances = (logits.exp() / logits.exp().sum()).tolist()
     words = masked.words.inside if blank.before.endswith(" ") else masked.words.leading
     fitting = [
@@ -113,15 +113,15 @@ def test_proposals_are_those_of_a_direct_forward_with_the_word_masked(
     ids = tokenizer(text)["input_ids"]
     assert ids.count(tokenizer.mask_token_id) == 1
     expected = direct(masked, blank, ids, ids.index(tokenizer.mask_token_id))
-    (found,) = masked.propose([blank], count=5)
-    assert found == [word for word, _ in expected[:5]]
+    (result,) = masked.propose([blank], count=5)
+    assert result == [word for word, _ in expected[:5]]
 
 
 def test_the_word_that_stood_there_is_not_proposed_in_any_case(masked: MaskedModel) -> None:
     for word in ("film", "Film", "FILM"):
-        (found,) = masked.propose([Blank("the ", " was good", word=word)], count=100)
-        assert "film" not in {each.lower() for each in found}
-        assert len(found) == len(masked.words.inside) - 1
+        (result,) = masked.propose([Blank("the ", " was good", word=word)], count=100)
+        assert "film" not in {each.lower() for each in result}
+        assert len(result) == len(masked.words.inside) - 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
@@ -147,28 +147,28 @@ def test_a_text_that_names_the_mask_token_does_not_mislead(masked: MaskedModel) 
     mask = masked.tokenizer.mask_token
     blank = Blank(f"the {mask} was ", f" and {mask} too", word="good")
     ids = masked.tokenizer(f"{blank.before}{mask}{blank.after}")["input_ids"]
-    places = [place for place, each in enumerate(ids) if each == masked.tokenizer.mask_token_id]
-    assert len(places) == 3
-    expected = direct(masked, blank, ids, places[1])
-    (found,) = masked.propose([blank], count=3)
-    assert found == [word for word, _ in expected[:3]]
+    positions = [index for index, each in enumerate(ids) if each == masked.tokenizer.mask_token_id]
+    assert len(positions) == 3
+    expected = direct(masked, blank, ids, positions[1])
+    (result,) = masked.propose([blank], count=3)
+    assert result == [word for word, _ in expected[:3]]
 
 
 @given(before=st.integers(0, 60), after=st.integers(0, 60))
 def test_a_long_text_is_cut_around_the_blank(before: int, after: int) -> None:
     tokenizer = wordpiece()
     masked = MaskedModel(masked_bert(tokenizer), tokenizer, max_length=12)
-    ids, place = masked._read(Blank("film " * before, " film" * after))
+    ids, position = masked._read(Blank("film " * before, " film" * after))
     assert len(ids) <= 12
-    assert ids[place] == tokenizer.mask_token_id
+    assert ids[position] == tokenizer.mask_token_id
     if before + after + 3 <= 12:
         assert len(ids) == before + after + 3
     else:
         assert len(ids) >= 6
     # The nearest words are kept on both sides.
     film = tokenizer.convert_tokens_to_ids("film")
-    assert ids[place - 1] == (film if before else tokenizer.cls_token_id)
-    assert ids[place + 1] == (film if after else tokenizer.sep_token_id)
+    assert ids[position - 1] == (film if before else tokenizer.cls_token_id)
+    assert ids[position + 1] == (film if after else tokenizer.sep_token_id)
 
 
 # What is refused
@@ -236,18 +236,18 @@ def by_hand(encoder: SentenceEncoder, text: str) -> np.ndarray:
 
 
 def test_embeddings_are_normalized_means_over_the_tokens(encoder: SentenceEncoder) -> None:
-    found = encoder.embeddings(TEXTS)
-    for text, embedding in zip(TEXTS, found, strict=True):
+    result = encoder.embeddings(TEXTS)
+    for text, embedding in zip(TEXTS, result, strict=True):
         np.testing.assert_allclose(embedding, by_hand(encoder, text), atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(result, axis=1), 1, atol=1e-12)
 
 
 def test_similarity_is_the_cosine_of_the_embeddings(encoder: SentenceEncoder) -> None:
-    found = encoder.similarity(["good film", "bad"], ["bad plot", "bad"])
+    result = encoder.similarity(["good film", "bad"], ["bad plot", "bad"])
     expected = by_hand(encoder, "good film") @ by_hand(encoder, "bad plot")
-    assert found[0] == pytest.approx(expected, abs=1e-6)
-    assert found[1] == pytest.approx(1, abs=1e-12)
-    assert found[1] <= 1
+    assert result[0] == pytest.approx(expected, abs=1e-6)
+    assert result[1] == pytest.approx(1, abs=1e-12)
+    assert result[1] <= 1
 
 
 @given(

@@ -34,20 +34,20 @@ def batch_of(*lengths: int) -> Batch:
 def test_dropping_is_unbiased_unit_by_unit() -> None:
     x = torch.tensor([1.0, -2.0, 0.5, 3.0]).repeat(40_000, 1)
     rate = torch.tensor([0.0, 0.1, 0.5, 0.9])
-    found = thinned(x, rate, [generator(0)])
+    result = thinned(x, rate, [generator(0)])
     p = (65536 * (1 - rate.double())).round() / 65536
     error = (x[0].double().square() * (1 - p) / p / 40_000).sqrt()
-    assert ((found.double().mean(0) - x[0].double()).abs() <= 5 * error + 1e-6).all()
+    assert ((result.double().mean(0) - x[0].double()).abs() <= 5 * error + 1e-6).all()
     for unit in range(4):
-        kept = found[:, unit][found[:, unit] != 0].double()
+        kept = result[:, unit][result[:, unit] != 0].double()
         torch.testing.assert_close(kept, (x[0, unit] / p[unit]).expand_as(kept), rtol=1e-6, atol=0)
 
 
 def test_the_gradient_passes_through_the_same_mask() -> None:
     x = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
-    found = thinned(x, torch.full((6, 1), 0.4), [generator(0), generator(1)])
-    (gradient,) = torch.autograd.grad(found.sum(), x)
-    torch.testing.assert_close(gradient, (found / x).detach())
+    result = thinned(x, torch.full((6, 1), 0.4), [generator(0), generator(1)])
+    (gradient,) = torch.autograd.grad(result.sum(), x)
+    torch.testing.assert_close(gradient, (result / x).detach())
 
 
 def test_every_pass_has_its_own_rate_and_mask() -> None:
@@ -86,8 +86,8 @@ def test_passes_run_as_one_forward_equal_single_ones_with_the_same_masks(
     for k, expected in enumerate(whole.chunk(3)):
         rate = None if fixed is None else (fixed[k],)
         plan = DropoutPlan(9, 1, first=k, fixed=rate, only=sites)
-        found = network.logits(batch, dropout=plan, seed=1)
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        result = network.logits(batch, dropout=plan, seed=1)
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_without_rates_the_rates_of_the_model_apply() -> None:
@@ -198,14 +198,14 @@ def gradients_under(model: nn.Module, batch: Batch, plan: DropoutPlan) -> dict[s
     recording = Recording(channel_norms=True)
     logits = network.logits(batch, delta=delta, recording=recording, seed=1)
     logits.square().sum().backward()
-    found = {f"norm {key}": norm for key, norm in recording.sites.channel_norms.items()}
+    result = {f"norm {key}": norm for key, norm in recording.sites.channel_norms.items()}
     moved = delta.detach().repeat(plan.copies, 1, 1).requires_grad_()
     logits = network.logits(batch.repeat(plan.copies), delta=moved, dropout=plan, seed=2)
     logits.square().sum().backward()
     network.remove_hooks()
-    found["delta"] = moved.grad
-    found.update({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-    return found
+    result["delta"] = moved.grad
+    result.update({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    return result
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])

@@ -93,13 +93,13 @@ def test_reading_finds_the_states_and_logits_of_a_trace_without_its_graph(
 ) -> None:
     batch, model = batch_of(name, side=side), tiny(name)
     expected, network = traced(model, batch), Network(model)
-    with network.tracer(batch).reading() as found:
-        found.logits = network.logits(batch)
+    with network.tracer(batch).reading() as result:
+        result.logits = network.logits(batch)
     network.remove_hooks()
     assert torch.is_grad_enabled()
-    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
-    assert all(state.is_leaf for state in found.states)
-    for ours, theirs in zip(found.at_head(), expected.at_head(), strict=True):
+    torch.testing.assert_close(result.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    assert all(state.is_leaf for state in result.states)
+    for ours, theirs in zip(result.at_head(), expected.at_head(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -165,8 +165,8 @@ def test_tracing_changes_no_logit_and_removes_its_hooks(name: str) -> None:
     network = Network(model)
     plain = network.logits(batch)
     with network.tracer(batch).tracing() as trace:
-        found = network.logits(batch)
-    assert torch.equal(found, plain)
+        result = network.logits(batch)
+    assert torch.equal(result, plain)
     assert torch.equal(network.logits(batch), plain)
     network.remove_hooks()
     assert marks(model) == before
@@ -183,18 +183,18 @@ def test_a_shift_of_the_root_is_a_shift_of_the_embeddings(name: str) -> None:
     words = network.embeddings(batch)
     shift = torch.randn(words.shape, generator=torch.Generator().manual_seed(1)) * 0.1
     with network.tracer(batch).tracing(shift=shift) as trace:
-        found = network.logits(batch)
+        result = network.logits(batch)
     torch.testing.assert_close(trace.root, words + shift)
-    torch.testing.assert_close(found, network.logits(batch, delta=shift))
+    torch.testing.assert_close(result, network.logits(batch, delta=shift))
 
 
 def test_a_trace_is_detached_from_the_embedding_table() -> None:
     model, batch = tiny("bert"), batch_of("bert")
     trace = traced(model, batch)
-    (found,) = torch.autograd.grad(sum(s.square().sum() for s in trace.at_head()), trace.root)
-    assert found.abs().sum(-1)[batch.mask].min() > 0
+    (result,) = torch.autograd.grad(sum(s.square().sum() for s in trace.at_head()), trace.root)
+    assert result.abs().sum(-1)[batch.mask].min() > 0
     # What is only padding has no say.
-    assert not found[~batch.mask].any()
+    assert not result[~batch.mask].any()
     trace = traced(model, batch)
     trace.logits.sum().backward()
     table = model.bert.embeddings.word_embeddings.weight.grad
@@ -259,10 +259,10 @@ def test_four_point_scheme_needs_no_second_derivative() -> None:
     plain = nn.functional.scaled_dot_product_attention
 
     def noted(*arguments: Any, **keywords: Any) -> Tensor:
-        found = plain(*arguments, **keywords)
-        if found.grad_fn is not None:
-            kernels.append(found.grad_fn.name())
-        return found
+        result = plain(*arguments, **keywords)
+        if result.grad_fn is not None:
+            kernels.append(result.grad_fn.name())
+        return result
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nn.functional, "scaled_dot_product_attention", noted)

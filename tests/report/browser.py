@@ -156,16 +156,16 @@ class Browser:
 
     def faults(self) -> list[str]:
         """Return everything that the page complained about since it was opened."""
-        found = []
+        result = []
         for event in self.events:
             method, parameters = event.get("method"), event.get("params", {})
             if method == "Runtime.exceptionThrown":
-                found.append(str(parameters["exceptionDetails"]))
+                result.append(str(parameters["exceptionDetails"]))
             if method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning"):
-                found.append(str(parameters["args"]))
+                result.append(str(parameters["args"]))
             if method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
-                found.append(parameters["entry"]["text"])
-        return found
+                result.append(parameters["entry"]["text"])
+        return result
 
     def requests(self) -> list[str]:
         """Return the addresses that the page asked for since it was opened, data: left out."""

@@ -77,13 +77,13 @@ def score(perspective: str, set_name: str, name: str, value: float | None, **mor
 
 def scores_of(plan: Plan, column: str, seed: int) -> list[dict[str, Any]]:
     """Return all scores of one run."""
-    place = seed % 3
+    position = seed % 3
     source = column if column in ACCURACY else "uegr"
-    accuracy = ACCURACY[source][place]
+    accuracy = ACCURACY[source][position]
     made = [score("task", "dev", "accuracy", accuracy)]
     made.append(score("task", "dev", "macro_f1", accuracy - 0.01))
     for name, values in zip(plan.shifts, (IMDB, YELP), strict=False):
-        made.append(score("shift", name, "accuracy", values[source][place]))
+        made.append(score("shift", name, "accuracy", values[source][position]))
     for condition, steps in (("fgm", 1), ("pgd", 10)):
         for radius in (0.1, 0.25, 0.5):
             fall = radius * (0.6 if source == "uegr" else 0.9)
@@ -99,13 +99,13 @@ def scores_of(plan: Plan, column: str, seed: int) -> list[dict[str, Any]]:
             made.append(score("token_corruption", "dev", "accuracy", accuracy - rate, **where))
         made.append(score("token_corruption", "dev", "area", accuracy - 0.08, condition=kind))
     for set_name in ["dev", *plan.shifts]:
-        made.append(score("calibration", set_name, "ece_10", ECE[source][place]))
-        made.append(score("calibration", set_name, "ece_15", ECE[source][place] + 0.005))
-        made.append(score("calibration", set_name, "brier", 2.4 * ECE[source][place]))
-        made.append(score("calibration", set_name, "nll", 4.1 * ECE[source][place]))
-    made.append(score("anomaly", plan.anomaly, "auroc", AUROC[source][place]))
-    made.append(score("anomaly", plan.anomaly, "aupr", AUROC[source][place] - 0.1))
-    made.append(score("anomaly", plan.anomaly, "fpr95", 1 - AUROC[source][place]))
+        made.append(score("calibration", set_name, "ece_10", ECE[source][position]))
+        made.append(score("calibration", set_name, "ece_15", ECE[source][position] + 0.005))
+        made.append(score("calibration", set_name, "brier", 2.4 * ECE[source][position]))
+        made.append(score("calibration", set_name, "nll", 4.1 * ECE[source][position]))
+    made.append(score("anomaly", plan.anomaly, "auroc", AUROC[source][position]))
+    made.append(score("anomaly", plan.anomaly, "aupr", AUROC[source][position] - 0.1))
+    made.append(score("anomaly", plan.anomaly, "fpr95", 1 - AUROC[source][position]))
     made += plan.extra(column, seed)
     return [entry for entry in made if not plan.drop(entry, column, seed)]
 
@@ -210,8 +210,8 @@ def write_study(folder: Path, plan: Plan) -> Path:
         "columns": [{"name": name, "method": name, "settings": {}} for name in plan.columns],
         "runs": runs,
         "cost": {
-            name: {"step_seconds": 0.25 * (place + 1), "over_reference": place + 1.0}
-            for place, name in enumerate(plan.columns)
+            name: {"step_seconds": 0.25 * (index + 1), "over_reference": index + 1.0}
+            for index, name in enumerate(plan.columns)
         },
     }
     (folder / "study.json").write_text(json.dumps(document))
@@ -338,9 +338,9 @@ def robustness_scores(column: str, seed: int) -> list[dict[str, Any]]:
     """Return scores of text attacks, perturbations, groups and layers, for `Plan.extra`."""
     gain = 0.1 if column == "uegr" else 0.0
     made = []
-    for place, recipe in enumerate(("characters", "swaps")):
+    for index, recipe in enumerate(("characters", "swaps")):
         where = {"condition": recipe, "n": 40}
-        made.append(score("text_attack", "dev", "accuracy", 0.4 - place / 10 + gain, **where))
+        made.append(score("text_attack", "dev", "accuracy", 0.4 - index / 10 + gain, **where))
         made.append(score("text_attack", "dev", "attack_success", 0.5 - gain, **where))
         made.append(score("text_attack", "dev", "changed_words", 0.2 + gain, **where))
     for name in ("typos", "lowercase"):

@@ -22,12 +22,12 @@ SCRIPT = "<script>alert(1)</script>"
 
 def test_the_hub_library_reads_every_score_with_its_set(run: Path) -> None:
     text = card(CardSources(run, data={"imdb": "stanfordnlp/imdb@test"}))
-    found = ModelCard(text)
-    assert found.data.library_name == "transformers"
-    assert found.data.base_model == "a/model"
-    assert {"temper", "uegr"} <= set(found.data.tags)
-    assert "license" not in found.data.to_dict()
-    results = {(one.metric_name, one.dataset_name): one for one in found.data.eval_results}
+    result = ModelCard(text)
+    assert result.data.library_name == "transformers"
+    assert result.data.base_model == "a/model"
+    assert {"temper", "uegr"} <= set(result.data.tags)
+    assert "license" not in result.data.to_dict()
+    results = {(one.metric_name, one.dataset_name): one for one in result.data.eval_results}
     accuracy = results["In distribution: Accuracy, dev", "dev"]
     assert (accuracy.task_type, accuracy.metric_type) == ("text-classification", "accuracy")
     assert accuracy.metric_value == pytest.approx(0.83)
@@ -38,7 +38,7 @@ def test_the_hub_library_reads_every_score_with_its_set(run: Path) -> None:
 
 def test_the_card_describes_training_scores_limits_and_usage(run: Path) -> None:
     text = card(CardSources(run))
-    for said in (
+    for message in (
         "fine-tuned with uegr",
         "- seed: 0",
         "2000 rows, hash ab12",
@@ -50,7 +50,7 @@ def test_the_card_describes_training_scores_limits_and_usage(run: Path) -> None:
         "AutoModelForSequenceClassification.from_pretrained(",
         "No license is stated",
     ):
-        assert said in text
+        assert message in text
 
 
 def test_a_card_without_an_evaluation_states_it(run: Path) -> None:
@@ -150,22 +150,22 @@ def test_a_model_without_a_folder_needs_a_file_for_its_card(tmp_path: Path) -> N
 def test_every_set_has_its_own_entry_in_the_hub_metadata(
     run: Path, sources: dict[str, str]
 ) -> None:
-    found = ModelCard(card(CardSources(run, data=sources))).data.eval_results
-    assert found is not None
-    index = eval_results_to_model_index("run", found)
+    result = ModelCard(card(CardSources(run, data=sources))).data.eval_results
+    assert result is not None
+    index = eval_results_to_model_index("run", result)
     # Each set is one entry, and reading gives back what was written.
     entries = [entry["dataset"]["name"] for entry in index[0]["results"]]
     assert {"dev", "imdb", "yelp", "trec"} <= set(entries)
     assert len(set(entries)) == len(entries)
     assert model_index_to_eval_results(index)[1] == sorted(
-        found, key=lambda one: entries.index(one.dataset_name)
+        result, key=lambda one: entries.index(one.dataset_name)
     )
     for name in entries:
-        assert len({one.unique_identifier for one in found if one.dataset_name == name}) == 1
-    read_again = {one.metric_name: one.dataset_name for one in found}
+        assert len({one.unique_identifier for one in result if one.dataset_name == name}) == 1
+    read_again = {one.metric_name: one.dataset_name for one in result}
     assert read_again["In distribution: Accuracy, dev"] == "dev"
     assert read_again["Calibration: ECE (10 bins), imdb"] == "imdb"
-    assert len(read_again) == len(found)
+    assert len(read_again) == len(result)
 
 
 def test_means_of_two_perspectives_have_different_dataset_names(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_means_of_two_perspectives_have_different_dataset_names(tmp_path: Path) 
         return [score("adversarial", name, "accuracy", 0.5) for name in ("one", "two")]
 
     write_run(tmp_path / "run", Plan(extra=adversarial), "uegr", 0)
-    found = ModelCard(card(CardSources(tmp_path / "run"))).data.eval_results
-    means = {one.dataset_name: one.metric_value for one in found if "mean of" in one.metric_name}
+    result = ModelCard(card(CardSources(tmp_path / "run"))).data.eval_results
+    means = {one.dataset_name: one.metric_value for one in result if "mean of" in one.metric_name}
     assert means["Distribution shift, mean of 2 sets"] == pytest.approx(0.65)
     assert means["Adversarial sets, mean of 2 sets"] == pytest.approx(0.5)
 

@@ -25,9 +25,9 @@ ONLY = EvaluationSettings(perspectives=("task", "shift"), bootstrap=0)
 
 
 def analyzed(folder: Path) -> ErrorAnalysis:
-    found = error_analysis(read(folder))
-    assert found is not None
-    return found
+    result = error_analysis(read(folder))
+    assert result is not None
+    return result
 
 
 def written(folder: Path, rows: list[list[float]], labels: list[int], **more: Any) -> Path:
@@ -39,19 +39,19 @@ def written(folder: Path, rows: list[list[float]], labels: list[int], **more: An
 def test_the_confusions_are_those_of_the_validation_set(tmp_path: Path) -> None:
     rows = [[0.9, 0.1]] * 3 + [[0.2, 0.8]] * 3
     far = {"far": spoken("far", [[0.9, 0.1]], [1])}
-    found = analyzed(written(tmp_path / "out", rows, [0, 0, 1, 0, 1, 1], shift=far))
-    assert found.labels == ("0", "1")
-    assert found.confusion == ((2, 1), (1, 2))
-    first, second = found.classes
+    result = analyzed(written(tmp_path / "out", rows, [0, 0, 1, 0, 1, 1], shift=far))
+    assert result.labels == ("0", "1")
+    assert result.confusion == ((2, 1), (1, 2))
+    first, second = result.classes
     assert (first.precision, first.recall, first.f1) == pytest.approx((2 / 3, 2 / 3, 2 / 3))
     assert (first.texts, first.mistaken_for, first.mistaken) == (3, "1", 1)
     assert (second.texts, second.mistaken_for) == (3, "0")
 
 
 def test_the_most_confident_errors_come_first_and_have_their_texts(tmp_path: Path) -> None:
-    found = analyzed(written(tmp_path / "out", [[0.7, 0.3], [0.1, 0.9], [0.9, 0.1]], [1, 0, 0]))
-    assert [each.confidence for each in found.confident] == [0.9, 0.7]
-    first = found.confident[0]
+    result = analyzed(written(tmp_path / "out", [[0.7, 0.3], [0.1, 0.9], [0.9, 0.1]], [1, 0, 0]))
+    assert [each.confidence for each in result.confident] == [0.9, 0.7]
+    first = result.confident[0]
     assert (first.label, first.prediction, first.set, first.index) == ("0", "1", "dev", 1)
     assert first.text.endswith("# dev 1")
     assert first.wrong_under == ("unperturbed",)
@@ -70,12 +70,12 @@ def test_only_the_worst_errors_keep_their_texts(tmp_path: Path) -> None:
 
 def test_a_text_with_several_harmful_perturbations_is_listed_once(run: Path) -> None:
     add_attacks(run / "evaluation")
-    found = analyzed(run)
-    assert found.fragile
-    places = [(each.set, each.index) for each in (*found.fragile, *found.confident)]
-    assert len(places) == len(set(places))
-    assert max(len(each.wrong_under) for each in found.fragile) > 1
-    counts = [len(each.wrong_under) for each in found.fragile]
+    result = analyzed(run)
+    assert result.fragile
+    keys = [(each.set, each.index) for each in (*result.fragile, *result.confident)]
+    assert len(keys) == len(set(keys))
+    assert max(len(each.wrong_under) for each in result.fragile) > 1
+    counts = [len(each.wrong_under) for each in result.fragile]
     assert counts == sorted(counts, reverse=True)
 
 
@@ -94,8 +94,8 @@ def test_the_analysis_of_an_overconfident_model_recommends_calibration(tmp_path:
 
 def test_a_class_with_a_low_recall_is_reported(tmp_path: Path) -> None:
     rows = [[0.9, 0.1]] * 100
-    found = analyzed(written(tmp_path / "out", rows, [0] * 80 + [1] * 20))
-    assert any("`1`" in each.text for each in found.findings)
+    result = analyzed(written(tmp_path / "out", rows, [0] * 80 + [1] * 20))
+    assert any("`1`" in each.text for each in result.findings)
     even = analyzed(written(tmp_path / "even", [*rows[:9], [0.2, 0.8]], [0] * 9 + [1]))
     assert not any("`1`" in each.text for each in even.findings)
 
@@ -149,5 +149,5 @@ def test_evaluate_prints_the_error_analysis_also_as_json(tmp_path: Path) -> None
     assert shown.exit_code == 0, shown.output
     assert "bad (20)" in shown.stdout
     assert re.search(r"text \d+", shown.stdout)
-    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    assert found["errors"]["confusion"] == [[20, 0], [20, 0]]
+    result = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert result["errors"]["confusion"] == [[20, 0], [20, 0]]

@@ -89,7 +89,7 @@ def made(evaluation: Path) -> Path:
         path = evaluation / f"{name}.parquet"
         table = pq.read_table(path)
         # 7 and these lengths have no common divisor: every row moves, none is lost.
-        order = [place * 7 % len(table) for place in range(len(table))]
+        order = [index * 7 % len(table) for index in range(len(table))]
         assert len(set(order)) == len(table)
         pq.write_table(table.take(order), path)
     path = evaluation / "texts.parquet"
@@ -119,8 +119,8 @@ def test_examples_alternate_between_attacks_with_successful_ones_first(
         assert {one.outcome for one in shown.shown} == {"broken"}
     for attack in set(attacks):
         own = [one for one in shown.shown if (one.group, one.attack) == attack]
-        places = [(OUTCOMES.index(one.outcome), one.row) for one in own]
-        assert places == sorted(places)
+        indices = [(OUTCOMES.index(one.outcome), one.row) for one in own]
+        assert indices == sorted(indices)
     for one in shown.shown:
         assert f"example {int(one.row, 16)} of dev" in "".join(words for _, words in one.text)
 
@@ -296,8 +296,8 @@ def test_examples_can_be_filtered_by_column_attack_label_and_outcome(
     assert browser.evaluate(STATUS) == "Examples shown: none; page 1 of 1"
     choose(browser, "label", "")
     assert "of 11" in browser.evaluate(STATUS)
-    said = browser.evaluate(f"[...{LINES}].map(line => line.textContent)")
-    assert all("uegr" in line and "broken" in line and "plain" not in line for line in said)
+    shown = browser.evaluate(f"[...{LINES}].map(line => line.textContent)")
+    assert all("uegr" in line and "broken" in line and "plain" not in line for line in shown)
 
 
 @pytest.mark.browser
@@ -389,9 +389,9 @@ def test_hostile_examples_are_escaped(
     assert (
         browser.evaluate("document.querySelectorAll('.examples img, .examples script').length") == 0
     )
-    said = browser.evaluate("document.querySelector('.examples tbody').textContent")
+    shown = browser.evaluate("document.querySelector('.examples tbody').textContent")
     for part in (SCRIPT, END, "\" ' <script>", "{{ 7 * 7 }}", f'0"{SCRIPT}', f"1'{END}"):
-        assert part in said
+        assert part in shown
     options = browser.evaluate("document.getElementById('examples-attack').textContent")
     assert f"typo{SCRIPT}" in options
     assert browser.evaluate("document.documentElement.scrollWidth") <= width

@@ -82,9 +82,9 @@ def test_every_table_of_the_markdown_is_whole(make_study: MakeStudy) -> None:
 
 @given(st.text())
 def test_escaped_text_holds_no_markup_of_its_own(text: str) -> None:
-    found = escaped(text)
-    assert not re.search(r"[<>\n\r]", found)
-    assert not re.search(r"(?<!\\)(?:\\\\)*[|`*_\[\]]", found)
+    result = escaped(text)
+    assert not re.search(r"[<>\n\r]", result)
+    assert not re.search(r"(?<!\\)(?:\\\\)*[|`*_\[\]]", result)
 
 
 def test_a_page_named_as_markdown_raises_an_error(study: Path) -> None:
@@ -118,5 +118,7 @@ def test_a_report_imports_neither_transformers_nor_peft(study: Path) -> None:
         f"build({str(study)!r}); comparison({str(study)!r}); "
         "from temper.evaluation.perspectives import names; names(); print(*sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"transformers", "peft"} & set(found.stdout.split())
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not {"transformers", "peft"} & set(result.stdout.split())

@@ -41,8 +41,8 @@ def chart(figure: Figure, kind: type[Chart]) -> Chart:
 
 def curve(figure: Figure, name: str) -> Curve:
     curves = chart(figure, Lines).curves
-    (found,) = [one for one in curves if one.name == name and not one.faint]
-    return found
+    (result,) = [one for one in curves if one.name == name and not one.faint]
+    return result
 
 
 def places(figure: Figure, name: str) -> tuple[list[float | str], list[float]]:
@@ -108,8 +108,8 @@ def test_relative_radii_are_a_curve_of_their_own(make_study: MakeStudy) -> None:
         return [score("embedding_attack", "dev", "accuracy", 0.5, **kind)]
 
     source = read(make_study(Plan(extra=relative)))
-    found = figures(source, compare(source))
-    sizes = [places(one, "plain")[0] for one in found if one.title == "FGM \u2113\u2082, dev"]
+    result = figures(source, compare(source))
+    sizes = [places(one, "plain")[0] for one in result if one.title == "FGM \u2113\u2082, dev"]
     assert sorted(sizes) == [[0.0, 0.1, 0.25, 0.5], [0.0, 0.2]]
 
 
@@ -174,8 +174,8 @@ def test_a_reliability_diagram_of_three_classes_is_of_the_predicted_class(study:
             ("prediction", [float(predicted) for _, predicted, _ in answers]),
             ("label", [float(label) for _, _, label in answers]),
         ):
-            place = keep.schema.get_field_index(name)
-            keep = keep.set_column(place, keep.schema.field(name), [values])
+            index = keep.schema.get_field_index(name)
+            keep = keep.set_column(index, keep.schema.field(name), [values])
         pq.write_table(keep, file)
     figure = drawn(study)["Reliability, dev"]
     confidences, right = places(figure, "uegr")
@@ -227,11 +227,11 @@ def test_rows_without_anomalies_draw_no_curve(make_study: MakeStudy) -> None:
 def test_the_bar_of_a_perspective_is_the_fraction_of_the_gap_closed(make_study: MakeStudy) -> None:
     study = make_study(Plan(columns=["plain", "uegr", "other"]))
     figure = drawn(study)["Gap to a perfect score that is closed"]
-    found = bars(figure, "uegr")
+    result = bars(figure, "uegr")
     # Accuracy 0.82 becomes 0.85: 0.03 of 0.18. ECE 0.11 becomes 0.06: 0.05 of 0.11.
-    assert found["In distribution: Accuracy, dev \u2191"] == pytest.approx(100 * 0.03 / 0.18)
+    assert result["In distribution: Accuracy, dev \u2191"] == pytest.approx(100 * 0.03 / 0.18)
     ece = "Calibration: ECE (10 bins), mean of 3 sets \u2193"
-    assert found[ece] == pytest.approx(100 * 0.05 / 0.11)
+    assert result[ece] == pytest.approx(100 * 0.05 / 0.11)
     mark = chart(figure, Bars).marks["uegr", ece]
     # Both deviations are .01: t of 4 degrees of freedom, 2.7764, times the root of 2 / 3.
     reach = 100 * 2.776445 * 0.01 * (2 / 3) ** 0.5 / 0.11
@@ -244,9 +244,9 @@ def test_a_perfect_reference_has_no_bar(make_study: MakeStudy) -> None:
         return [score("text_attack", "dev", "accuracy", value, condition="characters")]
 
     plan = Plan(columns=["plain", "uegr", "other"], extra=perfect)
-    found = bars(drawn(make_study(plan))["Gap to a perfect score that is closed"], "uegr")
-    assert len(found) > 4
-    assert not [label for label in found if label.startswith("Text attack")]
+    result = bars(drawn(make_study(plan))["Gap to a perfect score that is closed"], "uegr")
+    assert len(result) > 4
+    assert not [label for label in result if label.startswith("Text attack")]
 
 
 def test_two_columns_have_no_figure_of_closed_gaps(run: Path, study: Path) -> None:
@@ -255,20 +255,20 @@ def test_two_columns_have_no_figure_of_closed_gaps(run: Path, study: Path) -> No
 
 
 def test_attacks_perturbations_and_groups_are_bars_by_condition(make_study: MakeStudy) -> None:
-    found = drawn(make_study(Plan(extra=robustness_scores)))
-    success = bars(found["Text attacks: Attack success, dev"], "uegr")
+    result = drawn(make_study(Plan(extra=robustness_scores)))
+    success = bars(result["Text attacks: Attack success, dev"], "uegr")
     assert success == pytest.approx({"character edits": 40.0, "word swaps": 40.0})
-    worst = bars(found["Worst case, dev"], "plain")
+    worst = bars(result["Worst case, dev"], "plain")
     assert worst == pytest.approx(
         {"typos": 70.0, "lowercase": 70.0, "under all perturbations": 60.0}
     )
-    groups = bars(found["Groups, dev"], "plain")
+    groups = bars(result["Groups, dev"], "plain")
     assert groups == pytest.approx({"fiction": 80.0, "travel": 70.0, "worst group": 70.0})
 
 
 def test_one_runs_bars_have_its_bootstrap_interval(make_study: MakeStudy) -> None:
-    found = drawn(make_study(Plan(extra=robustness_scores, seeds=[0])))
-    marks = list(chart(found["Worst case, dev"], Bars).marks.values())
+    result = drawn(make_study(Plan(extra=robustness_scores, seeds=[0])))
+    marks = list(chart(result["Worst case, dev"], Bars).marks.values())
     # conftest gives every score an interval of 0.02 to either side.
     for mark in marks:
         assert mark.ends == pytest.approx((mark.value - 2.0, mark.value + 2.0))
@@ -279,8 +279,8 @@ def test_each_detector_has_a_bar_where_there_are_several(make_study: MakeStudy) 
     def energy(column: str, seed: int) -> list[dict[str, Any]]:
         return [score("anomaly", "trec", "auroc", 0.6, condition="energy")]
 
-    found = drawn(make_study(Plan(extra=energy)))
-    assert bars(found["AUROC, trec"], "plain") == pytest.approx(
+    result = drawn(make_study(Plan(extra=energy)))
+    assert bars(result["AUROC, trec"], "plain") == pytest.approx(
         {"by max softmax": 90.0, "by the energy": 60.0}
     )
 
@@ -301,10 +301,10 @@ def test_several_columns_share_the_detector_with_the_largest_mean_area(study: Pa
 def test_a_line_figure_has_the_reference_and_the_three_best_columns(make_study: MakeStudy) -> None:
     plan = many()
     study = make_study(plan)
-    found, source = drawn(study), read(study)
+    result, source = drawn(study), read(study)
     (average,) = leading(compare(source), "summary")
     best = sorted(plan.columns[1:], key=lambda name: -(average.cells[name].mean or 0.0))[:3]
-    lines = [figure.chart for figure in found.values() if isinstance(figure.chart, Lines)]
+    lines = [figure.chart for figure in result.values() if isinstance(figure.chart, Lines)]
     assert {"plain", *best} in [one.drawn for one in lines]
     assert all(len(one.drawn) <= MOST_SERIES for one in lines)
 
@@ -316,8 +316,8 @@ def many(seeds: int = 3) -> Plan:
 
 
 def test_many_columns_are_a_heat_map_of_the_same_numbers(make_study: MakeStudy) -> None:
-    found = drawn(make_study(many()))
-    figure = found["Gap to a perfect score that is closed"]
+    result = drawn(make_study(many()))
+    figure = result["Gap to a perfect score that is closed"]
     heat = chart(figure, HeatMap)
     assert list(heat.columns) == many().columns[1:]
     # 0.11 becomes 0.06: 0.05 of 0.11, as of few columns.
@@ -327,19 +327,19 @@ def test_many_columns_are_a_heat_map_of_the_same_numbers(make_study: MakeStudy) 
     assert heat.limits == (-100, 100)
     assert figure.numbers is not None
     assert len(figure.numbers.lines) == len(heat.columns) * len(heat.labels)
-    groups = chart(found["Groups, dev"], HeatMap)
+    groups = chart(result["Groups, dev"], HeatMap)
     assert groups.labels == ("fiction", "travel", "worst group")
     shown = [groups.marks["plain", label].value for label in groups.labels]
     assert shown == pytest.approx([80.0, 70.0, 70.0])
-    assert "the darker the higher" in found["Groups, dev"].caption
+    assert "the darker the higher" in result["Groups, dev"].caption
 
 
 def test_a_few_columns_are_bars(make_study: MakeStudy) -> None:
     plan = many()
     del plan.columns[MOST_SERIES:]
-    found = drawn(make_study(plan))
+    result = drawn(make_study(plan))
     for title in ("Gap to a perfect score that is closed", "Groups, dev"):
-        assert isinstance(found[title].chart, Bars)
+        assert isinstance(result[title].chart, Bars)
 
 
 def test_the_ends_of_a_line_are_a_95_percent_interval() -> None:
@@ -355,8 +355,8 @@ def test_the_ends_of_a_line_are_a_95_percent_interval() -> None:
 
 
 def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy) -> None:
-    found = drawn(make_study(Plan(extra=robustness_scores)))
-    figure = found["Similarity to the pre-trained model, dev"]
+    result = drawn(make_study(Plan(extra=robustness_scores)))
+    figure = result["Similarity to the pre-trained model, dev"]
     heat = chart(figure, HeatMap)
     assert heat.columns == ("1", "2", "3")
     found_values = [

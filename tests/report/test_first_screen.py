@@ -45,15 +45,15 @@ def test_the_styles_of_the_block_reach_nothing_outside_it(tmp_path: Path) -> Non
     plain = re.sub(r"/\*.*?\*/", "", style[1], flags=re.S)
     # Selectors at the top, or directly inside a media query, which nest nothing themselves.
     depth, start, outer = 0, 0, []
-    for place, sign in enumerate(plain):
+    for index, sign in enumerate(plain):
         if sign == "{":
-            selector = plain[start:place].strip()
+            selector = plain[start:index].strip()
             if depth == 0 or (depth == 1 and outer[-1].startswith("@media")):
                 outer.append(selector)
             depth += 1
         depth -= sign == "}"
         if sign in "{};":
-            start = place + 1
+            start = index + 1
     selectors = [text for text in outer if not text.startswith("@media")]
     assert selectors
     assert {text.split()[0] for text in selectors} <= {".temper", "div.temper"}

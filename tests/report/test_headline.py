@@ -82,14 +82,14 @@ def test_a_perfect_or_tied_reference_keeps_its_position_on_the_scale() -> None:
 
 
 def test_a_method_better_on_one_and_worse_on_no_perspective_is_recommended() -> None:
-    found = first(
+    result = first(
         row("task", 0.90, new=(0.901, "equivalent")), row("calibration", 0.10, new=(0.06, "better"))
     )
-    assert found.recommended == "new"
+    assert result.recommended == "new"
     # The cost is unknown, so longer plain fine-tuning might do the same.
-    assert found.title == "Not confirmed: `new`"
-    assert "It is better calibrated (" in found.sentence
-    assert "0.5 points" in found.sentence
+    assert result.title == "Not confirmed: `new`"
+    assert "It is better calibrated (" in result.sentence
+    assert "0.5 points" in result.sentence
 
 
 def test_notices_come_before_the_recommendation_and_leave_its_title() -> None:
@@ -103,20 +103,20 @@ def test_notices_come_before_the_recommendation_and_leave_its_title() -> None:
 
 @pytest.mark.parametrize("verdict", ["worse", "not significant"])
 def test_a_method_of_possibly_lower_accuracy_is_not_recommended(verdict: Verdict) -> None:
-    found = first(
+    result = first(
         row("task", 0.90, new=(0.87, verdict)), row("calibration", 0.10, new=(0.02, "better"))
     )
-    assert found.recommended == "plain"
-    assert found.sentence.startswith("Keep plain fine-tuning. `new` ")
+    assert result.recommended == "plain"
+    assert result.sentence.startswith("Keep plain fine-tuning. `new` ")
 
 
 def test_every_method_without_a_significant_difference_is_named() -> None:
-    found = first(
+    result = first(
         row("task", 0.90, new=(0.901, "equivalent"), plain_x2=(0.902, "equivalent")),
         row("calibration", 0.10, new=(0.099, "equivalent"), plain_x2=(0.101, "equivalent")),
     )
-    assert found.recommended == "plain"
-    assert "No difference of `new` and `plain_x2`" in found.sentence
+    assert result.recommended == "plain"
+    assert "No difference of `new` and `plain_x2`" in result.sentence
 
 
 def test_another_baseline_than_plain_fine_tuning_is_kept_by_its_name() -> None:
@@ -143,10 +143,10 @@ def test_the_correction_is_over_perspectives_too() -> None:
     # Two comparisons: 2 * 0.03 is above 0.05, 2 * 0.02 is not.
     task = with_p(row("task", 0.90, new=(0.901, "equivalent")), 0.9)
     better = row("calibration", 0.10, new=(0.06, "better"))
-    found = first(task, with_p(better, 0.03))
-    assert found.recommended == "plain"
-    assert found.gains[1].weak
-    assert found.gains[1].weak in found.lines[1][2]
+    result = first(task, with_p(better, 0.03))
+    assert result.recommended == "plain"
+    assert result.gains[1].weak
+    assert result.gains[1].weak in result.lines[1][2]
     assert first(task, with_p(better, 0.02)).recommended == "new"
 
 
@@ -198,12 +198,12 @@ def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() 
 
 
 def test_the_recommended_column_is_drawn_and_others_have_lighter_marks() -> None:
-    found = first(
+    result = first(
         row("task", 0.90, new=(0.90, "equivalent"), other=(0.90, "equivalent")),
         row("calibration", 0.10, new=(0.10, "equivalent"), other=(0.05, "better")),
     )
-    assert found.column == "other"
-    assert [gain.column for gain in found.beside(found.gains[1])] == ["new"]
+    assert result.column == "other"
+    assert [gain.column for gain in result.beside(result.gains[1])] == ["new"]
 
 
 def test_the_answer_has_the_minimum_detectable_difference_and_no_seeds() -> None:
@@ -234,10 +234,10 @@ def test_seeds_are_named_for_a_difference_that_the_user_states() -> None:
 
 
 def test_the_scale_holds_every_mark_and_cuts_what_is_longer() -> None:
-    found = first(row("task", 0.90, new=(0.93, "better")))
-    assert found.reach == 50
-    (gain,) = found.gains
-    assert gain.at(found.reach) == 80.0
+    result = first(row("task", 0.90, new=(0.93, "better")))
+    assert result.reach == 50
+    (gain,) = result.gains
+    assert gain.at(result.reach) == 80.0
     longer = Gain(gain.row, "new", -300.0, -400.0, -200.0, -1)
     assert longer.at(100) == 0.0
     assert longer.ends(100) == (0.0, 0.0)
@@ -249,14 +249,14 @@ def test_a_difference_after_post_hoc_methods_has_a_lighter_mark(make_study: Make
         value = (0.05 if column == "plain" else 0.04) + 0.001 * seed
         return [score("calibration", "dev", "ece_10", value, condition="temperature")]
 
-    found = headline(compare(read(make_study(Plan(extra=scaled)))))
-    (calibration,) = (gain for gain in found.gains if gain.row.key.perspective == "calibration")
-    (given,) = found.beside(calibration)
+    result = headline(compare(read(make_study(Plan(extra=scaled)))))
+    (calibration,) = (gain for gain in result.gains if gain.row.key.perspective == "calibration")
+    (given,) = result.beside(calibration)
     assert given.given == "after temperature scaling"
     # 5.1 becomes 4.1: 1 of 5.1.
     assert given.fraction == pytest.approx(100 / 5.1)
-    task = found.gains[0]
-    assert found.beside(task) == []
+    task = result.gains[0]
+    assert result.beside(task) == []
 
 
 def test_a_lighter_mark_beyond_the_scale_is_an_arrowhead_with_its_value(
@@ -267,8 +267,8 @@ def test_a_lighter_mark_beyond_the_scale_is_an_arrowhead_with_its_value(
         return [score("calibration", "dev", "ece_10", value, condition="temperature")]
 
     page = build(make_study(Plan(extra=scaled))).read_text(encoding="utf-8")
-    (said,) = re.findall(r'<i class="other given under" style="left:0.0%" title="(.*?)">', page)
-    assert "\u2212882% [" in said
+    (message,) = re.findall(r'<i class="other given under" style="left:0.0%" title="(.*?)">', page)
+    assert "\u2212882% [" in message
     assert "Arrowheads: beyond the scale" in page
 
 
@@ -340,11 +340,11 @@ def test_a_score_without_a_chance_level_has_no_mark() -> None:
 
 
 def test_the_headline_of_one_model_names_its_weakest_perspective(run: Path) -> None:
-    found = headline(compare(read(run)))
-    placed = [level for level in found.levels if level.fraction is not None]
+    result = headline(compare(read(run)))
+    placed = [level for level in result.levels if level.fraction is not None]
     weakest = min(placed[1:], key=lambda level: level.fraction or 0.0)
-    assert f"it is weakest in {weakest.view.title.lower()}: " in found.sentence
-    assert len(found.lines) == len(found.levels)
+    assert f"it is weakest in {weakest.view.title.lower()}: " in result.sentence
+    assert len(result.lines) == len(result.levels)
 
 
 def test_usual_differences_equal_those_of_the_stored_study() -> None:

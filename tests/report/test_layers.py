@@ -54,12 +54,12 @@ def drawn(folder: Path) -> dict[str, Figure]:
 
 
 def test_the_log_axis_has_every_layer_and_then_the_logits(study: Path) -> None:
-    found = drawn(study)
-    assert list(found) == [
+    result = drawn(study)
+    assert list(result) == [
         "Smoothness by layer: Jacobian, dev",
         "Smoothness by layer: Hessian, dev",
     ]
-    chart = found["Smoothness by layer: Jacobian, dev"].chart
+    chart = result["Smoothness by layer: Jacobian, dev"].chart
     assert isinstance(chart, Lines)
     assert chart.y.log
     plain, uegr = chart.curves
@@ -72,11 +72,11 @@ def test_the_log_axis_has_every_layer_and_then_the_logits(study: Path) -> None:
     assert ends[0] == pytest.approx((11.0 - 2.4841, 11.0 + 2.4841), abs=1e-4)
     assert ends[2] == pytest.approx((3300.0 - 745.24, 3300.0 + 745.24), abs=1e-2)
     assert plain.points[0].detail.endswith("11; 8.52 to 13.5; 3 seeds, n = 64")
-    hessian = found["Smoothness by layer: Hessian, dev"].chart
+    hessian = result["Smoothness by layer: Hessian, dev"].chart
     assert isinstance(hessian, Lines)
     means = [point.y for point in hessian.curves[0].points]
     assert means == pytest.approx([77.0, 0.154, 23100.0, 3.85])
-    assert found["Smoothness by layer: Hessian, dev"].caption.startswith(
+    assert result["Smoothness by layer: Hessian, dev"].caption.startswith(
         "Mean over examples of the squared Frobenius norm"
     )
 
@@ -89,8 +89,8 @@ def test_a_single_run_has_the_standard_error_over_examples(tmp_path: Path, plan:
 
 
 def test_tables_show_the_last_layer_and_the_logits(study: Path) -> None:
-    found = compare(read(study))
-    labels = [row.label for row in found.rows if row.key.perspective == "smoothness"]
+    result = compare(read(study))
+    labels = [row.label for row in result.rows if row.key.perspective == "smoothness"]
     assert labels[0] == "Squared Jacobian norm, layer 1, dev"
     assert len(set(labels)) == 8
     wanted = [
@@ -99,15 +99,15 @@ def test_tables_show_the_last_layer_and_the_logits(study: Path) -> None:
         "Squared Hessian norm, layer 3, dev",
         "Squared Hessian norm, logits, dev",
     ]
-    assert [row.label for row, _ in dict(groups(found))["Smoothness"]] == wanted
-    rows = [row for row, _ in dict(groups(found))["Smoothness"]]
+    assert [row.label for row, _ in dict(groups(result))["Smoothness"]] == wanted
+    rows = [row for row, _ in dict(groups(result))["Smoothness"]]
     assert [row.heading() for row in rows] == [f"{label} \u2193" for label in wanted]
     assert rows[1].text("plain") == "0.55 \u00b1 0.05"
     # Lower is better, on every seed.
     difference = rows[1].cells["uegr"].difference
     assert difference is not None
     assert difference.said == "better"
-    order = list(dict.fromkeys(row.group for row in found.rows))
+    order = list(dict.fromkeys(row.group for row in result.rows))
     assert order.index("Smoothness") == order.index("Calibration") - 1
 
 
@@ -117,18 +117,18 @@ def test_inner_layers_are_not_counted_in_the_answer(tmp_path: Path, plan: Plan) 
             each for each in smooth(*run) if each["parameters"] in ({"layer": 3}, {})
         ]
     )
-    said = [
+    messages = [
         compare(read(write_study(tmp_path / name, each))).answer
         for name, each in (("all", plan), ("last", last), ("none", Plan()))
     ]
-    assert said[0] == said[1] != said[2]
+    assert messages[0] == messages[1] != messages[2]
 
 
 def test_the_overview_has_the_logits_jacobian(study: Path) -> None:
-    found = overview(compare(read(study)))
-    place = found.header.index("Squared Jacobian norm, logits, dev \u2193")
-    assert [line[place] for line in found.lines] == ["0.55 \u00b1 0.05", "0.275 \u00b1 0.025"]
-    assert found.best[place - 1] == {1}
+    result = overview(compare(read(study)))
+    index = result.header.index("Squared Jacobian norm, logits, dev \u2193")
+    assert [line[index] for line in result.lines] == ["0.55 \u00b1 0.05", "0.275 \u00b1 0.025"]
+    assert result.best[index - 1] == {1}
 
 
 def test_numbers_of_any_size_have_three_digits() -> None:
@@ -187,8 +187,8 @@ def at_layer(folder: Path, layer: int = 2) -> Any:
 
 
 def entry_of(folder: Path, label: str) -> TableCell:
-    found = comparison(folder)
-    lines = dict(groups(found))["Representation"]
+    result = comparison(folder)
+    lines = dict(groups(result))["Representation"]
     (cells,) = [cells for row, cells in lines if label in row.label]
     return cells[2]
 
@@ -210,16 +210,16 @@ def test_the_answer_ignores_costs_and_scores_without_a_direction(
 
     other = tmp_path / "other"
     other.mkdir()
-    found = comparison(write_study(other, Plan(extra=extra)))
-    assert row_of(found, "cost", "seconds_per_row").cells["uegr"].difference.verdict == "worse"
-    assert found.answer == alone
+    result = comparison(write_study(other, Plan(extra=extra)))
+    assert row_of(result, "cost", "seconds_per_row").cells["uegr"].difference.verdict == "worse"
+    assert result.answer == alone
 
 
 def test_only_scores_with_a_direction_have_an_arrow(alike: Path) -> None:
-    found = comparison(alike)
+    result = comparison(alike)
     assert at_layer(alike).heading().endswith("layer 2, dev")
-    assert row_of(found, "task", "accuracy").heading().endswith("\u2191")
-    assert row_of(found, "calibration", "ece_10", set="dev").heading().endswith("\u2193")
+    assert row_of(result, "task", "accuracy").heading().endswith("\u2191")
+    assert row_of(result, "calibration", "ece_10", set="dev").heading().endswith("\u2193")
 
 
 def test_differences_without_a_direction_are_sorted_by_value(alike: Path) -> None:
@@ -233,11 +233,11 @@ def test_details_name_the_counted_unit_of_each_perspective(tmp_path: Path) -> No
     def extra(column: str, seed: int) -> list[dict[str, Any]]:
         return similar(column, seed) + dear(column, seed)
 
-    found = groups(comparison(write_study(tmp_path, Plan(seeds=[0], extra=extra))))
-    said = {title: lines[-1][1][0].detail for title, lines in found}
-    assert "500 batches; 95% interval over batches" in said["Representation"]
-    assert "500 passes; 95% interval over passes" in said["Cost"]
-    assert "500 examples; 95% interval over examples" in said["In distribution"]
+    result = groups(comparison(write_study(tmp_path, Plan(seeds=[0], extra=extra))))
+    message = {title: lines[-1][1][0].detail for title, lines in result}
+    assert "500 batches; 95% interval over batches" in message["Representation"]
+    assert "500 passes; 95% interval over passes" in message["Cost"]
+    assert "500 examples; 95% interval over examples" in message["In distribution"]
 
 
 def test_differences_not_significant_after_holms_correction_are_marked(tmp_path: Path) -> None:
@@ -258,26 +258,26 @@ def test_a_score_without_a_direction_has_no_best_column(make_study: MakeStudy) -
         return similar("plain" if column == "plain" else "uegr", seed)
 
     table = overview(comparison(make_study(Plan(["plain", "uegr", "third"], extra=extra))))
-    place = next(number for number, text in enumerate(table.header) if text.startswith("CKA"))
-    assert "layer 2" in table.header[place]
-    assert table.best[place - 1] == frozenset()
+    position = next(number for number, text in enumerate(table.header) if text.startswith("CKA"))
+    assert "layer 2" in table.header[position]
+    assert table.best[position - 1] == frozenset()
     # The accuracy next to it has one.
     assert table.best[1]
 
 
 def test_markdown_does_not_mark_scores_without_a_direction(alike: Path) -> None:
-    found = comparison(alike)
-    text = markdown(found)
+    result = comparison(alike)
+    text = markdown(result)
     line = next(line for line in text.splitlines() if "CKA" in line)
     assert "▲" not in line
     assert "▼" not in line
     assert text.endswith(NEITHER)
-    assert NEITHER not in markdown(found, ["task"])
+    assert NEITHER not in markdown(result, ["task"])
 
 
 def test_the_table_file_states_a_missing_direction(alike: Path) -> None:
     write(comparison(alike), alike)
     rows = json.loads((alike / "table.json").read_text(encoding="utf-8"))["rows"]
-    found = {row["higher_is_better"] for row in rows if row["name"] == "cka"}
-    assert found == {None}
+    result = {row["higher_is_better"] for row in rows if row["name"] == "cka"}
+    assert result == {None}
     assert {row["higher_is_better"] for row in rows if row["name"] == "ece_10"} == {False}

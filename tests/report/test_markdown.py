@@ -34,9 +34,9 @@ HEADER = (
 
 
 def test_each_perspective_gives_its_leading_score(study: Path) -> None:
-    found = overview(comparison(study))
-    assert found.header == HEADER
-    plain, uegr = found.lines
+    result = overview(comparison(study))
+    assert result.header == HEADER
+    plain, uegr = result.lines
     assert plain[0] == "plain"
     assert uegr[2] == "85.0 ± 2.6"
     # imdb and yelp of plain: 70 and 60, 72 and 62, 74 and 64.
@@ -44,7 +44,7 @@ def test_each_perspective_gives_its_leading_score(study: Path) -> None:
     # A fall of .25 * .9 from 82.
     assert plain[4].startswith("59.5")
     # The calibration error is better where it is lower.
-    assert found.best[6] == {1}
+    assert result.best[6] == {1}
 
 
 def several(column: str, seed: int) -> list[dict[str, Any]]:
@@ -62,8 +62,8 @@ def several(column: str, seed: int) -> list[dict[str, Any]]:
 
 
 def test_attacks_corruptions_and_groups_have_separate_scores(make_study: MakeStudy) -> None:
-    found = overview(comparison(make_study(Plan(corrupted=True, extra=several))))
-    means = {heading: found.lines[1][1:][place] for place, heading in enumerate(found.header[1:])}
+    result = overview(comparison(make_study(Plan(corrupted=True, extra=several))))
+    means = {heading: result.lines[1][1:][index] for index, heading in enumerate(result.header[1:])}
     for wanted, text in {
         "Text attack: accuracy, character edits, dev (%) ↑": "50.0 ± 0.0",
         "Text attack: accuracy, word swaps, dev (%) ↑": "40.0 ± 0.0",
@@ -80,20 +80,20 @@ def test_attacks_corruptions_and_groups_have_separate_scores(make_study: MakeStu
         "AUROC, by the nearest neighbors, mean of 2 sets (%) ↑": "80.0 ± 0.0",
     }.items():
         assert means[wanted] == text
-    assert not [heading for heading in found.header if "news" in heading or "trec" in heading]
+    assert not [heading for heading in result.header if "news" in heading or "trec" in heading]
 
 
 def test_a_detector_that_a_run_lacks_is_left_out_of_its_means(make_study: MakeStudy) -> None:
     def lacking(one: dict[str, Any], column: str, seed: int) -> bool:
         return (one["condition"], one["set"], column, seed) == ("energy", "news", "uegr", 1)
 
-    found = comparison(make_study(Plan(extra=several, drop=lacking)))
-    keys = {(row.key.condition, row.key.set) for row in found.rows if "mean" in row.key.set}
+    result = comparison(make_study(Plan(extra=several, drop=lacking)))
+    keys = {(row.key.condition, row.key.set) for row in result.rows if "mean" in row.key.set}
     assert ("energy", "mean of 2 sets") not in keys
     assert ("knn", "mean of 2 sets") in keys
     assert (
         "OOD detection: set 'news' is left out of the means by the energy; uegr (seed 1) "
-        "lacks it." in found.notices
+        "lacks it." in result.notices
     )
 
 
@@ -132,8 +132,8 @@ def test_the_command_prints_few_methods_side_by_side_and_marks_significant_diffe
     rows = {row.heading(): row for row in comparison(study).rows}
     for line in lines[3:-2]:
         heading, _, own = line.strip("| ").split(" | ")
-        found = [row for name, row in rows.items() if name.endswith(heading.split(": ")[-1][1:])]
-        verdict = found[0].cells["uegr"].difference.verdict
+        results = [row for name, row in rows.items() if name.endswith(heading.split(": ")[-1][1:])]
+        verdict = results[0].cells["uegr"].difference.verdict
         assert own.endswith("▲") is (verdict == "better")
         assert own.endswith("▼") is (verdict == "worse")
     assert any(line.endswith("▲ |") for line in lines)
@@ -151,8 +151,8 @@ def test_the_command_prints_many_methods_one_below_the_other(tmp_path: Path) -> 
 
 def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
     columns = ["plain", *(f"other{number}" for number in range(7))]
-    found = comparison(make_study(Plan(columns=columns, seeds=[0])))
-    assert found.title == "7 columns against plain, on a/model"
+    result = comparison(make_study(Plan(columns=columns, seeds=[0])))
+    assert result.title == "7 columns against plain, on a/model"
 
 
 def test_few_columns_are_named(make_study: MakeStudy) -> None:
@@ -165,11 +165,11 @@ def lines_of(text: str) -> list[str]:
 
 
 def test_every_score_of_the_named_perspectives_has_a_line(study: Path) -> None:
-    found = comparison(study)
-    lines = lines_of(markdown(found, ["calibration", "task"]))
+    result = comparison(study)
+    lines = lines_of(markdown(result, ["calibration", "task"]))
     assert lines[0] == "| score | `plain` | `uegr` |"
     assert lines[1] == "|---|---|---|"
-    wanted = [row for row in found.shown if row.key.perspective in ("calibration", "task")]
+    wanted = [row for row in result.shown if row.key.perspective in ("calibration", "task")]
     assert len(lines) - 4 == len(wanted)
     task = next(line for line in lines if line.startswith("| Accuracy, dev (%) ↑ |"))
     # 80, 82 and 84 against 82, 85 and 88 (see conftest): the means and their deviations.
@@ -177,18 +177,18 @@ def test_every_score_of_the_named_perspectives_has_a_line(study: Path) -> None:
 
 
 def test_significant_differences_are_marked_and_the_mark_explained(study: Path) -> None:
-    found = comparison(study)
-    text = markdown(found)
+    result = comparison(study)
+    text = markdown(result)
     verdicts = {
         cell.difference.verdict
-        for row in found.shown
+        for row in result.shown
         for cell in row.cells.values()
         if cell.difference is not None
     }
     assert {"better"} <= verdicts
     assert text.count(" ▲ |") == sum(
         cell.difference is not None and cell.difference.verdict == "better"
-        for row in found.shown
+        for row in result.shown
         for cell in row.cells.values()
     )
     assert "▲" in lines_of(text)[-1]
@@ -208,9 +208,9 @@ def test_markdown_needs_only_scores_and_writes_no_page(study: Path) -> None:
     for rows in study.rglob("rows.parquet"):
         rows.unlink()
     for more in ([], ["--perspectives", "all"]):
-        found = CliRunner().invoke(app, ["report", str(study), "--markdown", *more])
-        assert found.exit_code == 0
-        assert "85.0 ± 2.6" in found.stdout
+        result = CliRunner().invoke(app, ["report", str(study), "--markdown", *more])
+        assert result.exit_code == 0
+        assert "85.0 ± 2.6" in result.stdout
     assert not (study / "report.html").exists()
 
 

@@ -121,13 +121,19 @@ def test_text_from_data_is_escaped_on_the_page(hostile_elements: Elements) -> No
     assert tags.count("script") == 1
     assert "img" not in tags
     assert not [name for _, attributes in page.elements for name in attributes if name[:2] == "on"]
-    for said in (SCRIPT + LONG, f"12 rows {SCRIPT}", f"imdb{SCRIPT}", f"uegr{END}", "{{ 7 * 7 }}"):
-        assert said in page.text
+    for message in (
+        SCRIPT + LONG,
+        f"12 rows {SCRIPT}",
+        f"imdb{SCRIPT}",
+        f"uegr{END}",
+        "{{ 7 * 7 }}",
+    ):
+        assert message in page.text
 
 
 def test_each_section_begins_with_its_finding(elements: Elements, plain_page: Path) -> None:
     text = plain_page.read_text(encoding="utf-8")
-    headings = [html.unescape(found) for found in re.findall(r"<h2 [^>]*>([^<]*)</h2>", text)]
+    headings = [html.unescape(result) for result in re.findall(r"<h2 [^>]*>([^<]*)</h2>", text)]
     assert headings[:3] == [Heading.ACCURACY, Heading.ROBUSTNESS, Heading.CALIBRATION]
     # The whole table of scores comes last.
     assert headings.index("All scores") > headings.index(Heading.COST)
@@ -152,7 +158,7 @@ def test_every_number_of_the_table_can_be_focused_and_shows_its_n(elements: Elem
 
 def test_notices_hashes_settings_and_versions_are_on_the_page(elements: Elements) -> None:
     text = elements.text
-    for said in (
+    for message in (
         "12 train rows are also in dev",
         "12.5% of the rows of set 'dev' are cut",
         "1.0% of the training rows were cut",
@@ -162,7 +168,7 @@ def test_notices_hashes_settings_and_versions_are_on_the_page(elements: Elements
         "2.13.0",
         "uegr-s2-abc",
     ):
-        assert said in text
+        assert message in text
 
 
 def test_a_study_also_gets_its_table_and_scores(study: Path, tmp_path: Path) -> None:
@@ -229,8 +235,8 @@ def test_focus_shows_a_numbers_detail(plain_page: Path, browser: Browser) -> Non
     browser.open(plain_page, width=400)
     assert browser.evaluate("document.getElementById('detail').hidden") is True
     browser.evaluate("document.querySelectorAll('.entry')[2].focus()")
-    said = browser.evaluate("document.getElementById('detail').innerText")
-    assert "95% interval over seeds, on these rows" in said
+    text = browser.evaluate("document.getElementById('detail').innerText")
+    assert "95% interval over seeds, on these rows" in text
     assert browser.evaluate("document.documentElement.scrollWidth") <= 400
 
 
@@ -358,10 +364,10 @@ def test_scores_can_be_filtered_by_kind_perspective_verdict_and_text(
     assert browser.evaluate(f"{seen}.every(line => line.querySelector('.verdict.better'))")
     choose(browser, "verdict", "")
     choose(browser, "search", "CALIBRATION")
-    found = browser.evaluate(labels)
+    result = browser.evaluate(labels)
     # The summary's part of that name, then the rows below its heading.
-    assert found[0].startswith("calibration")
-    assert found[1].startswith("ECE (10 bins), dev")
+    assert result[0].startswith("calibration")
+    assert result[1].startswith("ECE (10 bins), dev")
     heads = "[...document.querySelectorAll('#scores .group')].filter(h => h.checkVisibility())"
     assert browser.evaluate(f"{heads}.at(-1).textContent.trim()") == "Calibration"
     choose(browser, "search", "no such score")

@@ -57,12 +57,12 @@ def differ(
     """Return the difference of two columns that were evaluated at some common seeds."""
     cells = {
         name: _cell(
-            {seed: record(pair[place], **more) for seed, pair in seeds.items()},
+            {seed: record(pair[index], **more) for seed, pair in seeds.items()},
             dict.fromkeys(seeds, "run"),
         )
-        for place, name in enumerate(("plain", "uegr"))
+        for index, name in enumerate(("plain", "uegr"))
     }
-    found = _with_differences(
+    result = _with_differences(
         cells,
         "plain",
         higher=higher,
@@ -71,7 +71,7 @@ def differ(
         margin=margin,
         largest=largest,
     )
-    difference = found["uegr"].difference
+    difference = result["uegr"].difference
     assert difference is not None
     return difference
 
@@ -185,9 +185,9 @@ def test_the_verdict_depends_on_interval_and_margin(
     seeds: dict[int, tuple[float, float]], shift: float, higher: bool | None, verdict: str
 ) -> None:
     moved = {seed: (one, two + shift) for seed, (one, two) in seeds.items()}
-    found = differ(moved, higher=higher, margin=0.005)
-    assert found.verdict == verdict
-    assert found.inside_noise == (verdict != "better")
+    result = differ(moved, higher=higher, margin=0.005)
+    assert result.verdict == verdict
+    assert result.inside_noise == (verdict != "better")
     # What has no margin is not significant or it is not.
     plain = differ(moved, higher=higher).verdict
     assert plain == ("better" if verdict == "better" else "not significant")
@@ -219,12 +219,12 @@ def test_stored_pairings_are_read_by_column_and_score(tmp_path: Path) -> None:
 
 def scores_of(values: dict[ScoreKey, list[float | None]]) -> Scores:
     """Collect the scores of three columns at one seed."""
-    places = [(name, 0) for name in ("a", "b", "c")]
-    found = Scores("accuracy", places)
+    runs = [(name, 0) for name in ("a", "b", "c")]
+    result = Scores("accuracy", runs)
     for key, line in values.items():
-        for place, value in zip(places, line, strict=True):
-            found.add(key, place, record(value, key))
-    return found
+        for run, value in zip(runs, line, strict=True):
+            result.add(key, run, record(value, key))
+    return result
 
 
 def ranks_of(values: dict[ScoreKey, list[float | None]]) -> list[float | None]:
@@ -238,7 +238,7 @@ def ranks_of(values: dict[ScoreKey, list[float | None]]) -> list[float | None]:
 
 def test_each_perspective_counts_once_and_ties_share_a_rank() -> None:
     shift = [ScoreKey("shift", name, "clean", "accuracy") for name in ("x", "y", "z")]
-    found = ranks_of(
+    result = ranks_of(
         {
             KEY: [0.9, 0.8, 0.8],
             **{key: [0.1, 0.2, 0.3] for key in shift},
@@ -246,7 +246,7 @@ def test_each_perspective_counts_once_and_ties_share_a_rank() -> None:
         }
     )
     # task 1, 2.5, 2.5; shift 3, 2, 1; ECE, where less is better, 3, 1, 2.
-    assert found == pytest.approx([7 / 3, 5.5 / 3, 5.5 / 3])
+    assert result == pytest.approx([7 / 3, 5.5 / 3, 5.5 / 3])
 
 
 def test_a_score_that_one_column_lacks_is_left_out_for_all() -> None:
@@ -278,13 +278,13 @@ def unfinished(folder: Path, *, done: Mapping[str, Sequence[str]]) -> Comparison
 def test_a_study_with_one_finished_run_reports_that_nothing_can_be_compared(
     tmp_path: Path,
 ) -> None:
-    found = unfinished(tmp_path / "one", done={"plain": ["0"]})
-    assert found.answer.startswith(
+    result = unfinished(tmp_path / "one", done={"plain": ["0"]})
+    assert result.answer.startswith(
         "Only 1 of 6 runs is finished and measured, so nothing can be compared yet: `temper"
     )
-    assert not [row for row in found.rows if row.key.perspective == "summary"]
-    assert not any("average relative improvement" in notice for notice in found.notices)
-    assert ("runs", "1 of 6 finished and measured") in about(read(tmp_path / "one"), found)
+    assert not [row for row in result.rows if row.key.perspective == "summary"]
+    assert not any("average relative improvement" in notice for notice in result.notices)
+    assert ("runs", "1 of 6 finished and measured") in about(read(tmp_path / "one"), result)
     apart = unfinished(tmp_path / "apart", done={"plain": ["0", "1"], "uegr": ["2"]})
     assert apart.answer.startswith("Only 3 of 6 runs are finished and measured, so nothing can be")
     assert not [row for row in apart.rows if row.key.perspective == "summary"]
@@ -292,9 +292,9 @@ def test_a_study_with_one_finished_run_reports_that_nothing_can_be_compared(
 
 def test_a_partly_finished_study_reports_the_number_of_finished_runs(tmp_path: Path) -> None:
     seeds = ["0", "1", "2"]
-    found = unfinished(tmp_path / "some", done={"plain": seeds, "uegr": seeds[:1]})
-    assert "Only 4 of 6 runs are finished and measured." in found.answer
-    assert [row for row in found.rows if row.key.perspective == "summary"]
+    result = unfinished(tmp_path / "some", done={"plain": seeds, "uegr": seeds[:1]})
+    assert "Only 4 of 6 runs are finished and measured." in result.answer
+    assert [row for row in result.rows if row.key.perspective == "summary"]
     whole = unfinished(tmp_path / "all", done={"plain": seeds, "uegr": seeds})
     assert whole.unfinished == ""
 

@@ -52,12 +52,12 @@ TIED_AFTER = row("ece_10", "temperature", 0.099, "not significant", 0.9)
 
 
 def test_a_gain_that_temperature_scaling_gives_to_both_is_not_recommended() -> None:
-    found = headline(compared(ACCURACY, BETTER, TIED_AFTER))
-    assert found.recommended == "plain"
-    assert found.sentence.startswith("Keep plain fine-tuning.")
-    assert "post-hoc" in found.sentence
+    result = headline(compared(ACCURACY, BETTER, TIED_AFTER))
+    assert result.recommended == "plain"
+    assert result.sentence.startswith("Keep plain fine-tuning.")
+    assert "post-hoc" in result.sentence
     # The second line says what it gains without.
-    assert "better calibrated" in found.sure
+    assert "better calibrated" in result.sure
     kept = headline(compared(ACCURACY, BETTER, BETTER_AFTER))
     assert (kept.recommended, "post-hoc" in kept.sure) == ("new", True)
 
@@ -81,8 +81,8 @@ def test_a_gain_that_longer_plain_fine_tuning_has_is_not_recommended() -> None:
 def test_a_loss_that_vanishes_with_temperature_scaling_does_not_outweigh_a_gain() -> None:
     accurate = row("accuracy", "clean", 0.95, "better")
     worse = row("ece_10", "clean", 0.2, "worse")
-    found = headline(compared(accurate, worse, TIED_AFTER))
-    assert (found.recommended, "temper calibrate" in found.sure) == ("new", True)
+    result = headline(compared(accurate, worse, TIED_AFTER))
+    assert (result.recommended, "temper calibrate" in result.sure) == ("new", True)
     remains = row("ece_10", "temperature", 0.2, "worse")
     assert headline(compared(accurate, worse, remains)).recommended == "plain"
     assert headline(compared(accurate, worse)).recommended == "plain"
@@ -95,8 +95,8 @@ def test_what_may_be_less_accurate_than_longer_plain_fine_tuning_is_not_recommen
     whole = compared(ACCURACY, BETTER, BETTER_AFTER)
     less = row("accuracy", "clean", 0.88, verdict, 0.2)
     longer = compared(less, BETTER, BETTER_AFTER, reference="plain_x3")
-    found = headline(replace(whole, equal={"new": longer}))
-    assert (found.recommended, "`plain_x3`" in found.sentence) == ("plain", True)
+    result = headline(replace(whole, equal={"new": longer}))
+    assert (result.recommended, "`plain_x3`" in result.sentence) == ("plain", True)
 
 
 def test_the_further_tests_are_corrected_too() -> None:

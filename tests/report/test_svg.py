@@ -51,18 +51,18 @@ def test_positions_of_points_are_proportional_to_their_values(
     points: list[tuple[float, float]],
 ) -> None:
     lines = Lines(Axis("x"), Axis("y"), (curve(list(points)),))
-    places = positions(drawn(lines))
-    assert len(places) == len(points)
+    indices = positions(drawn(lines))
+    assert len(indices) == len(points)
     for axis, sign in ((0, 1), (1, -1)):
         values = [point[axis] for point in points]
-        where = [sign * place[axis] for place in places]
+        where = [sign * index[axis] for index in indices]
         reach, length = max(values) - min(values), max(where) - min(where)
         for value, at in zip(values, where, strict=True):
             if reach > 1e-6 * max(map(abs, values)):
                 # Written to a tenth of a pixel.
                 expected = min(where) + (value - min(values)) / reach * length
                 assert at == pytest.approx(expected, abs=0.16)
-    assert all(0 < x < WIDTH and 0 < y < lines.height + 40 for x, y in places)
+    assert all(0 < x < WIDTH and 0 < y < lines.height + 40 for x, y in indices)
 
 
 def test_equal_ratios_are_equal_lengths_on_a_log_axis() -> None:
@@ -84,11 +84,11 @@ def test_values_without_a_logarithm_are_not_drawn_on_a_log_axis(
 @given(SIZES, st.floats(1e-3, 1e6), st.integers(5, 8))
 def test_ticks_are_round_few_and_inside(low: float, reach: float, most: int) -> None:
     high = low + reach
-    found = ticks(low, high, most=most)
-    assert 2 <= len(found) <= most + 1
+    result = ticks(low, high, most=most)
+    assert 2 <= len(result) <= most + 1
     room = 1e-6 * max(abs(low), abs(high), 1e-3)
-    assert all(low - room <= tick <= high + room for tick in found)
-    steps = [after - before for before, after in pairwise(found)]
+    assert all(low - room <= tick <= high + room for tick in result)
+    steps = [after - before for before, after in pairwise(result)]
     assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-5)
     digits = steps[0] / 10 ** math.floor(math.log10(steps[0] * (1 + 1e-9)))
     assert min(abs(digits - one) for one in (1, 2, 5, 10)) < 1e-3
@@ -122,18 +122,18 @@ def test_the_end_of_a_diverging_scale_is_full_and_its_middle_bare() -> None:
     marks = {(str(value), "x"): Mark(value, "", "", "") for value in (-100.0, 0.0, 50.0, 200.0)}
     columns = tuple(name for name, _ in marks)
     root = drawn(HeatMap(columns, ("x",), marks, limits=(-100.0, 100.0)))
-    found = [
+    result = [
         (one.get("class"), float(one.get("fill-opacity", "nan")))
         for one in root.iter(f"{SPACE}rect")
         if one.get("class") in ("gain", "loss")
     ]
-    assert found == [("loss", 1.0), ("gain", 0.0), ("gain", 0.5), ("gain", 1.0)]
+    assert result == [("loss", 1.0), ("gain", 0.0), ("gain", 0.5), ("gain", 1.0)]
 
 
 def test_a_file_has_its_colors_and_names_and_loads_nothing() -> None:
     curves = tuple(
-        Curve(f"column {place}", (Point(0.0, place), Point(1.0, place)), Look(place), f"c{place}")
-        for place in range(COLORS)
+        Curve(f"column {index}", (Point(0.0, index), Point(1.0, index)), Look(index), f"c{index}")
+        for index in range(COLORS)
     )
     figure = Figure("title", "caption", Lines(Axis("x"), Axis("y"), curves))
     text = svg(figure, alone=True)

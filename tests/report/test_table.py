@@ -115,11 +115,11 @@ def test_the_margin_can_be_set_for_a_report(study: Path) -> None:
 
 
 def test_two_seeds_without_rows_give_differences_only(make_study: MakeStudy) -> None:
-    found = comparison(make_study(Plan(seeds=[0, 1])))
-    difference = row_of(found, "task", "accuracy").cells["uegr"].difference
+    result = comparison(make_study(Plan(seeds=[0, 1])))
+    difference = row_of(result, "task", "accuracy").cells["uegr"].difference
     assert difference is not None
     assert difference.verdict == "undecidable"
-    assert headline(found).recommended is None
+    assert headline(result).recommended is None
 
 
 def test_a_score_missing_in_one_seed_is_compared_over_the_others(make_study: MakeStudy) -> None:
@@ -135,16 +135,16 @@ def test_scores_undefined_for_one_reason_are_one_line(make_study: MakeStudy) -> 
             entry.update(value=None, low=None, high=None, reason="no temperature was fitted")
         return False
 
-    found = comparison(make_study(Plan(drop=undefined)))
-    said = [notice for notice in found.notices if "no temperature was fitted" in notice]
-    assert len(said) == 1
-    assert "scores are undefined for plain and uegr" in said[0]
+    result = comparison(make_study(Plan(drop=undefined)))
+    messages = [notice for notice in result.notices if "no temperature was fitted" in notice]
+    assert len(messages) == 1
+    assert "scores are undefined for plain and uegr" in messages[0]
 
 
 def test_holm_multiplies_by_the_number_of_columns_left(make_study: MakeStudy) -> None:
     # Two columns with the same differences: Holm doubles the smallest p, and the other follows.
-    found = comparison(make_study(Plan(columns=["plain", "r_at", "uegr"])))
-    row = row_of(found, "calibration", "ece_10", set="dev")
+    result = comparison(make_study(Plan(columns=["plain", "r_at", "uegr"])))
+    row = row_of(result, "calibration", "ece_10", set="dev")
     for name in ("r_at", "uegr"):
         difference = row.cells[name].difference
         assert difference is not None
@@ -157,9 +157,9 @@ def test_a_missing_run_is_reported_and_excluded(study: Path) -> None:
     document = json.loads((study / "study.json").read_text())
     del document["runs"]["uegr"]["2"]
     (study / "study.json").write_text(json.dumps(document))
-    found = comparison(study)
-    assert found.missing == ("uegr, seed 2: not run.",)
-    assert sorted(row_of(found, "task", "accuracy").cells["uegr"].seeds) == [0, 1]
+    result = comparison(study)
+    assert result.missing == ("uegr, seed 2: not run.",)
+    assert sorted(row_of(result, "task", "accuracy").cells["uegr"].seeds) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ def test_an_undefined_score_keeps_its_reason_and_no_number(make_study: MakeStudy
     def undefined(column: str, seed: int) -> list[dict]:
         return [score("anomaly", "one", "auroc", None, reason="There is one class only.")]
 
-    found = comparison(make_study(Plan(extra=undefined)))
-    cell = row_of(found, "anomaly", "auroc", set="one").cells["uegr"]
+    result = comparison(make_study(Plan(extra=undefined)))
+    cell = row_of(result, "anomaly", "auroc", set="one").cells["uegr"]
     assert cell.mean is None
     assert cell.reasons == ("There is one class only.",)
-    assert any("There is one class only." in notice for notice in found.notices)
+    assert any("There is one class only." in notice for notice in result.notices)
 
 
 def test_the_shift_mean_is_the_unweighted_mean_over_sets(study: Path) -> None:
@@ -204,10 +204,10 @@ def test_a_set_that_one_run_lacks_is_excluded_from_all_means_and_reported(
     def lost(entry: dict, column: str, seed: int) -> bool:
         return (entry["set"], column, seed) == ("yelp", "uegr", 0)
 
-    found = comparison(make_study(Plan(drop=lost)))
+    result = comparison(make_study(Plan(drop=lost)))
     with pytest.raises(AssertionError, match="found 0"):
-        row_of(found, "shift", "accuracy", set="mean of 2 sets")
-    assert any("'yelp' is left out of the means" in notice for notice in found.notices)
+        row_of(result, "shift", "accuracy", set="mean of 2 sets")
+    assert any("'yelp' is left out of the means" in notice for notice in result.notices)
 
 
 def test_the_average_relative_improvement_is_the_tables(study: Path) -> None:
@@ -234,8 +234,8 @@ def test_a_second_improvement_applies_post_hoc_methods_to_both_columns(
         ]
         return [*errors, score("anomaly", "trec", "auroc", auroc, condition="mahalanobis")]
 
-    found = comparison(make_study(Plan(extra=fitted)))
-    row = row_of(found, "summary_after", "relative_improvement", set="")
+    result = comparison(make_study(Plan(extra=fitted)))
+    row = row_of(result, "summary_after", "relative_improvement", set="")
     shift = (0.65 - 0.67) / (1 - 0.67)
     calibration = (0.03 - 0.04) / (0 - 0.04)
     anomaly = (0.96 - 0.95) / (1 - 0.95)
@@ -243,14 +243,14 @@ def test_a_second_improvement_applies_post_hoc_methods_to_both_columns(
     assert row.cells["uegr"].seeds[0] == pytest.approx(expected)
     assert row.cells["plain"].mean == pytest.approx(0.0, abs=1e-9)
     # Over the reference as it is, the reference gains too.
-    row = row_of(found, "summary_all_in", "relative_improvement", set="")
+    row = row_of(result, "summary_all_in", "relative_improvement", set="")
     own = {"plain": row.cells["plain"].mean, "uegr": row.cells["uegr"].seeds[0]}
     for column, moved in (("plain", 0.0), ("uegr", shift)):
         error, auroc = after[column]
         parts = (moved, (error - 0.11) / (0 - 0.11), (auroc - 0.90) / (1 - 0.90))
         assert own[column] == pytest.approx(100 * sum(parts) / 3)
     # What every model is judged by stays as it is.
-    assert row_of(found, "summary", "relative_improvement", set="").cells["uegr"].mean == (
+    assert row_of(result, "summary", "relative_improvement", set="").cells["uegr"].mean == (
         pytest.approx(26.16, abs=0.01)
     )
 
@@ -270,12 +270,12 @@ def test_a_run_without_a_defined_score_does_not_affect_other_means(
         ]  # fmt: skip
         return [*errors, score("anomaly", "trec", "auroc", 0.95, condition="mahalanobis")]
 
-    found = comparison(make_study(Plan(extra=fitted)))
-    means = row_of(found, "calibration", "ece_10", condition="temperature", set="mean of 3 sets")
+    result = comparison(make_study(Plan(extra=fitted)))
+    means = row_of(result, "calibration", "ece_10", condition="temperature", set="mean of 3 sets")
     assert means.cells["plain"].seeds == pytest.approx({0: 0.04, 1: 0.04, 2: 0.04})
     assert means.cells["uegr"].seeds == pytest.approx({0: 0.04, 2: 0.04})
     assert means.cells["uegr"].reasons == ("no temperature was fitted",)
-    after = row_of(found, "summary_after", "relative_improvement", set="")
+    after = row_of(result, "summary_after", "relative_improvement", set="")
     assert set(after.cells["plain"].seeds) == {0, 1, 2}
     # Over fewer parts it would be another score.
     assert set(after.cells["uegr"].seeds) == {0, 2}
@@ -290,28 +290,28 @@ def test_table_json_and_scores_csv_hold_every_value(study: Path) -> None:
     assert row["columns"]["uegr"]["seeds"] == {"0": 0.83, "1": 0.84, "2": 0.88}
     assert row["columns"]["uegr"]["difference"]["inside_noise"] is True
     with (study / "scores.csv").open(encoding="utf-8", newline="") as lines:
-        found = [
+        result = [
             (line["column"], line["seed"], line["run"], float(line["value"]))
             for line in csv.DictReader(lines)
             if (line["perspective"], line["name"]) == ("task", "accuracy")
         ]
-    assert ("uegr", "2", "uegr-s2-abc", 0.88) in found
-    assert len(found) == 6
+    assert ("uegr", "2", "uegr-s2-abc", 0.88) in result
+    assert len(result) == 6
 
 
 def test_a_single_run_has_scores_without_differences(run: Path) -> None:
-    found = comparison(run)
-    assert found.reference is None
-    assert found.columns == ("uegr",)
-    cell = row_of(found, "task", "accuracy").cells["uegr"]
+    result = comparison(run)
+    assert result.reference is None
+    assert result.columns == ("uegr",)
+    cell = row_of(result, "task", "accuracy").cells["uegr"]
     assert (cell.mean, cell.difference) == (0.83, None)
-    assert found.answer.startswith("`uegr` reaches 83.0% ")
+    assert result.answer.startswith("`uegr` reaches 83.0% ")
 
 
 def test_a_single_evaluation_has_scores_without_differences(evaluation: Path) -> None:
-    found = comparison(evaluation)
-    assert found.kind == "evaluation"
-    assert row_of(found, "task", "accuracy").cells["model"].mean == 0.83
+    result = comparison(evaluation)
+    assert result.kind == "evaluation"
+    assert row_of(result, "task", "accuracy").cells["model"].mean == 0.83
 
 
 def test_a_repeated_score_is_an_error(make_study: MakeStudy) -> None:

@@ -34,8 +34,8 @@ def make_line(
 
 def line_of(table: ReproductionTable, case: str, column: str, score: str = "accuracy") -> Line:
     """Return one line of a table."""
-    place = (case, score, column)
-    return next(line for line in table.lines if (line.case, line.score, line.column) == place)
+    key = (case, score, column)
+    return next(line for line in table.lines if (line.case, line.score, line.column) == key)
 
 
 def write_study(

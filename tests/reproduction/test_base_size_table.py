@@ -61,11 +61,11 @@ def decision(first: Effect, second: Effect, *, column: str = "uegr", p: float = 
 def test_a_planted_gain_is_confirmed_a_planted_loss_refuted_and_no_gain_neither() -> None:
     gains = dict.fromkeys(COLUMNS, 0.0) | {"uegr": 3.0, "r_drop": -3.0}
 
-    found = verdicts(runs("cola", gains, noise=0.3))
+    result = verdicts(runs("cola", gains, noise=0.3))
 
-    assert found["uegr"].verdict == "confirmed"
-    assert found["r_drop"].verdict == "refuted"
-    for gain in found["uegr"].gains:
+    assert result["uegr"].verdict == "confirmed"
+    assert result["r_drop"].verdict == "refuted"
+    for gain in result["uegr"].gains:
         assert gain is not None
         assert gain.mean == pytest.approx(3.0, abs=0.8)
 
@@ -74,9 +74,9 @@ def test_of_columns_without_a_gain_few_are_confirmed() -> None:
     draws = 150
     wrong = covered = 0
     for draw in range(draws):
-        found = verdicts(runs("cola", dict.fromkeys(COLUMNS, 0.0), noise=0.5, draw=draw))
-        wrong += any(one.verdict.startswith("confirmed") for one in found.values())
-        gain = found["uegr"].gains[1]
+        result = verdicts(runs("cola", dict.fromkeys(COLUMNS, 0.0), noise=0.5, draw=draw))
+        wrong += any(one.verdict.startswith("confirmed") for one in result.values())
+        gain = result["uegr"].gains[1]
         assert gain is not None
         covered += gain.low <= 0.0 <= gain.high
 
@@ -91,12 +91,12 @@ def test_a_gain_over_one_baseline_alone_is_not_confirmed() -> None:
         # On validation rows three times the epochs gain nothing, so tuned plain has three.
         each["validation"] = [["task", "dev", "clean", "mcc", 0.8]]
 
-    found = verdicts(lines)["uegr"]
+    result = verdicts(lines)["uegr"]
 
-    assert found.baselines == ("plain", "plain_3x")
-    assert found.gains[0] is not None
-    assert found.gains[0].low > 0.0
-    assert not found.verdict.startswith("confirmed")
+    assert result.baselines == ("plain", "plain_3x")
+    assert result.gains[0] is not None
+    assert result.gains[0].low > 0.0
+    assert not result.verdict.startswith("confirmed")
 
 
 def test_a_lower_calibration_error_is_a_gain() -> None:
@@ -108,11 +108,11 @@ def test_a_lower_calibration_error_is_a_gain() -> None:
     # Without a residual there is no interval, so one cell differs.
     lines[0]["reported"][-1][-1] += 0.002
 
-    (found,) = (one for one in base_size_table.decide(lines, "cola", ECE) if one.column == "uegr")
+    (result,) = (one for one in base_size_table.decide(lines, "cola", ECE) if one.column == "uegr")
 
-    assert found.gains[1] is not None
-    assert found.gains[1].mean == pytest.approx(5.0)
-    assert found.verdict == "confirmed"
+    assert result.gains[1] is not None
+    assert result.gains[1].mean == pytest.approx(5.0)
+    assert result.verdict == "confirmed"
 
 
 @pytest.mark.parametrize("left_out", [[], [("uegr", 2), ("at", 0), ("at", 1)]])
@@ -141,10 +141,10 @@ def test_the_pooled_variance_is_that_of_a_loop_in_float64(left_out: list[tuple[s
             count += 1
     freedom = count - len(of_column) - len(of_seed) + 1
 
-    variance, found = base_size_table.residual_variance(values)
+    variance, result = base_size_table.residual_variance(values)
     gain = base_size_table.gain(values, "r_drop", "plain", 1)
 
-    assert found == freedom
+    assert result == freedom
     assert variance == pytest.approx(total / freedom, rel=1e-9)
     assert gain is not None
     assert gain.standard_error == pytest.approx((2 * total / freedom / 3) ** 0.5, rel=1e-9)
@@ -165,13 +165,13 @@ def test_holm_corrects_the_larger_p_over_all_methods(monkeypatch: pytest.MonkeyP
         return effect(0.5, 1.5, ps.get((column, baseline), 0.001))
 
     monkeypatch.setattr(base_size_table, "gain", gain)
-    found = {one.column: one.p for one in base_size_table.decide([], "cola", SCORE)}
+    result = {one.column: one.p for one in base_size_table.decide([], "cola", SCORE)}
 
     # Five methods: 5 x 0.010, then 4 x 0.015, then 3 x 0.020; methods without a p count.
-    assert [found[name] for name in ("uegr", "at", "uegr_one_pass")] == pytest.approx(
+    assert [result[name] for name in ("uegr", "at", "uegr_one_pass")] == pytest.approx(
         [0.05, 0.06, 0.06]
     )
-    assert found["r_drop"] == found["r_at_su"] == 1.0
+    assert result["r_drop"] == result["r_at_su"] == 1.0
 
 
 def test_a_gain_below_the_printed_one_is_refuted() -> None:
@@ -217,10 +217,10 @@ def test_tuned_plain_has_the_fewest_epochs_within_three_tenths_and_rte_those_of_
 
 
 def test_equal_compute_is_the_smallest_plain_column_that_costs_as_much() -> None:
-    found = {column: base_size_table.equal_compute(column) for column in METHODS}
+    result = {column: base_size_table.equal_compute(column) for column in METHODS}
 
-    assert found["uegr"] == found["r_at_su"] == "plain_3x"
-    assert found["uegr_one_pass"] == found["at"] == found["r_drop"] == "plain_2x"
+    assert result["uegr"] == result["r_at_su"] == "plain_3x"
+    assert result["uegr_one_pass"] == result["at"] == result["r_drop"] == "plain_2x"
 
 
 def test_means_are_over_the_sets_that_every_cell_has() -> None:
@@ -228,9 +228,9 @@ def test_means_are_over_the_sets_that_every_cell_has() -> None:
     lines[0]["suite"] = [["shift", name, "clean", "accuracy", 0.8] for name in ("imdb", "books")]
     lines[1]["suite"] = [["shift", "imdb", "clean", "accuracy", 0.9]]
 
-    found = base_size_table.scores(lines, "sst2", SHIFT)
+    result = base_size_table.scores(lines, "sst2", SHIFT)
 
-    assert found == {"plain": {0: pytest.approx(80.0)}, "uegr": {0: pytest.approx(90.0)}}
+    assert result == {"plain": {0: pytest.approx(80.0)}, "uegr": {0: pytest.approx(90.0)}}
 
 
 def test_an_undefined_score_of_the_task_counts_as_0() -> None:

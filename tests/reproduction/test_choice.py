@@ -27,12 +27,12 @@ DEV, TEST = (score.label for score in READ.score)
 
 def lines(dev: dict[str, float], *, higher: bool = True) -> list[Line]:
     """Return dev scores as given at two seeds; test scores by which all but the last lose to .5."""
-    found = []
+    result = []
     for column, value in dev.items():
         test = 0.55 if column == "uegr_stronger" else 0.5 if column == "plain" else 0.45
-        found.append(make_line("dev", column, (value, value), case=CASE, higher=higher))
-        found.append(make_line("test", column, (test, test), case=CASE))
-    return found
+        result.append(make_line("dev", column, (value, value), case=CASE, higher=higher))
+        result.append(make_line("test", column, (test, test), case=CASE))
+    return result
 
 
 def chosen(of: list[Line]) -> list[dict[str, str]]:
@@ -46,8 +46,8 @@ def scores(*values: float, plain: float = 0.55, dropout: float = 0.5) -> dict[st
 
 
 def test_the_method_chosen_on_dev_is_reported_on_test() -> None:
-    (found,) = chosen(lines(scores(0.6, 0.7, 0.65, 0.6, 0.6)))
-    assert found == {
+    (result,) = chosen(lines(scores(0.6, 0.7, 0.65, 0.6, 0.6)))
+    assert result == {
         "case": CASE,
         f"chosen by {DEV}": "uegr_10_30, plain",
         DEV: "70.0 ± 0.0, 55.0 ± 0.0",
@@ -58,25 +58,25 @@ def test_the_method_chosen_on_dev_is_reported_on_test() -> None:
 
 
 def test_the_baseline_is_chosen_on_dev_too() -> None:
-    (found,) = [
+    (result,) = [
         each.row
         for each in choose_columns(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6, dropout=0.56)))
     ]
-    assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
-    assert found["margin"] == "+0.0"
+    assert result[f"chosen by {DEV}"] == "uegr_10_30, dropout"
+    assert result["margin"] == "+0.0"
 
 
 def test_of_equal_ones_the_first_is_chosen() -> None:
-    (found,) = chosen(lines(scores(0.6, 0.6, 0.5, 0.6, 0.6)))
-    assert found[f"chosen by {DEV}"] == "uegr, plain"
+    (result,) = chosen(lines(scores(0.6, 0.6, 0.5, 0.6, 0.6)))
+    assert result[f"chosen by {DEV}"] == "uegr, plain"
 
 
 def test_of_a_score_that_should_be_low_the_least_is_chosen() -> None:
-    (found,) = [
+    (result,) = [
         each.row
         for each in choose_columns(READ, lines(scores(0.6, 0.5, 0.7, 0.6, 0.6), higher=False))
     ]
-    assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
+    assert result[f"chosen by {DEV}"] == "uegr_10_30, dropout"
 
 
 def test_missing_seeds_prevent_a_choice() -> None:
@@ -98,10 +98,10 @@ def test_a_missing_column_or_score_prevents_a_choice(score: str) -> None:
 
 def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> None:
     (tmp_path / "imdb").mkdir()
-    (found,) = plan_cases(Request(READ, "small", cases=(CASE,), data_root=tmp_path))
+    (result,) = plan_cases(Request(READ, "small", cases=(CASE,), data_root=tmp_path))
     folder = tmp_path / "imdb"
-    assert found.plan.data.source == str(folder / "train.jsonl.gz")
-    assert found.plan.sets.shift == {"test": str(folder / "test.jsonl.gz")}
+    assert result.plan.data.source == str(folder / "train.jsonl.gz")
+    assert result.plan.sets.shift == {"test": str(folder / "test.jsonl.gz")}
     (without,) = plan_cases(Request(READ, "small", cases=(CASE,)))
     assert without.plan is None
     assert without.reason == "files of imdb are read from a folder: give --data-root DIR"

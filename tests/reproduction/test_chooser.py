@@ -42,10 +42,12 @@ def test_the_interval_is_that_of_t_with_bonferronis_correction() -> None:
     # The differences have mean 2, standard error 1 / sqrt(3); 4.3027 and 6.2053 are the quantiles
     # of t with 2 degrees of freedom at 97.5% and at 98.75%.
     for comparisons, quantile in ((1, 4.3027), (2, 6.2053)):
-        found = paired_gain(own, dict.fromkeys(own, 0.0), comparisons=comparisons)
-        assert found is not None
+        result = paired_gain(own, dict.fromkeys(own, 0.0), comparisons=comparisons)
+        assert result is not None
         reach = quantile / 3**0.5
-        assert (found.mean, found.low, found.high) == pytest.approx((2, 2 - reach, 2 + reach), 1e-4)
+        assert (result.mean, result.low, result.high) == pytest.approx(
+            (2, 2 - reach, 2 + reach), 1e-4
+        )
 
 
 def test_a_task_of_base_size_is_listed_once_its_columns_have_three_seeds(
@@ -64,5 +66,5 @@ def test_a_task_of_base_size_is_listed_once_its_columns_have_three_seeds(
     monkeypatch.setattr(chooser.base_size, "rates", lambda _: dict.fromkeys(SIDES, (4e-5, {})))
     for number, expected in ((len(cells) - 1, None), (len(cells), "`uegr`")):
         monkeypatch.setattr(chooser.base_size, "finished", lambda _, number=number: cells[:number])
-        found = list(chooser.of_base_size())
-        assert [row[1] for row in found] == ([] if expected is None else [expected])
+        result = list(chooser.of_base_size())
+        assert [row[1] for row in result] == ([] if expected is None else [expected])

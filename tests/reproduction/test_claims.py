@@ -93,7 +93,7 @@ def test_the_slips_of_the_paper_are_found() -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_theorem_one_holds_in_mean_and_variance_but_its_prose_does_not(seed: int) -> None:
     findings = check_theorem(entries=256, draws=1500, seed=seed)
-    assert [(found.statement, found.holds) for found in findings] == 2 * [
+    assert [(result.statement, result.holds) for result in findings] == 2 * [
         ("mean", True),
         ("variance", True),
         ("less", False),
@@ -161,20 +161,20 @@ def of_table(name: str, **said: Any) -> list[Claim]:
 def judged(root: Path, name: str, **said: Any) -> JudgedClaim:
     """Judge the one claim of a table that says so, by itself."""
     (claim,) = of_table(name, **said)
-    (found,) = judge_claims([claim], root)
-    return found
+    (result,) = judge_claims([claim], root)
+    return result
 
 
 def test_claims_without_saved_scores_are_not_tested(tmp_path: Path) -> None:
     claims = [claim for claim in read_claims() if claim.theorem is None]
     before = judge_claims(claims, tmp_path)
-    assert {found.verdict for found in before} == {UNTESTED}
-    assert all(found.command or found.number for found in before)
+    assert {result.verdict for result in before} == {UNTESTED}
+    assert all(result.command or result.number for result in before)
     better = {"plain": (0.5, 0.5, 0.5), "uegr": (0.59, 0.61, 0.6)}
     kept = tmp_path / "reproduction" / "results" / "uegr-table-4"
     write_study(kept / "text_cnn-imdb", better)
     after = judge_claims(claims, tmp_path)
-    (changed,) = [found for found in after if found.verdict != UNTESTED]
+    (changed,) = [result for result in after if result.verdict != UNTESTED]
     assert changed.verdict == HOLDS
     assert changed.number == "+10.00 [+7.52, +12.48] in accuracy (%), text_cnn-imdb"
     # The mean over the twelve printed entries of UEGR less those without dropout.
@@ -195,10 +195,10 @@ def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path)
         further = {"value": far[file.parts[-3].partition("-")[0]], "parameters": {"radius": 0.5}}
         content["scores"] = [{**first, "parameters": {"radius": 0.1}}, {**first, **further}]
         file.write_text(json.dumps(content), encoding="utf-8")
-    found = judged(tmp_path, "uegr-figure-2b", against="")
+    result = judged(tmp_path, "uegr-figure-2b", against="")
     # Seed by seed .3 and -.1, .3 and -.1, .33 and -.1: .1, .1 and .115, in per cent.
-    assert found.number.startswith("+10.50 [+8.23, +12.77] in the mean of 2 conditions")
-    assert found.verdict == FAILS
+    assert result.number.startswith("+10.50 [+8.23, +12.77] in the mean of 2 conditions")
+    assert result.verdict == FAILS
 
 
 def test_a_claim_is_not_judged_by_a_single_case(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_a_claim_is_not_judged_by_a_single_case(tmp_path: Path) -> None:
         write_study(kept / case, {"plain": plain, "uegr": (0.6, 0.61, 0.6)})
     assert judged(tmp_path, "uegr-table-4", against="").verdict == HOLDS
     write_study(kept / "bilstm-imdb", {"plain": plain})
-    found = judged(tmp_path, "uegr-table-4", against="")
-    assert (found.verdict, found.number) == (UNTESTED, "not every finished case has runs of uegr")
+    result = judged(tmp_path, "uegr-table-4", against="")
+    assert (result.verdict, result.number) == (UNTESTED, "not every finished case has runs of uegr")
 
 
 def test_a_claim_may_be_against_another_method_and_of_one_model(tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ PAIRS = {
 def of_pairs(root: Path) -> dict[str, JudgedClaim]:
     """Judge the claims on Figure 3, by what the pairs are set against."""
     claims = of_table("uegr-figure-3")
-    found = judge_claims(claims, root)
+    result = judge_claims(claims, root)
     return {
-        claim.test.beside: each for claim, each in zip(claims, found, strict=True) if claim.test
+        claim.test.beside: each for claim, each in zip(claims, result, strict=True) if claim.test
     }
 
 
@@ -262,22 +262,22 @@ def test_pairs_within_bounds_are_set_against_lower_and_against_higher_ones(tmp_p
     """A pair that is lower and higher is in neither, and so is the method without pairs."""
     study = tmp_path / "reproduction" / "results" / "uegr-figure-3" / "bert-base-sst2"
     write_study(study, {"plain": (0.1, 0.2, 0.3), **PAIRS})
-    found = of_pairs(tmp_path)
+    result = of_pairs(tmp_path)
     # Seed by seed -.05, -.05, -.04, and .10, .10, .11.
-    assert found["lower"].number.startswith(
+    assert result["lower"].number.startswith(
         "\u22124.67 [\u22126.52, \u22122.82] in accuracy (%), bert-base-sst2"
     )
-    assert found["lower"].verdict == FAILS
-    assert found["higher"].number.startswith("+10.33 [+8.48, +12.18] in accuracy (%)")
-    assert found["higher"].verdict == HOLDS
+    assert result["lower"].verdict == FAILS
+    assert result["higher"].number.startswith("+10.33 [+8.48, +12.18] in accuracy (%)")
+    assert result["higher"].verdict == HOLDS
 
 
 def test_pairs_are_not_judged_before_all_are_finished(tmp_path: Path) -> None:
     study = tmp_path / "reproduction" / "results" / "uegr-figure-3" / "bert-base-sst2"
     write_study(study, {"plain": (0.1, 0.2, 0.3), **PAIRS})
     (study / "runs" / "uegr_0.1_0.9-s1-key" / "evaluation" / "scores.json").unlink()
-    for found in of_pairs(tmp_path).values():
-        assert (found.verdict, found.number) == (UNTESTED, "not every pair is finished")
+    for result in of_pairs(tmp_path).values():
+        assert (result.verdict, result.number) == (UNTESTED, "not every pair is finished")
 
 
 @pytest.mark.parametrize(

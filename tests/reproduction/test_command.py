@@ -122,18 +122,18 @@ def test_without_a_runnable_case_the_command_fails_with_the_reason(tmp_path: Pat
 
 
 def test_the_arithmetic_check_lists_errors_of_one_table_or_all() -> None:
-    said = call("uegr-table-2", "--check-arithmetic").stdout
-    assert "88.2778, the mean of 9" in said
-    assert said.splitlines()[-1].startswith("100 printed numbers; ")
+    output = call("uegr-table-2", "--check-arithmetic").stdout
+    assert "88.2778, the mean of 9" in output
+    assert output.splitlines()[-1].startswith("100 printed numbers; ")
     checked = json.loads(call("--check-arithmetic", "--json").stdout)
     assert checked["printed"] == 389
     assert any(each["right"] for each in checked["checked"])
 
 
 def test_the_printed_numbers_are_shown_by_table() -> None:
-    said = call("uegr-table-5", "--printed").stdout
-    assert "UEGR, Table V" in said
-    assert "90.42" in said
+    output = call("uegr-table-5", "--printed").stdout
+    assert "UEGR, Table V" in output
+    assert "90.42" in output
     assert len(json.loads(call("--printed", "--json").stdout)) == 389
     nothing = call("jachess-scores", "--printed")
     assert nothing.exit_code == 2

@@ -21,8 +21,8 @@ def test_a_cost_is_the_mean_ratio_of_passes_times_steps(tmp_path: Path) -> None:
     scores = {"plain": [0.5, 0.5], "uegr": [0.6, 0.6], "unknown": [0.5, 0.5]}
     first = write_study(tmp_path / "a", scores, passes={"plain": (3.0, 100), "uegr": (7.5, 100)})
     second = write_study(tmp_path / "b", scores, passes={"plain": (3.0, 10), "uegr": (6.0, 30)})
-    found = costs([read(first), read(second)], "plain")
-    assert found == pytest.approx({"plain": 1.0, "uegr": (2.5 + 6.0) / 2})
+    result = costs([read(first), read(second)], "plain")
+    assert result == pytest.approx({"plain": 1.0, "uegr": (2.5 + 6.0) / 2})
 
 
 def make_table(*gains: tuple[str, Interval | None]) -> ReproductionTable:

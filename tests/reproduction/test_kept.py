@@ -64,9 +64,9 @@ def kept(study: Path, tmp_path: Path) -> Path:
 
 
 def test_a_saved_study_has_the_same_scores_records_and_names(study: Path, kept: Path) -> None:
-    for found, run in zip(read(kept).runs, read(study).runs, strict=True):
-        assert (found.name, found.record) == (run.name, run.record)
-        assert found.scores.task == run.scores.task
+    for result, run in zip(read(kept).runs, read(study).runs, strict=True):
+        assert (result.name, result.record) == (run.name, run.record)
+        assert result.scores.task == run.scores.task
     now, before = comparison(kept).to_json(), comparison(study).to_json()
     assert now["rows"] == before["rows"]
     assert now["answer"] == before["answer"]
@@ -94,9 +94,9 @@ def test_a_damaged_file_raises_an_error(kept: Path, text: bytes) -> None:
 @pytest.mark.parametrize("value", [1e300, -1e300])
 def test_an_impossible_score_raises_an_error(kept: Path, value: float) -> None:
     table = pq.read_table(kept / "scores.parquet")
-    place = table.schema.get_field_index("value")
+    index = table.schema.get_field_index("value")
     values = [value, *table["value"].to_pylist()[1:]]
-    pq.write_table(table.set_column(place, "value", pa.array(values)), kept / "scores.parquet")
+    pq.write_table(table.set_column(index, "value", pa.array(values)), kept / "scores.parquet")
     with pytest.raises(CheckpointError, match=r"is not a kept study[\s\S]*value"):
         comparison(kept)
 

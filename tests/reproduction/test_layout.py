@@ -23,8 +23,8 @@ def test_significant_differences_are_marked_and_missing_scores_are_dashes(tmp_pa
     scores = {"plain": STEADY, "at": shifted(0.10), "r_drop": shifted(0.0)}
     write_study(tmp_path / "text_cnn-imdb", {**scores, "uegr": shifted(-0.10)})
     write_study(tmp_path / "text_cnn-tnews", scores)
-    found = grid(reproduction_table(read_specification("uegr-table-4"), tmp_path))
-    assert found.splitlines() == [
+    result = grid(reproduction_table(read_specification("uegr-table-4"), tmp_path))
+    assert result.splitlines() == [
         "| case | plain | at | r_drop | uegr |",
         "|---|---|---|---|---|",
         "| text\\_cnn-imdb | 82.00 ± 2.00 | **92.00 ± 1.90** | 82.00 ± 1.90 | *72.00 ± 1.90* |",

@@ -54,11 +54,11 @@ def test_every_scale_becomes_studies_whose_settings_are_right(
     name: str, scale: str, tasks: Path
 ) -> None:
     read = read_specification(name)
-    found = plan_cases(Request(read, scale, data_root=tasks))
-    assert {case.name for each in found for case in each.cases} == {
+    result = plan_cases(Request(read, scale, data_root=tasks))
+    assert {case.name for each in result for case in each.cases} == {
         case.name for case in read.cases(scale)
     }
-    for each in found:
+    for each in result:
         plans = each.plan.tasks.values() if len(each.cases) > 1 else [each.plan]
         for case, plan in zip(each.cases, plans, strict=True):
             assert plan.reference == read.column[0].name
@@ -88,11 +88,11 @@ def test_seeds_cases_and_model_replace_those_of_the_scale(tasks: Path) -> None:
     asked = Request(
         read, "small", seeds=2, cases=("bert-base-rte",), model="other", data_root=tasks
     )
-    (found,) = plan_cases(asked)
-    assert found.plan.seeds == (0, 1)
-    assert {run.model for run in found.plan.runs.values()} == {"other"}
-    assert found.plan.data.source == str(tasks / "rte")
-    assert found.plan.data.task == "rte"
+    (result,) = plan_cases(asked)
+    assert result.plan.seeds == (0, 1)
+    assert {run.model for run in result.plan.runs.values()} == {"other"}
+    assert result.plan.data.source == str(tasks / "rte")
+    assert result.plan.data.task == "rte"
 
 
 def test_a_multi_task_model_is_one_study_of_all_its_tasks(tasks: Path) -> None:
@@ -110,8 +110,8 @@ def test_a_multi_task_model_is_one_study_of_all_its_tasks(tasks: Path) -> None:
 
 def test_a_task_that_is_not_under_the_data_root_is_planned_as_not_run(tmp_path: Path) -> None:
     (tmp_path / "sst2").mkdir()
-    found = plan_cases(Request(read_specification("uegr-table-1"), "small", data_root=tmp_path))
-    lacking = {each.name: each.reason for each in found if each.plan is None}
+    result = plan_cases(Request(read_specification("uegr-table-1"), "small", data_root=tmp_path))
+    lacking = {each.name: each.reason for each in result if each.plan is None}
     assert set(lacking) == {"bert-base-mrpc", "bert-base-stsb"}
     assert "mrpc" in lacking["bert-base-mrpc"]
 
@@ -119,11 +119,11 @@ def test_a_task_that_is_not_under_the_data_root_is_planned_as_not_run(tmp_path: 
 def test_a_suite_without_its_sets_is_planned_as_not_run(tmp_path: Path) -> None:
     (tmp_path / "sst2").mkdir()
     for root, reason in ((None, "--data-root"), (tmp_path, "None of the")):
-        (found,) = plan_cases(
+        (result,) = plan_cases(
             Request(read_specification("roast-sentiment"), "small", data_root=root)
         )
-        assert found.plan is None
-        assert reason in found.reason
+        assert result.plan is None
+        assert reason in result.reason
 
 
 def test_every_number_of_the_papers_tables_is_at_hand() -> None:

@@ -118,13 +118,13 @@ def test_relative_improvements_use_the_baseline_of_the_table(tmp_path: Path) -> 
         folder = write_study(tmp_path / f"{name}-sentiment", scores)
         for file in folder.glob("runs/*/evaluation/scores.json"):
             content = json.loads(file.read_text(encoding="utf-8"))
-            place = uegr if file.parts[-3].startswith("uegr") else base
+            column = uegr if file.parts[-3].startswith("uegr") else base
             for (perspective, score, higher), values in parts.items():
                 # Of calibration the rows in distribution count too.
                 sets = ("dev", "a") if perspective == "calibration" else ("a", "b")
                 named = {"perspective": perspective, "name": score, "higher_is_better": higher}
                 content["scores"] += [
-                    {**content["scores"][0], **named, "set": each, "value": values[place]}
+                    {**content["scores"][0], **named, "set": each, "value": values[column]}
                     for each in sets
                 ]
             file.write_text(json.dumps(content), encoding="utf-8")
@@ -328,5 +328,5 @@ def test_settings_that_differ_from_the_table_are_reported(tmp_path: Path) -> Non
     }
     write_study(tmp_path / "text_cnn-imdb", scores, methods={"uegr": method})
     table = reproduction_table(read_specification("uegr-table-4"), tmp_path)
-    said = [note for note in table.notes if note.startswith("Settings ")]
-    assert said == ["Settings of uegr: adaptive.low 0.1 (table: 0.3) (text_cnn-imdb)."]
+    messages = [note for note in table.notes if note.startswith("Settings ")]
+    assert messages == ["Settings of uegr: adaptive.low 0.1 (table: 0.3) (text_cnn-imdb)."]

@@ -32,15 +32,15 @@ def test_seeds_are_the_same_on_every_machine() -> None:
 
 def test_local_streams_know_step_micro_batch_and_rank() -> None:
     start = Streams(7)
-    places = [
+    positions = [
         start,
         start.at(step=1),
         start.at(step=0, micro=1),
         Streams(7, rank=1),
         Streams(8),
     ]
-    seeds = {place.local("dropout") for place in places} | {start.local("noise")}
-    assert len(seeds) == len(places) + 1
+    seeds = {index.local("dropout") for index in positions} | {start.local("noise")}
+    assert len(seeds) == len(positions) + 1
 
 
 def test_shared_streams_are_alike_on_every_rank_and_micro_batch() -> None:

@@ -136,15 +136,15 @@ def running(
 
 def together(count: int, act: Callable[[int], Any]) -> list[Any]:
     """Call in as many threads at once, and return what each returned."""
-    found: list[Any] = [None] * count
+    result: list[Any] = [None] * count
 
-    def one(place: int) -> None:
-        found[place] = act(place)
+    def one(index: int) -> None:
+        result[index] = act(index)
 
-    threads = [threading.Thread(target=one, args=(place,)) for place in range(count)]
+    threads = [threading.Thread(target=one, args=(index,)) for index in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(SECONDS)
         assert not thread.is_alive()
-    return found
+    return result

@@ -37,10 +37,10 @@ def answered(
         replies = [batcher.submit(key, rows) for key, rows in questions]
         assert batcher.waiting == sum(len(rows) for _, rows in questions)
         batcher.start()
-        found = await asyncio.gather(*replies, return_exceptions=True)
+        result = await asyncio.gather(*replies, return_exceptions=True)
         assert batcher.waiting == 0
         await batcher.stop()
-        return found
+        return result
 
     return asyncio.run(asked()), passes
 

@@ -32,8 +32,8 @@ def model() -> Model:
 
 @pytest.fixture(scope="module")
 def served(model: Model) -> Iterator[Running]:
-    with running(model.classifier(), **LIMITS) as found:
-        yield found
+    with running(model.classifier(), **LIMITS) as result:
+        yield result
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def eventually(condition: Any) -> None:
 
 def test_predictions_equal_those_of_the_classifier(client: Client, model: Model) -> None:
     texts = ["a film", "\u4f60\u597d \u0000 \u2028", ""]
-    found = client.predict({"texts": texts})
-    assert found.status == 200
-    assert found.content == {"answers": [each.record() for each in model.classifier()(texts)]}
+    result = client.predict({"texts": texts})
+    assert result.status == 200
+    assert result.content == {"answers": [each.record() for each in model.classifier()(texts)]}
     paired = client.predict({"texts": ["a", "b"], "text_pairs": ["c", "d"]})
     wanted = [each.record() for each in model.classifier()(["a", "b"], ["c", "d"])]
     assert paired.content["answers"] == wanted
@@ -95,10 +95,10 @@ def test_texts_of_another_form_than_the_model_was_trained_on_raise_an_error() ->
     classifier = Model().classifier()
     classifier.pairs = False
     with running(classifier) as served:
-        found = served.client.predict({"texts": ["b"], "text_pairs": ["c"]})
+        result = served.client.predict({"texts": ["b"], "text_pairs": ["c"]})
         assert served.client.predict({"texts": ["b"]}).status == 200
-    assert found.status == 422
-    assert "trained on single texts" in found.content["error"]
+    assert result.status == 422
+    assert "trained on single texts" in result.content["error"]
 
 
 HOSTILE = [
@@ -134,10 +134,10 @@ HOSTILE = [
 def test_hostile_questions_get_one_clear_error_and_the_service_stays_up(
     client: Client, body: bytes, status: int, words: str
 ) -> None:
-    found = client.predict(body)
-    assert (found.status, list(found.content)) == (status, ["error"])
-    assert words in found.content["error"]
-    assert len(found.content["error"]) < 500
+    result = client.predict(body)
+    assert (result.status, list(result.content)) == (status, ["error"])
+    assert words in result.content["error"]
+    assert len(result.content["error"]) < 500
     assert client.predict({"texts": ["a"]}).status == 200
 
 
@@ -163,22 +163,22 @@ def raw(client: Client, content: bytes) -> bytes:
 
 def test_an_incomplete_body_times_out(client: Client) -> None:
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    found = raw(client, head + b'Connection: close\r\nContent-Length: 100\r\n\r\n{"texts"')
-    assert b" 408 " in found.partition(b"\r\n")[0]
-    assert b"did not come within 0.5 s" in found
+    result = raw(client, head + b'Connection: close\r\nContent-Length: 100\r\n\r\n{"texts"')
+    assert b" 408 " in result.partition(b"\r\n")[0]
+    assert b"did not come within 0.5 s" in result
 
 
 def test_a_body_that_never_ends_is_cut_off(client: Client) -> None:
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     chunks = b"1000\r\n" + b"a" * 4096 + b"\r\n"
-    found = raw(client, head + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
-    assert b" 413 " in found.partition(b"\r\n")[0]
+    result = raw(client, head + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+    assert b" 413 " in result.partition(b"\r\n")[0]
 
 
 @pytest.mark.parametrize("content", [b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.1\r\nA: b\xff c d"])
 def test_an_invalid_http_request_returns_an_error(client: Client, content: bytes) -> None:
-    found = raw(client, content + b"\r\n\r\n")
-    assert b" 4" in found.partition(b"\r\n")[0]
+    result = raw(client, content + b"\r\n\r\n")
+    assert b" 4" in result.partition(b"\r\n")[0]
     assert client.ask("GET", "/health").status == 200
 
 
@@ -252,8 +252,8 @@ def test_requests_without_the_token_return_an_error() -> None:
         ask = served.client.predict
         for given in (None, "Bearer ", f"Bearer {SECRET}x", f"Basic {SECRET}", "Bearer \xe9"):
             wrong = {} if given is None else {"Authorization": given}
-            found = ask({"texts": ["a"]}, **wrong)
-            assert (found.status, found.headers["www-authenticate"]) == (401, "Bearer")
+            result = ask({"texts": ["a"]}, **wrong)
+            assert (result.status, result.headers["www-authenticate"]) == (401, "Bearer")
         assert ask({"texts": ["a"]}, Authorization=f"Bearer {SECRET}").status == 200
         assert served.client.ask("GET", "/metrics").status == 401
         assert served.client.ask("GET", "/health").status == 200
@@ -298,14 +298,14 @@ def test_counters_count_requests_and_texts() -> None:
         served.client.predict({"texts": ["c"]})
         served.client.predict({"texts": ["a"] * 3})
         served.client.ask("GET", "/no/such/path")
-        found = served.client.metrics()
-    assert found["temper_rows_total"] == 3
-    assert found["temper_batch_rows_count"] == 2
-    assert found['temper_requests_total{path="/predict",status="200"}'] == 2
-    assert found['temper_requests_total{path="/predict",status="413"}'] == 1
-    assert found['temper_requests_total{path="other",status="404"}'] == 1
-    assert found['temper_request_seconds_count{path="/predict"}'] == 3
-    assert found["temper_waiting_rows"] == 0
+        result = served.client.metrics()
+    assert result["temper_rows_total"] == 3
+    assert result["temper_batch_rows_count"] == 2
+    assert result['temper_requests_total{path="/predict",status="200"}'] == 2
+    assert result['temper_requests_total{path="/predict",status="413"}'] == 1
+    assert result['temper_requests_total{path="other",status="404"}'] == 1
+    assert result['temper_request_seconds_count{path="/predict"}'] == 3
+    assert result["temper_waiting_rows"] == 0
 
 
 def test_the_interface_is_described(client: Client) -> None:

@@ -45,11 +45,11 @@ def calibrated(seed: int = 0, *, rows: int = 400) -> Classifier:
     own = Prediction.of_logits(answer(drawn(rows, seed=seed)))
     labels = (draws.random(rows) < own.probabilities[:, 1]).astype(np.float64)
     detector = Detector("energy")
-    held = HeldOut(own, labels, detector.score(own, own, np.zeros((rows, 0))))
+    held_out = HeldOut(own, labels, detector.score(own, own, np.zeros((rows, 0))))
     known = Calibration(
         None,
         1.0,
-        held,
+        held_out,
         SetRule("all", (0.9, 0.8)),
         detector,
         confidences=np.asarray([0.99, 0.9, 0.8]),
@@ -63,21 +63,21 @@ def test_responses_equal_predict_with_the_same_options() -> None:
     classifier, texts = calibrated(), [*drawn(40, seed=5), "0.001"]
     terms = classifier.terms(**asked)
     with running(classifier, terms=terms) as served:
-        found = served.client.predict({"texts": texts}).content["answers"]
+        result = served.client.predict({"texts": texts}).content["answers"]
         counted = served.client.metrics()
         less = served.client.predict({"texts": texts, "coverage": 0.8}).content["answers"]
-    assert found == [row.record() for row in classifier(texts, **asked)]
+    assert result == [row.record() for row in classifier(texts, **asked)]
     assert less == [row.record() for row in classifier(texts, **{**asked, "coverage": 0.8})]
-    assert [row["set"] for row in less] != [row["set"] for row in found]
-    assert {"label", "set", "anomaly", "anomalous", "abstain", "probabilities"} == set(found[0])
+    assert [row["set"] for row in less] != [row["set"] for row in result]
+    assert {"label", "set", "anomaly", "anomalous", "abstain", "probabilities"} == set(result[0])
     starts = {"anomaly": "anomaly", "set": ("set of", "empty"), "confidence": "confidence"}
     for rule, start in starts.items():
         wanted = sum(
-            any(reason.startswith(start) for reason in row["abstain"].split(", ")) for row in found
+            any(reason.startswith(start) for reason in row["abstain"].split(", ")) for row in result
         )
         assert counted[f'temper_abstentions_total{{rule="{rule}"}}'] == wanted
-    assert found[-1]["abstain"].startswith("anomaly, set of 2, confidence below 0.")
-    assert counted["temper_anomalies_total"] == sum(row["anomalous"] for row in found) > 0
+    assert result[-1]["abstain"].startswith("anomaly, set of 2, confidence below 0.")
+    assert counted["temper_anomalies_total"] == sum(row["anomalous"] for row in result) > 0
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
         "def ask(texts):\n    return [[0.5, 0.5]] * len(texts)\nask.gives = 'probabilities'\n"
     )
     for option in (["--coverage", ".9"], ["--abstain", "anomaly"], ["--max-risk", ".1"]):
-        found = call("serve", f"{code}:ask", "--port", "0", *option)
-        refused(found, "keeps no calibration", "temper calibrate")
+        result = call("serve", f"{code}:ask", "--port", "0", *option)
+        refused(result, "keeps no calibration", "temper calibrate")
     refused(
         call("serve", f"{code}:ask", "--port", "0", "--set", "service.shift_rows=50"),
         "`shift_rows`",
@@ -122,7 +122,7 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
 
 def alarms(*, mean: float, windows: int, rows: int = 20) -> int:
     """Return how many windows of traffic alarm, each beside held-out rows of its own."""
-    found = []
+    result = []
     for seed in range(windows):
         classifier = calibrated(10_000 + seed, rows=30)
         window = ShiftWindow(classifier, rows)
@@ -130,8 +130,8 @@ def alarms(*, mean: float, windows: int, rows: int = 20) -> int:
         # Batches of uneven sizes: one window each, however the texts came.
         for part in (texts[:7], texts[7:8], texts[8:]):
             answers = classifier(part)
-            found.append(window.add(answers))
-    told = [each[0] for each in found if each is not None]
+            result.append(window.add(answers))
+    told = [each[0] for each in result if each is not None]
     assert len(told) == windows
     assert all(shift.rows == rows for shift in told)
     return sum(shift.shifted for shift in told)

@@ -101,12 +101,12 @@ def test_setfit_brings_the_texts_of_a_class_together(tmp_path: Path) -> None:
 
     def contrast(alternative: Alternative) -> float:
         predictor = fit_alternative(alternative, run, rows, seed=0)
-        found = [
+        result = [
             predictor.model.embed(**part.batch.inputs)[0].detach()
             for part in predictor.parts(rows, batch_size=len(rows))
         ]
         (indices,) = [part.indices for part in predictor.parts(rows, batch_size=len(rows))]
-        made = found[0].numpy()[np.argsort(indices)]
+        made = result[0].numpy()[np.argsort(indices)]
         cosines = made @ made.T
         return float(cosines[alike].mean() - cosines[~alike].mean())
 

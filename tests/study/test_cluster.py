@@ -32,8 +32,8 @@ pytest.importorskip("ray", reason="Ray is not installed (extra cluster)")
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[tuple[str, Callable[[str], None]]]:
-    with two_machines() as found:
-        yield found
+    with two_machines() as result:
+        yield result
 
 
 def config_of(model: Path, data: Path) -> StudyConfig:
@@ -59,14 +59,14 @@ def test_a_cluster_has_the_results_of_one_machine(
     tiny_model: Path, tiny_data: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
 ) -> None:
     config, begun = config_of(tiny_model, tiny_data), Begun()
-    found = run_study(config, tmp_path / "there", cluster=Cluster(machines[0]), progress=begun)
+    result = run_study(config, tmp_path / "there", cluster=Cluster(machines[0]), progress=begun)
     # A run there has one thread; sums of several are taken in another order.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     here = run_study(config, tmp_path / "here")
     torch.set_num_threads(threads)
-    assert weights(found.folder) == weights(here.folder)
-    assert found.comparison.to_json() == here.comparison.to_json()
+    assert weights(result.folder) == weights(here.folder)
+    assert result.comparison.to_json() == here.comparison.to_json()
     assert sorted(begun.begun) == ["plain, seed 0", "short, seed 0"]
 
 
@@ -78,18 +78,18 @@ def test_a_cluster_puts_a_study_into_a_store(
         return temper.compare(out=out, methods="plain", seeds=seeds, cluster=cluster, config=tree)
 
     url = f"file://{tmp_path}/there"
-    found = compare(url, (0,))
-    assert not list(found.folder.glob("runs/*/*.safetensors"))
-    found.load("plain", 0)
+    result = compare(url, (0,))
+    assert not list(result.folder.glob("runs/*/*.safetensors"))
+    result.load("plain", 0)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "there").glob("runs/*/*")}
-    found = compare(url, (0, 1))
+    result = compare(url, (0, 1))
     assert before == {file: file.stat().st_mtime_ns for file in before}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     here = compare(tmp_path / "here", (0, 1), cluster=None)
     torch.set_num_threads(threads)
     assert weights(tmp_path / "there") == weights(here.folder)
-    assert found.comparison.to_json() == here.comparison.to_json()
+    assert result.comparison.to_json() == here.comparison.to_json()
     assert all(not each.faults for each in verify(tmp_path / "there"))
 
 
@@ -161,4 +161,4 @@ def test_a_cluster_searches_recipes_in_a_store(
     )
     assert tuned.record["status"] == "finished"
     assert list(tuned.record["recipes"]) == ["plain", "ema"]
-    assert all(not found.faults for found in verify(tmp_path / "tune"))
+    assert all(not result.faults for result in verify(tmp_path / "tune"))

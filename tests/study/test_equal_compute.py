@@ -40,10 +40,10 @@ def planned(tiny_model: Path, tiny_data: Path) -> Any:
 def added(config: StudyConfig) -> tuple[list[Column], list[str]]:
     """Return the columns that a plan is given, and the notices."""
     told = Told()
-    found = with_equal_compute(config, load_splits(config.data), told)
-    assert found.columns[: len(config.columns)] == config.columns
-    assert set(found.runs) == {(column.name, seed) for column in found.columns for seed in (0, 1)}
-    return list(found.columns[len(config.columns) :]), told.said
+    result = with_equal_compute(config, load_splits(config.data), told)
+    assert result.columns[: len(config.columns)] == config.columns
+    assert set(result.runs) == {(column.name, seed) for column in result.columns for seed in (0, 1)}
+    return list(result.columns[len(config.columns) :]), told.said
 
 
 def test_a_column_costs_its_passes_times_its_length_times_its_trainings(planned: Any) -> None:
@@ -52,9 +52,9 @@ def test_a_column_costs_its_passes_times_its_length_times_its_trainings(planned:
         "r_drop",
         variants=("long=r_drop,train.max_steps=4", "x2=plain,train.max_steps=4"),
     )
-    found = costs(config, load_splits(config.data))
+    result = costs(config, load_splits(config.data))
     # R-Drop has every row twice in a step.
-    assert found == pytest.approx({"plain": 1.0, "r_drop": 2.0, "long": 4.0, "x2": 2.0}, rel=0.01)
+    assert result == pytest.approx({"plain": 1.0, "r_drop": 2.0, "long": 4.0, "x2": 2.0}, rel=0.01)
 
 
 def test_the_added_column_is_the_reference_as_long_as_the_costliest_method(planned: Any) -> None:

@@ -203,7 +203,7 @@ def test_columns_of_one_seed_share_their_rows_and_those_of_two_seeds_do_not(whol
     }
     assert len({record["data"]["train"]["hash"] for record in records.values()}) == 1
     weights = models(whole)
-    by_column = {name.rsplit("-", 1)[0]: found[0] for name, found in weights.items()}
+    by_column = {name.rsplit("-", 1)[0]: result[0] for name, result in weights.items()}
     assert by_column["plain-s0"] != by_column["plain-s1"]
 
 

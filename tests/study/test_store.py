@@ -105,7 +105,7 @@ def test_a_study_in_a_store_has_the_files_of_one_in_a_folder_and_is_done_once(
     assert files(there) == files(here)
     assert weights(there) == weights(here)
     assert scores(there) == scores(here)
-    assert all(not found.faults for found in verify(there))
+    assert all(not result.faults for result in verify(there))
     before = {file: file.stat().st_mtime_ns for file in there.glob("runs/**/*")}
     assert study(f"file://{there}").trained == 0
     assert before == {file: file.stat().st_mtime_ns for file in there.glob("runs/**/*")}
@@ -137,10 +137,10 @@ def test_a_run_that_is_put_by_half_starts_again(
 ) -> None:
     there, whole = tmp_path / "there", LocalFileSystem.put_file
 
-    def full(self: LocalFileSystem, path: str, place: str, **options: Any) -> None:
-        if place.endswith("scores.json"):
+    def full(self: LocalFileSystem, path: str, target: str, **options: Any) -> None:
+        if target.endswith("scores.json"):
             raise OSError(28, "No space left on device")
-        whole(self, path, place, **options)
+        whole(self, path, target, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalFileSystem, "put_file", full)
@@ -149,15 +149,15 @@ def test_a_run_that_is_put_by_half_starts_again(
     assert not list(there.glob("runs/*/run.json"))
     study(f"file://{there}")
     assert len(weights(there)) == 2
-    assert all(not found.faults for found in verify(there))
+    assert all(not result.faults for result in verify(there))
 
 
 def test_a_run_that_cannot_be_fetched_stays_whole_in_the_store(
     tmp_path: Path, study: Callable[..., OneMachine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_off(self: LocalFileSystem, path: str, place: str, **options: Any) -> None:
-        Path(place).parent.mkdir(parents=True, exist_ok=True)
-        Path(place).write_bytes(Path(path).read_bytes()[:5])
+    def break_off(self: LocalFileSystem, path: str, target: str, **options: Any) -> None:
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        Path(target).write_bytes(Path(path).read_bytes()[:5])
         raise ConnectionError("reset by peer")
 
     there = tmp_path / "there"
@@ -169,7 +169,7 @@ def test_a_run_that_cannot_be_fetched_stays_whole_in_the_store(
     before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
     study(f"file://{there}")
     assert before == {file: file.stat().st_mtime_ns for file in run.rglob("*")}
-    assert all(not found.faults for found in verify(there))
+    assert all(not result.faults for result in verify(there))
 
 
 def write(folder: Path, texts: Mapping[str, str]) -> None:
@@ -216,9 +216,9 @@ def test_an_interrupted_put_never_leaves_a_mark_with_other_files(
         write(run, dict.fromkeys(now, "new"))
         with lost_at(number, monkeypatch) as done, suppress(KeyboardInterrupt):
             store.put(run / part, mark)
-        place = there / "runs" / "plain-s0" / part
-        if (place / mark).exists():
-            assert {file.read_text() for file in place.glob("*") if file.is_file()} in (
+        target = there / "runs" / "plain-s0" / part
+        if (target / mark).exists():
+            assert {file.read_text() for file in target.glob("*") if file.is_file()} in (
                 {"old"},
                 {"new"},
             )

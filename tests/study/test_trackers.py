@@ -57,10 +57,10 @@ def values_in(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Read TensorBoard's scalars back: step and value by name."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder)).Reload()
+    result = EventAccumulator(str(folder)).Reload()
     return {
-        name: [(event.step, event.value) for event in found.Scalars(name)]
-        for name in found.Tags()["scalars"]
+        name: [(event.step, event.value) for event in result.Scalars(name)]
+        for name in result.Tags()["scalars"]
     }
 
 
@@ -194,8 +194,8 @@ def test_a_resumed_run_continues_from_its_checkpoint(wandb: Recorded, tmp_path: 
     pytest.importorskip("tensorboard")
     for step, value in ((0, 1.0), (2, 5.0)):
         with tracked(TrackedRun(tmp_path, {}, step), ["tensorboard", "wandb"]) as trackers:
-            for place in range(step + 1, 4):
-                trackers.send({"loss": value + place}, place)
+            for index in range(step + 1, 4):
+                trackers.send({"loss": value + index}, index)
     assert wandb.begun == ["run-0", "run-0"]
     # The third step was logged before the stop and is logged again.
     assert values_in(tmp_path / "tensorboard")["loss"] == [(1, 2.0), (2, 3.0), (3, 8.0)]

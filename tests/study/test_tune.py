@@ -101,7 +101,7 @@ def test_folds_are_stratified_and_keep_equal_texts_together(
         for label in set(labels):
             counts = [list(fold.labels or ()).count(label) for fold in cut]
             assert max(counts) - min(counts) <= 1
-    order = sorted(range(len(words)), key=lambda place: (words[place], place))
+    order = sorted(range(len(words)), key=lambda index: (words[index], index))
     again = folds(rows.select(order), 5, seed=seed)
     if len(set(words)) == len(words):
         assert [set(fold.text) for fold in again] == homes
@@ -177,13 +177,13 @@ def test_no_row_is_in_both_parts_of_a_fold(project: Path) -> None:
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Do the runs of a cluster here, loaded as there; return how many were asked for at once."""
-    found: list[int] = []
+    result: list[int] = []
 
     def do_runs(
         jobs: Sequence[Job], _: Cluster, progress: Progress
     ) -> Generator[tuple[Job, float | None]]:
         assert len({job.key for job in jobs}) == len(jobs)
-        found.append(len(jobs))
+        result.append(len(jobs))
         for job in reversed(jobs):
             yield job, job.folder.load().do(job.cell, progress=progress)
 
@@ -191,7 +191,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(Cluster, "connection", lambda _: nullcontext())
     for module_of in ("search", "cluster"):
         monkeypatch.setattr(f"temper.study.{module_of}.do_runs", do_runs)
-    return found
+    return result
 
 
 def test_a_failing_cluster_leaves_no_record(
@@ -288,17 +288,17 @@ def test_a_cluster_runs_the_folds_of_a_trial_at_once_with_the_scores_of_one_proc
     shared = here.keys() & there.keys()
     assert len(shared) >= FOLDS
     assert {name: here[name] for name in shared} == {name: there[name] for name in shared}
-    assert all(not found.faults for found in verify(out))
+    assert all(not result.faults for result in verify(out))
 
 
 def test_plain_fine_tuning_is_tuned_at_the_same_budget(searched: Path) -> None:
-    found = record(searched)
-    assert found["recipes"] == ["plain", "ema"]
-    assert {line["recipe"] for line in found["ranking"]} >= {"plain"}
-    assert found["ranking"][0] == found["winner"]
-    values = [line["improvement"] for line in found["ranking"]]
+    result = record(searched)
+    assert result["recipes"] == ["plain", "ema"]
+    assert {line["recipe"] for line in result["ranking"]} >= {"plain"}
+    assert result["ranking"][0] == result["winner"]
+    values = [line["improvement"] for line in result["ranking"]]
     assert values == sorted(values, reverse=True)
-    assert [line["improvement"] for line in found["ranking"] if not line["trial"]] == [0.0]
+    assert [line["improvement"] for line in result["ranking"] if not line["trial"]] == [0.0]
 
 
 def test_the_best_recipe_is_compared_with_tuned_plain_fine_tuning(
@@ -309,8 +309,8 @@ def test_the_best_recipe_is_compared_with_tuned_plain_fine_tuning(
 
     monkeypatch.setattr(module, "part_scores", scores)
     tuned = temper.tune(out=tmp_path / "out", **options(project, goal="accuracy"))
-    found = tuned.record
-    assert (found["winner"]["recipe"], found["winner"]["improvement"]) == ("ema", 0.5)
+    result = tuned.record
+    assert (result["winner"]["recipe"], result["winner"]["improvement"]) == ("ema", 0.5)
     assert "The search chose ema" in tuned.summary
     study = json.loads((tmp_path / "out" / "final" / "study.json").read_text(encoding="utf-8"))
     assert list(study["runs"]) == ["plain", "ema", "frozen_embeddings"]
@@ -323,8 +323,8 @@ def test_logistic_regression_on_frozen_embeddings_is_in_the_final_comparison(
     # The budget does not allow SetFit, which costs three plain runs.
     assert list(record(searched)["alternatives"]) == ["frozen_embeddings"]
     study = json.loads((searched / "final" / "study.json").read_text(encoding="utf-8"))
-    place = searched / "final" / study["runs"]["frozen_embeddings"]["0"]
-    judged = read(place / "evaluation").rows["row"].to_pylist()
+    run = searched / "final" / study["runs"]["frozen_embeddings"]["0"]
+    judged = read(run / "evaluation").rows["row"].to_pylist()
     assert len(set(judged)) == REPORTED
     report = (searched / "final" / "report.md").read_text(encoding="utf-8")
     assert "frozen" in report
@@ -360,10 +360,10 @@ def test_a_finished_search_is_reused_without_reading_test_rows_again(
     files = sorted(searched.rglob("scores.json"))
     before = [file.stat().st_mtime_ns for file in files]
     heard = Heard()
-    found = temper.tune(out=searched, progress=heard, **options(project, budget="50runs"))
+    result = temper.tune(out=searched, progress=heard, **options(project, budget="50runs"))
     assert any("Up to date" in notice for notice in heard.notices)
     assert before == [file.stat().st_mtime_ns for file in files]
-    assert (found.page.exists(), found.summary) == (True, record(searched)["summary"])
+    assert (result.page.exists(), result.summary) == (True, record(searched)["summary"])
     with pytest.raises(CheckpointError, match="has another search"):
         temper.tune(out=searched, **options(project, goal="accuracy"))
 

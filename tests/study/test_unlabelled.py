@@ -66,15 +66,15 @@ def test_a_study_trains_both_kinds_of_columns_and_records_it(
     planned = json.loads((out / "study.json").read_text(encoding="utf-8"))
     assert planned["data"]["unlabeled"] == str(pool)
     runs = {name: out / planned["runs"][name]["0"] for name in ("plain", NAME)}
-    told = {name: json.loads((run / "run.json").read_text()) for name, run in runs.items()}
-    assert [told[name]["times"]["steps"] for name in runs] == [2, 3]
-    assert "unlabeled" not in told["plain"]["data"]
-    assert told[NAME]["data"]["unlabeled"]["rows"] == 8
-    assert told["plain"]["notices"] == []
-    assert told[NAME]["notices"] == [f"8 rows of unlabeled text from {pool}"]
+    record = {name: json.loads((run / "run.json").read_text()) for name, run in runs.items()}
+    assert [record[name]["times"]["steps"] for name in runs] == [2, 3]
+    assert "unlabeled" not in record["plain"]["data"]
+    assert record[NAME]["data"]["unlabeled"]["rows"] == 8
+    assert record["plain"]["notices"] == []
+    assert record[NAME]["notices"] == [f"8 rows of unlabeled text from {pool}"]
     # The run's own dev rows are found again though the text is gone.
     pool.unlink()
     tree = {"data": {"source": str(tiny_data / "reviews")}, "predictor": {"device": "cpu"}}
     request = EvaluationRequest.of(tree, model=Checkpoint.of(runs[NAME]))
     dev = request.rows(request.load())
-    assert dev.hash == told[NAME]["data"]["dev"]["hash"]
+    assert dev.hash == record[NAME]["data"]["dev"]["hash"]

@@ -105,8 +105,8 @@ def test_a_stopped_study_resumes_with_or_without_workers(
             **long,
         )
     assert not (out / "report.html").exists()
-    told = [json.loads(file.read_text(encoding="utf-8")) for file in out.glob("runs/*/run.json")]
-    halted = [each["times"]["steps"] for each in told if each["status"] == "stopped"]
+    record = [json.loads(file.read_text(encoding="utf-8")) for file in out.glob("runs/*/run.json")]
+    halted = [each["times"]["steps"] for each in record if each["status"] == "stopped"]
     # The workers saved the step in hand before they ended.
     assert halted
     assert sorted(

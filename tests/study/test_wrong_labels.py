@@ -56,10 +56,10 @@ def config(project: Path) -> RunConfig:
 
 
 def test_wrong_labels_rank_first_with_the_right_one_suggested(project: Path) -> None:
-    found = temper.check_labels(project / "reviews.csv", folds=3, **options(project))
-    assert sorted(found["row"]) == list(range(1, ROWS + 1))
-    assert found["score"].is_monotonic_decreasing
-    first = found.head(len(WRONG))
+    result = temper.check_labels(project / "reviews.csv", folds=3, **options(project))
+    assert sorted(result["row"]) == list(range(1, ROWS + 1))
+    assert result["score"].is_monotonic_decreasing
+    first = result.head(len(WRONG))
     assert sorted(first["row"]) == [row + 1 for row in WRONG]
     assert (first["label"] != first["suggested"]).all()
 
@@ -78,11 +78,11 @@ def test_no_model_predicts_a_text_that_it_was_trained_on(
     # Every text twice, with different labels: a copy in training would decide the other's score.
     labels = [index % 2 for index in range(100)]
     rows = Examples("twice", texts * 2, labels=labels, kind="classification")
-    found = out_of_fold(config(project), rows, folds=4)
-    assert found.probabilities.shape == (100, 2)
-    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1.0)
-    assert sum(len(held) for _, held in seen) == 100
-    assert all(not held.overlap(train) for train, held in seen)
+    result = out_of_fold(config(project), rows, folds=4)
+    assert result.probabilities.shape == (100, 2)
+    np.testing.assert_allclose(result.probabilities.sum(axis=1), 1.0)
+    assert sum(len(kept) for _, kept in seen) == 100
+    assert all(not kept.overlap(train) for train, kept in seen)
 
 
 def test_the_mean_is_over_all_epochs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,12 +104,12 @@ def test_the_mean_is_over_all_epochs(project: Path, monkeypatch: pytest.MonkeyPa
     run = config(project)
     train = run.train.model_copy(update={"max_steps": None, "epochs": 3.0})
     run = run.model_copy(update={"train": train})
-    found = out_of_fold(run, rows, folds=2)
+    result = out_of_fold(run, rows, folds=2)
     assert len(calls) == 6
     of_row = np.asarray(fold_of_rows(rows, 2, seed=run.seed))
     for fold in (0, 1):
         mean = sum(calls[3 * fold : 3 * fold + 3]) / 3
-        np.testing.assert_allclose(found.fine_tuned[of_row == fold], mean)
+        np.testing.assert_allclose(result.fine_tuned[of_row == fold], mean)
 
 
 @given(
@@ -127,7 +127,7 @@ def test_folds_are_the_rows_of_their_number(
     texts: dict[str, set[int]] = {}
     for (text, _), fold in zip(pairs, of_row, strict=True):
         texts.setdefault(text, set()).add(fold)
-    assert all(len(found) == 1 for found in texts.values())
+    assert all(len(result) == 1 for result in texts.values())
     for number, part in enumerate(folds(rows, count, seed=seed)):
         wanted = [text for (text, _), own in zip(pairs, of_row, strict=True) if own == number]
         assert list(part.text) == wanted

@@ -47,8 +47,8 @@ class Sound(Method):
 
 
 def planted(config: type[Method], **changes: str) -> str:
-    said = {"summary": "s", "cost": "3F", "memory": "none", "paper": "p", **changes}
-    register("planted", **said)(config)
+    message = {"summary": "s", "cost": "3F", "memory": "none", "paper": "p", **changes}
+    register("planted", **message)(config)
     return "planted"
 
 

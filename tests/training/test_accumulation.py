@@ -134,14 +134,14 @@ def test_a_pre_pass_over_padded_steps_sees_every_row(tmp_path: Path) -> None:
 
 
 def test_dropping_the_last_step_drops_the_same_rows_under_accumulation(tmp_path: Path) -> None:
-    found = [
+    result = [
         rows_of_steps(
             trained(tmp_path, size=size, accumulation=parts, rows=38, dataloader_drop_last=True)
         )
         for size, parts in SPLITS[:3]
     ]
-    assert [len(rows) for rows in found[0]] == [16, 16] * 2
-    assert found[1] == found[2] == found[0]
+    assert [len(rows) for rows in result[0]] == [16, 16] * 2
+    assert result[1] == result[2] == result[0]
 
 
 def test_dropping_the_only_step_raises_an_error(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_processes_share_the_rows_of_the_steps_that_one_process_takes(
 
     whole = list(batches(step, 1, 0))
     fractions = [list(batches(size, ranks, rank)) for rank in range(ranks)]
-    for place, expected in enumerate(whole):
-        mine = slice(place * accumulation, (place + 1) * accumulation)
+    for index, expected in enumerate(whole):
+        mine = slice(index * accumulation, (index + 1) * accumulation)
         seen = [row for fraction in fractions for batch in fraction[mine] for row in batch]
         if len(expected) == step:
             assert sorted(seen) == sorted(expected)
@@ -185,7 +185,7 @@ def test_processes_share_the_rows_of_the_steps_that_one_process_takes(
 def test_every_step_has_equally_many_micro_batches_and_a_nonempty_last_one(
     count: int, size: int
 ) -> None:
-    steps = pack_steps([[place] for place in range(count)], size=size)
+    steps = pack_steps([[index] for index in range(count)], size=size)
     assert all(len(step) == size and step[-1] for step in steps)
     assert [row for step in steps for batch in step for row in batch] == list(range(count))
 

@@ -65,8 +65,8 @@ def test_a_missing_tracker_package_raises_an_error_with_the_install_command(
 
 
 def test_an_installed_tracker_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec("json")
-    present = lambda name: found if name == "tensorboardX" else None  # noqa: E731
+    result = importlib.util.find_spec("json")
+    present = lambda name: result if name == "tensorboardX" else None  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", present)
     assert known_tracker("tensorboard") == "tensorboard"
     assert section(TrainSettings, "train", {"report_to": ["none"]}).report_to == ("none",)

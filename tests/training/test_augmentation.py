@@ -45,8 +45,8 @@ def whole(project: Path) -> Path:
 
 
 def test_the_record_contains_the_augmentations(whole: Path) -> None:
-    told = record(whole)["settings"]["data"]
-    assert (told["augment"], told["augment_fraction"]) == (["typos", "spaces"], 0.5)
+    content = record(whole)["settings"]["data"]
+    assert (content["augment"], content["augment_fraction"]) == (["typos", "spaces"], 0.5)
     assert record(whole)["times"]["steps"] == 8
 
 
@@ -133,16 +133,16 @@ def test_a_user_dataset_receives_every_epoch(tmp_path: Path) -> None:
         def set_epoch(self, epoch: int) -> None:
             self.heard.append(epoch)
 
-        def __getitem__(self, place: int) -> dict[str, Any]:
+        def __getitem__(self, index: int) -> dict[str, Any]:
             if self.heard:
-                self.given.append((self.heard[-1], place))
-            return super().__getitem__(place)
+                self.given.append((self.heard[-1], index))
+            return super().__getitem__(index)
 
     rows = Counting(12)
     make_trainer(tmp_path, rows=rows, num_train_epochs=3).train()
     assert rows.heard == [0, 1, 2]
     for epoch in range(3):
-        assert sorted(place for heard, place in rows.given if heard == epoch) == list(range(12))
+        assert sorted(index for heard, index in rows.given if heard == epoch) == list(range(12))
 
 
 def test_unlabeled_rows_are_not_augmented(project: Path) -> None:

@@ -89,11 +89,11 @@ def test_one_tracker_is_a_tuple_of_one() -> None:
 
 
 def test_the_error_of_a_wrong_method_setting_can_be_pickled() -> None:
-    with pytest.raises(SettingError, match=r"`method\.mask\.alpha`") as found:
+    with pytest.raises(SettingError, match=r"`method\.mask\.alpha`") as result:
         RunConfig.of(tree(method={"name": "uegr", "mask": {"alpha": 2}}))
     with pytest.raises(SettingError, match=r"`UEGR\.mask\.alpha`") as own:
         UEGR(mask={"alpha": 2})
-    for error in (found.value, own.value):
+    for error in (result.value, own.value):
         made, arguments = error.__reduce__()[:2]
         assert str(made(*arguments)) == str(error)
 
@@ -183,7 +183,7 @@ def test_the_key_changes_with_the_unlabeled_rows_alone_and_not_with_their_place(
             RunConfig.of(tree(data={"source": "demo", "unlabeled": pool}, method={"name": name}))
             for pool in ("here.csv", "there.csv")
         ]
-    keys = {run.key(**HASHES, unlabeled_hash=found) for run in runs for found in ("u", "v")}
+    keys = {run.key(**HASHES, unlabeled_hash=result) for run in runs for result in ("u", "v")}
     assert len(keys) == 2
     assert runs[0].key(**HASHES) not in keys
 

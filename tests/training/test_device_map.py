@@ -27,15 +27,17 @@ def test_a_device_map_of_one_device_trains_to_the_same_weights(method: str, tmp_
 
 def spread(folder: Path) -> Any:
     """Return a model whose second block lies on disk."""
-    places = dict.fromkeys(("bert.embeddings", "bert.pooler", "classifier", "dropout"), "cpu")
+    device_map = dict.fromkeys(("bert.embeddings", "bert.pooler", "classifier", "dropout"), "cpu")
     blocks = {"bert.encoder.layer.0": "cpu", "bert.encoder.layer.1": "disk"}
-    return dispatch_model(tiny_model(), {**places, **blocks}, main_device="cpu", offload_dir=folder)
+    return dispatch_model(
+        tiny_model(), {**device_map, **blocks}, main_device="cpu", offload_dir=folder
+    )
 
 
 def test_a_device_map_of_several_devices_raises_an_error_with_advice(tmp_path: Path) -> None:
-    said = r"several devices \(cpu, disk: `device_map`\).*fsdp=True"
+    message = r"several devices \(cpu, disk: `device_map`\).*fsdp=True"
     for given in ({"model": spread(tmp_path)}, {"more": {"model_init": lambda: spread(tmp_path)}}):
-        with pytest.raises(SettingError, match=said):
+        with pytest.raises(SettingError, match=message):
             make_trainer(tmp_path, **given)
-    with pytest.raises(SettingError, match=said):
+    with pytest.raises(SettingError, match=message):
         Stepper(spread(tmp_path))

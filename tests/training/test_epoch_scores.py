@@ -70,12 +70,12 @@ def test_scoring_dev_rows_after_epochs_changes_no_weight(project: Path) -> None:
 
 
 def test_the_last_epoch_score_equals_an_evaluation_of_the_run(whole: Path) -> None:
-    told = record(whole)["epochs"]
-    assert (told["metric"], told["kept"]["by"]) == ("accuracy", "last")
-    assert [entry["epoch"] for entry in told["scores"]] == [1.0, 2.0, 3.0]
-    assert told["kept"] == {"by": "last", **told["scores"][-1]}
+    content = record(whole)["epochs"]
+    assert (content["metric"], content["kept"]["by"]) == ("accuracy", "last")
+    assert [entry["epoch"] for entry in content["scores"]] == [1.0, 2.0, 3.0]
+    assert content["kept"] == {"by": "last", **content["scores"][-1]}
     dev = load_splits(config(whole.parent).data).dev
-    assert told["kept"]["dev"] == pytest.approx(accuracy(whole, dev))
+    assert content["kept"]["dev"] == pytest.approx(accuracy(whole, dev))
 
 
 @pytest.mark.parametrize("step", [5, 6])
@@ -148,9 +148,9 @@ def test_keep_best_saves_the_weights_of_the_best_epoch(
 
 def test_final_steps_of_a_method_apply_to_the_best_epoch(project: Path) -> None:
     out = train(config(project, method="wise_ft", keep="best"), project / "wise")
-    told = record(out)["epochs"]
+    content = record(out)["epochs"]
     dev = load_splits(config(project).data).dev
-    assert told["kept"]["dev"] == pytest.approx(accuracy(out, dev))
+    assert content["kept"]["dev"] == pytest.approx(accuracy(out, dev))
 
 
 def test_a_missing_best_epoch_is_an_error_and_not_another_model(project: Path) -> None:
@@ -179,9 +179,9 @@ def test_a_regression_is_scored_by_its_own_score(project: Path) -> None:
         config(project, method="plain", source=str(project / "stars"), keep="best"),
         project / "regression",
     )
-    told = record(out)["epochs"]
-    assert told["metric"] in ("pearson", "spearman", "mse")
-    assert {"dev", "selection"} <= told["scores"][0].keys()
+    content = record(out)["epochs"]
+    assert content["metric"] in ("pearson", "spearman", "mse")
+    assert {"dev", "selection"} <= content["scores"][0].keys()
 
 
 def test_selection_rows_are_stratified_and_independent_of_the_order() -> None:

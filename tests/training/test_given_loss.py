@@ -98,7 +98,7 @@ def test_a_loss_function_is_independent_of_accumulation(
 
 @pytest.mark.parametrize("method", [AT(), UEGR(), RDrop(), configure("pgd"), configure("freelb")])
 def test_a_given_loss_function_replaces_every_task_loss(method: Any) -> None:
-    batch = collate([Rows(4)[place] for place in range(4)])
+    batch = collate([Rows(4)[index] for index in range(4)])
 
     def doubled(logits: Tensor, labels: Tensor) -> Tensor:
         return 2 * cross_entropy(logits, labels)
@@ -115,16 +115,16 @@ def test_a_given_loss_function_replaces_every_task_loss(method: Any) -> None:
 
 def test_the_attacked_losses_are_smoothed_as_a_composition_smooths_them(tmp_path: Path) -> None:
     composed = AT() + configure("label_smoothing", {"smoothing": 0.3})
-    found = [
+    result = [
         make_trainer(tmp_path, more={"method": AT()}, label_smoothing_factor=0.3),
         make_trainer(tmp_path, more={"method": composed}),
         make_trainer(tmp_path, more={"method": AT()}),
     ]
-    for trainer in found:
+    for trainer in result:
         trainer.train()
-    first, second, plain = (training_logs(trainer)[0] for trainer in found)
+    first, second, plain = (training_logs(trainer)[0] for trainer in result)
     assert first["loss/adversarial"] == second["loss/adversarial"] != plain["loss/adversarial"]
-    assert not unequal(weights(found[0].model), weights(found[1].model))
+    assert not unequal(weights(result[0].model), weights(result[1].model))
 
 
 def test_two_ways_to_smooth_raise_an_error_before_training(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_loss_function_with_settings_that_it_ignores_raises_an_error(
 def test_a_loss_function_that_returns_something_else_is_named(value: Any, came: str) -> None:
     stepper = Stepper(tiny_model(), task_loss=value)
     with pytest.raises(SettingError, match=rf"scalar or one loss per row \[4\], got {came}"):
-        stepper.backward(collate([Rows(4)[place] for place in range(4)]))
+        stepper.backward(collate([Rows(4)[index] for index in range(4)]))
 
 
 # Heads that no method trains
@@ -204,7 +204,7 @@ class ByToken(nn.Module):
 
 @pytest.mark.parametrize("method", ["plain", "uegr"])
 def test_logits_of_another_shape_raise_an_error_in_the_first_step(method: str) -> None:
-    batch = collate([Rows(4)[place] for place in range(4)])
+    batch = collate([Rows(4)[index] for index in range(4)])
     with pytest.raises(ModelError, match=r"\[4, classes\], but ByToken returned \(4, \d, 2\)"):
         Stepper(ByToken(), method).backward(batch)
 
@@ -214,7 +214,7 @@ def test_logits_of_another_shape_raise_an_error_in_the_first_step(method: str) -
 def test_labels_of_another_shape_raise_an_error_in_the_first_step(
     labels: Tensor, method: str
 ) -> None:
-    batch = {**collate([Rows(4)[place] for place in range(4)]), "labels": labels}
+    batch = {**collate([Rows(4)[index] for index in range(4)]), "labels": labels}
     before = weights(model := tiny_model())
     with pytest.raises(DataError, match=r"one label per row, \[4\]"):
         Stepper(model, method).backward(batch)
@@ -222,7 +222,7 @@ def test_labels_of_another_shape_raise_an_error_in_the_first_step(
 
 
 def test_labels_of_shape_n_1_are_accepted() -> None:
-    batch = collate([Rows(4)[place] for place in range(4)])
+    batch = collate([Rows(4)[index] for index in range(4)])
     column = {**batch, "labels": batch["labels"].unsqueeze(-1)}
     first, second = (Stepper(quiet_model()).backward(each) for each in (batch, column))
     assert first == second

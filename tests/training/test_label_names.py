@@ -76,10 +76,10 @@ def by_name(folder: Path, **renamed: str) -> dict[str, np.ndarray[Any, Any]]:
     return {renamed.get(name, name): logits[:, int(index)] for index, name in names.items()}
 
 
-def check_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert set(found) == set(expected)
+def check_same(result: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert set(result) == set(expected)
     for name, logits in expected.items():
-        np.testing.assert_allclose(found[name], logits, atol=1e-5)
+        np.testing.assert_allclose(result[name], logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("names", [("pos", "neg"), ("neg", "pos"), ("Pos", "NEG")])
@@ -122,8 +122,8 @@ def test_a_head_with_other_names_needs_a_label_map_or_names(base: Path, tmp_path
     run, _ = trained(other, data, tmp_path / "two", label_map=mapped)
     check_same(by_name(run), by_name(other, **mapped))
     run, _ = trained(other, data, tmp_path / "three", new_head=True)
-    found, before = by_name(run), by_name(other, **mapped)
-    assert not any(np.allclose(found[name], before[name], atol=1e-3) for name in ("neg", "pos"))
+    result, before = by_name(run), by_name(other, **mapped)
+    assert not any(np.allclose(result[name], before[name], atol=1e-3) for name in ("neg", "pos"))
 
 
 def test_integer_labels_get_the_names_of_the_head_by_index(base: Path, tmp_path: Path) -> None:

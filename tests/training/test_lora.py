@@ -48,8 +48,8 @@ def logits(folder: Path, project: Path) -> torch.Tensor:
     dev = load_splits(RunConfig.of(tree(project)).data).dev
     inputs = tokenizer(list(dev.text), return_tensors="pt", padding=True)
     with torch.no_grad():
-        found: torch.Tensor = model(**inputs).logits
-    return found
+        result: torch.Tensor = model(**inputs).logits
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +64,9 @@ def test_a_run_holds_adapter_head_labels_and_record(project: Path, whole: Path) 
     kept = load_file(whole / "adapter_model.safetensors")
     assert all("lora_" in name or "classifier" in name for name in kept)
     assert any("classifier" in name for name in kept)
-    told = record(whole)
-    assert told["parameters"]["trained"] == sum(tensor.numel() for tensor in kept.values())
-    assert told["parameters"]["trained"] < told["parameters"]["all"] / 4
+    content = record(whole)
+    assert content["parameters"]["trained"] == sum(tensor.numel() for tensor in kept.values())
+    assert content["parameters"]["trained"] < content["parameters"]["all"] / 4
     settings = json.loads((whole / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str((project / "model").resolve())
 
@@ -179,8 +179,8 @@ def test_methods_that_read_the_weights_before_training_raise_an_error(
 
 
 def test_wrong_settings_are_named(project: Path) -> None:
-    said = r"(?s)`train\.lora\.rank` must be >= 1, got 0.*Unknown setting 'train\.lora\.rnk'"
-    with pytest.raises(SettingError, match=said):
+    message = r"(?s)`train\.lora\.rank` must be >= 1, got 0.*Unknown setting 'train\.lora\.rnk'"
+    with pytest.raises(SettingError, match=message):
         RunConfig.of(tree(project, lora={"rank": 0, "rnk": 4}))
 
 
@@ -298,9 +298,9 @@ def test_a_frozen_head_of_a_given_adapter_is_a_warning(
             stepper = Stepper(model)
             stepper.backward(collate([Rows(4)[row] for row in range(4)]))
             stepper.step(torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1))
-        said = [record.getMessage() for record in caplog.records]
-        assert any("task_type='SEQ_CLS'" in text for text in said) is bool(words)
-        assert any(words in text for text in said) or not words
+        messages = [record.getMessage() for record in caplog.records]
+        assert any("task_type='SEQ_CLS'" in text for text in messages) is bool(words)
+        assert any(words in text for text in messages) or not words
         head = [name for name, _ in model.named_parameters() if "classifier" in name]
         moved = any(not torch.equal(before[n], model.get_parameter(n)) for n in head)
         # The warning is right: the head moves with a task type only.

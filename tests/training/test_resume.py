@@ -210,8 +210,8 @@ def test_any_stop_with_any_accumulation_resumes_to_the_same_weights(
         "logging_steps": 2,
     }
     more: dict[str, Any] = {"bucket_by_length": bucket}
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         whole = train(folder / "whole", METHODS[method], more=more, **changes)
         stopper = {**more, "callbacks": [StopAfter(stop)]}
         train(folder / "stopped", METHODS[method], more=stopper, **changes)

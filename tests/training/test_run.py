@@ -79,12 +79,14 @@ def test_truncated_rows_and_unknown_tokens_are_reported_before_training_and_reco
     settings = settings_of_run(project, method="plain", max_steps=1)
     settings["data"] = {"source": str(project / "strange"), "max_length": 6}
     heard = Heard()
-    found = record(train(RunConfig.of(settings), project / "strange-run", progress=heard))
-    assert any("--max-length" in said and "training rows" in said for said in heard.notices)
-    (said,) = (said for said in found["notices"] if "unknown" in said)
-    assert said in heard.notices
-    assert found["truncated"] > 0.05
-    assert 0.05 < found["unknown_tokens"] < 0.5
+    result = record(train(RunConfig.of(settings), project / "strange-run", progress=heard))
+    assert any(
+        "--max-length" in message and "training rows" in message for message in heard.notices
+    )
+    (message,) = (message for message in result["notices"] if "unknown" in message)
+    assert message in heard.notices
+    assert result["truncated"] > 0.05
+    assert 0.05 < result["unknown_tokens"] < 0.5
 
 
 def test_a_stop_before_the_first_step_leaves_no_files(project: Path) -> None:
@@ -138,9 +140,9 @@ def test_leftovers_in_a_finished_run_are_removed(project: Path, whole: Path, lef
 def test_a_finished_run_locked_by_another_process_is_reused(project: Path, whole: Path) -> None:
     out = Path(shutil.copytree(whole, project / "tidied"))
     with locked(out):
-        held = names(out)
+        kept = names(out)
         train(config(project), out)
-        assert names(out) == held
+        assert names(out) == kept
 
 
 def test_the_second_process_on_a_folder_raises_an_error_and_changes_nothing(
@@ -304,7 +306,7 @@ def test_an_error_while_building_the_trainer_leaves_no_files(
 
 def examples(labels: list[int]) -> Examples:
     return Examples(
-        "toy", [f"text {place}" for place in range(len(labels))], labels=labels,
+        "toy", [f"text {index}" for index in range(len(labels))], labels=labels,
         label_names=("no", "yes"), kind="classification",
     )  # fmt: skip
 

@@ -47,14 +47,14 @@ def whole(project: Path) -> Path:
 
 
 def test_the_metadata_names_the_unlabeled_rows(project: Path, whole: Path) -> None:
-    told = record(whole)
-    assert told["times"]["steps"] == 6
+    content = record(whole)
+    assert content["times"]["steps"] == 6
     rows = load_examples(str(project / "pool.csv"), labeled=False)
     expected = {"rows": 20, "hash": rows.hash, "truncated": 0.0, "source": rows.source}
     expected["text_pair"] = False
-    assert told["data"]["unlabeled"] == expected
-    assert told["settings"]["data"]["unlabeled"] == str(project / "pool.csv")
-    assert any("2 unlabeled rows are also in dev" in notice for notice in told["notices"])
+    assert content["data"]["unlabeled"] == expected
+    assert content["settings"]["data"]["unlabeled"] == str(project / "pool.csv")
+    assert any("2 unlabeled rows are also in dev" in notice for notice in content["notices"])
     lines = map(json.loads, (whole / "metrics.jsonl").read_text().splitlines())
     logs = [line for line in lines if "loss" in line]
     assert ["loss/task" in log for log in logs] == [True] * 4 + [False] * 2

@@ -78,8 +78,8 @@ def test_the_training_loop_uses_the_defaults_of_the_network() -> None:
 def test_from_scratch_only_plain_has_no_dropout_by_default(
     method: str, given: dict[str, Any], rate: float
 ) -> None:
-    found = config(method=method, architecture=given).settings()["architecture"]
-    assert found["dropout"] == rate
+    result = config(method=method, architecture=given).settings()["architecture"]
+    assert result["dropout"] == rate
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_from_scratch_only_plain_has_no_dropout_by_default(
 def test_a_selective_update_covers_all_parameters_of_a_network_from_scratch(
     method: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    found = config(method=method).method
+    result = config(method=method).method
     for name, value in expected.items():
         setting, key = name.split(".")
-        assert found[setting][key] == value
+        assert result[setting][key] == value
     plain = config(model="minilm", method=method["name"]).method
     assert plain["mask"]["scope"] == "blocks"
 
@@ -246,6 +246,6 @@ def test_representation_of_a_network_from_scratch_has_no_reference(
     dev = load_splits(config(data).data).dev
     sets = EvaluationSets(EvaluationData(dev))
     settings = EvaluationSettings(perspectives=("representation",))
-    found = with_reference(sets, Checkpoint.of(out), predictor, settings)
-    assert found.data.reference is None
-    assert "was trained from scratch" in found.notices[-1]
+    result = with_reference(sets, Checkpoint.of(out), predictor, settings)
+    assert result.data.reference is None
+    assert "was trained from scratch" in result.notices[-1]

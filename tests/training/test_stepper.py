@@ -35,7 +35,7 @@ def batch(*rows: int) -> dict[str, Tensor]:
 
 
 def batches(count: int) -> list[dict[str, Tensor]]:
-    return [batch(*range(4 * place, 4 * place + 4)) for place in range(count)]
+    return [batch(*range(4 * index, 4 * index + 4)) for index in range(count)]
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
@@ -171,17 +171,17 @@ def test_backward_adds_to_the_gradient_that_is_there() -> None:
 def test_a_second_backward_before_the_step_raises_an_error_with_advice(method: str) -> None:
     stepper = Stepper(tiny_model().train(), method)
     stepper.backward(batch(0, 1))
-    held = gradients(stepper.network.model)
+    kept = gradients(stepper.network.model)
     with pytest.raises(
         SettingError, match=r"step 0 is waiting.*stepper\.step\(optimizer\).*discard\(\)"
     ):
         stepper.backward(batch(2, 3))
-    assert not unequal(held, gradients(stepper.network.model))
+    assert not unequal(kept, gradients(stepper.network.model))
 
 
 @pytest.mark.parametrize("method", ["plain", "uegr", "adv_weight"])
 def test_a_discarded_step_has_no_effect(method: str) -> None:
-    found = []
+    result = []
     for discarded in (False, True):
         model = tiny_model().train()
         stepper = Stepper(model, method, seed=3)
@@ -193,8 +193,8 @@ def test_a_discarded_step_has_no_effect(method: str) -> None:
         stepper.backward(batch(0, 1))
         stepper.step(optimizer)
         assert stepper.number == 1
-        found.append(weights(model))
-    assert not unequal(*found)
+        result.append(weights(model))
+    assert not unequal(*result)
 
 
 def test_a_loop_with_a_gradient_scaler_calls_the_hooks_around_the_optimizer() -> None:

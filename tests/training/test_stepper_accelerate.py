@@ -33,13 +33,13 @@ def fresh_state() -> Iterator[None]:
 
 def examples() -> list[dict[str, Tensor]]:
     draws = torch.Generator().manual_seed(4)
-    found = []
+    result = []
     for length in LENGTHS:
         real = (torch.arange(6) < length).long()
         ids = torch.randint(1, 11, (6,), generator=draws) * real
         label = torch.randint(0, 3, (), generator=draws)
-        found.append({"input_ids": ids, "attention_mask": real, "labels": label})
-    return found
+        result.append({"input_ids": ids, "attention_mask": real, "labels": label})
+    return result
 
 
 def accelerated(
@@ -102,9 +102,9 @@ def test_micro_batches_of_accelerate_take_the_step_of_all_their_rows(
     # Adaptive rates would be drawn for each micro-batch.
     settings = {"adaptive": "uniform"} if method == "uegr" else {}
     config = configure(method, settings)
-    found, _ = accelerated(config, size=size)
+    result, _ = accelerated(config, size=size)
     for name, expected in by_hand(config).named_parameters():
-        torch.testing.assert_close(found.get_parameter(name), expected, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(result.get_parameter(name), expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("clips", [True, False])
@@ -112,9 +112,9 @@ def test_a_loss_scaler_changes_no_step(clips: bool) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     # The pull to the start is added to gradients that are still scaled.
     config = configure("w_cons + child_tuning_f")
-    found, _ = accelerated(config, size=4, scaler=scaler, clips=clips)
+    result, _ = accelerated(config, size=4, scaler=scaler, clips=clips)
     for name, expected in by_hand(config, clips=clips).named_parameters():
-        torch.testing.assert_close(found.get_parameter(name), expected, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(result.get_parameter(name), expected, rtol=1e-8, atol=1e-10)
 
 
 def test_only_the_last_micro_batch_of_a_step_has_logs() -> None:

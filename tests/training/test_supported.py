@@ -98,13 +98,13 @@ def test_a_refused_argument_is_named_before_training(tmp_path: Path, name: str) 
     args = arguments(tmp_path)
     # As it would stand there: some values need packages or processes that are not here.
     object.__setattr__(args, name, REFUSED[name])
-    said = re.escape(f"`{name}` is {REFUSED[name]!r}. {ARGUMENTS[name].note}")
-    with pytest.raises(SettingError, match=said):
+    message = re.escape(f"`{name}` is {REFUSED[name]!r}. {ARGUMENTS[name].note}")
+    with pytest.raises(SettingError, match=message):
         RobustTrainer(tiny_model(), args, train_dataset=Rows(4), data_collator=collate)
     trainer = make_trainer(tmp_path)
     before = weights(trainer.model)
     object.__setattr__(trainer.args, name, REFUSED[name])
-    with pytest.raises(SettingError, match=said):
+    with pytest.raises(SettingError, match=message):
         trainer.train()
     assert farthest(before, weights(trainer.model)) == 0.0
 
@@ -122,9 +122,9 @@ def test_arguments_incompatible_with_sharding_are_reported_before_training(tmp_p
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(SettingError) as refused:
         RobustTrainer(model, args, train_dataset=Rows(4), optimizers=(optimizer, None))
-    said = str(refused.value)
+    message = str(refused.value)
     for name in ("`fsdp`", "'cpu_offload'", "`fp16`", "`load_best_model_at_end`", "`optimizers`"):
-        assert name in said
+        assert name in message
     with pytest.raises(SettingError, match="init_process_group"):
         shard(model)
 
@@ -140,8 +140,8 @@ def test_an_overridden_hook_that_is_not_called_raises_an_error(tmp_path: Path, n
         raise AssertionError("called")
 
     own_class = type("Own", (RobustTrainer,), {name: own})
-    said = re.escape(f"Own.{name} is overridden, and training would not call it. ")
-    with pytest.raises(SettingError, match=said):
+    message = re.escape(f"Own.{name} is overridden, and training would not call it. ")
+    with pytest.raises(SettingError, match=message):
         own_class(tiny_model(), arguments(tmp_path), train_dataset=Rows(4), data_collator=collate)
     trainer = make_trainer(tmp_path)
     setattr(trainer, name, own)

@@ -68,5 +68,6 @@ def test_a_study_keeps_its_scores_if_no_tracker_can_be_opened(
     )
     assert len(study.scores)
     assert any(
-        "were not sent. The tracker 'wandb' cannot be opened" in said for said in heard.notices
+        "were not sent. The tracker 'wandb' cannot be opened" in message
+        for message in heard.notices
     )

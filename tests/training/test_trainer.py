@@ -255,7 +255,7 @@ def test_evaluation_during_and_after_training_sees_the_plain_model(tmp_path: Pat
     assert again["eval_accuracy"] == during[-1]["eval_accuracy"]
     predicted = trainer.predict(Rows(6))
     trainer.model.eval()
-    batch = collate([Rows(6)[place] for place in range(6)])
+    batch = collate([Rows(6)[index] for index in range(6)])
     with torch.no_grad():
         output = trainer.model(**batch)
     assert torch.allclose(torch.tensor(predicted.predictions), output.logits, atol=1e-6)

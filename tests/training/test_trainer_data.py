@@ -33,8 +33,8 @@ class Watched(RobustTrainer):
     """Note the rows of every micro-batch, as the method gets them."""
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any) -> Tensor:
-        held = self.__dict__.setdefault("batches", [])
-        held.append((inputs["row_index"].tolist(), inputs["input_ids"].shape[1]))
+        kept = self.__dict__.setdefault("batches", [])
+        kept.append((inputs["row_index"].tolist(), inputs["input_ids"].shape[1]))
         return super().training_step(model, inputs, *rest)
 
 
@@ -52,7 +52,7 @@ class Stream(IterableDataset[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         rows = Rows(self.count)
-        return iter([rows[place] for place in range(self.count)])
+        return iter([rows[index] for index in range(self.count)])
 
 
 class Pairs(Dataset[Any]):
@@ -61,8 +61,8 @@ class Pairs(Dataset[Any]):
     def __len__(self) -> int:
         return 12
 
-    def __getitem__(self, place: int) -> tuple[list[int], int]:
-        item = Rows(12)[place]
+    def __getitem__(self, index: int) -> tuple[list[int], int]:
+        item = Rows(12)[index]
         return item["input_ids"], item["labels"]
 
 
@@ -74,7 +74,7 @@ def collate_pairs(items: list[tuple[list[int], int]]) -> dict[str, Tensor]:
 
 def as_table(count: int, **columns: Any) -> datasets.Dataset:
     rows = Rows(count)
-    return datasets.Dataset.from_list([{**rows[place], **columns} for place in range(count)])
+    return datasets.Dataset.from_list([{**rows[index], **columns} for index in range(count)])
 
 
 @pytest.mark.parametrize("strategy", ["random", "group_by_length", "sequential"])
@@ -87,7 +87,7 @@ def test_every_epoch_sees_every_row_once(tmp_path: Path, strategy: str, rows: An
 
 
 def test_rows_of_similar_length_share_a_batch_by_default(tmp_path: Path) -> None:
-    lengths = [len(Rows(40)[place]["input_ids"]) for place in range(40)]
+    lengths = [len(Rows(40)[index]["input_ids"]) for index in range(40)]
 
     def padding(**more: Any) -> int:
         trainer = watched(tmp_path, rows=40, more=more)

@@ -34,18 +34,18 @@ Seen = list[tuple[bool, list[int]]]
 class Mislabeled(Unlabeled):
     """The same rows with labels that are wrong, and of no type that a loss would take."""
 
-    def __getitem__(self, place: int) -> Item:
-        return {**super().__getitem__(place), "labels": 1e9 + place}
+    def __getitem__(self, index: int) -> Item:
+        return {**super().__getitem__(index), "labels": 1e9 + index}
 
 
 class Watched(RobustTrainer):
     """Note the rows of every micro-batch, as the method gets them."""
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any) -> Tensor:
-        held: Seen = self.__dict__.setdefault("seen", [])
+        kept: Seen = self.__dict__.setdefault("seen", [])
         # Empty micro-batches fill up the last step of the first phase.
         if inputs:
-            held.append(("labels" in inputs, inputs["row_index"].tolist()))
+            kept.append(("labels" in inputs, inputs["row_index"].tolist()))
         return super().training_step(model, inputs, *rest)
 
 
@@ -116,8 +116,8 @@ def test_an_epoch_has_the_labeled_batches_and_then_the_unlabeled_ones(
 class Lent(Unlabeled):
     """The unlabeled rows with labels that plain training takes."""
 
-    def __getitem__(self, place: int) -> Item:
-        return {**super().__getitem__(place), "labels": place % 2}
+    def __getitem__(self, index: int) -> Item:
+        return {**super().__getitem__(index), "labels": index % 2}
 
 
 @pytest.mark.parametrize(("accumulation", "steps"), [(1, 3 + 2), (2, 2 + 1), (4, 2)])
@@ -153,8 +153,8 @@ def test_a_stop_within_or_between_phases_resumes_to_the_same_weights(
     more = {"bucket_by_length": bucket}
     steps = 2 * (-(-3 // accumulation) + -(-2 // accumulation))
     stop = 1 + (stop - 1) % (steps - 1)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         whole = trainer_of(folder / "whole", more=more, **changes)
         whole.train()
         stopper = {**more, "callbacks": [StopAfter(stop)]}
@@ -195,7 +195,7 @@ def test_tables_and_map_style_datasets_mix_and_their_other_columns_are_dropped(
     unlabeled: Any = Unlabeled(7)
     if table != "labeled":
         unlabeled = type(as_table(1)).from_list(
-            [{**Unlabeled(7)[place], "text": "unused"} for place in range(7)]
+            [{**Unlabeled(7)[index], "text": "unused"} for index in range(7)]
         )
     mixed = trainer_of(tmp_path, rows=labeled, unlabeled=unlabeled)
     mixed.train()

@@ -76,21 +76,21 @@ class Rows(Dataset[Item]):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, place: int) -> Item:
-        if not 0 <= place < self.count:
-            raise IndexError(place)
-        draw = random.Random(place)
+    def __getitem__(self, index: int) -> Item:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        draw = random.Random(index)
         ids = [draw.randrange(5, VOCABULARY) for _ in range(2 + draw.randrange(7))]
-        return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": place % 2}
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": index % 2}
 
 
 class Unlabeled(Rows):
     """Other rows than those, without labels."""
 
-    def __getitem__(self, place: int) -> Item:
-        if not 0 <= place < self.count:
-            raise IndexError(place)
-        item = Rows(1000)[500 + place]
+    def __getitem__(self, index: int) -> Item:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        item = Rows(1000)[500 + index]
         return {name: item[name] for name in ("input_ids", "attention_mask")}
 
 

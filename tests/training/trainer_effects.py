@@ -164,7 +164,7 @@ def data_seed(folder: Path) -> None:
 
 
 def length_column(folder: Path) -> None:
-    table = as_table(24).add_column("width", [place // 4 for place in range(24)])
+    table = as_table(24).add_column("width", [index // 4 for index in range(24)])
     trainer = make_trainer(
         folder,
         rows=table,
@@ -173,8 +173,8 @@ def length_column(folder: Path) -> None:
         length_column_name="width",
         remove_unused_columns=False,
     )
-    found = sorted(sorted(batch) for batch in rows_of(trainer))
-    assert found == [list(range(4 * part, 4 * part + 4)) for part in range(6)]
+    result = sorted(sorted(batch) for batch in rows_of(trainer))
+    assert result == [list(range(4 * part, 4 * part + 4)) for part in range(6)]
 
 
 def split_batches(folder: Path) -> None:
@@ -208,7 +208,7 @@ def cache_setting(folder: Path) -> None:
 def tokens_seen(folder: Path) -> None:
     _, trainer = counted(folder, include_num_input_tokens_seen="non_padding")
     assert trainer.state.num_input_tokens_seen == sum(
-        len(Rows(12)[place]["input_ids"]) for place in range(12)
+        len(Rows(12)[index]["input_ids"]) for index in range(12)
     )
 
 
@@ -221,8 +221,8 @@ def progress_bar(folder: Path) -> None:
 
 
 def memory_metrics(folder: Path) -> None:
-    found = make_trainer(folder, skip_memory_metrics=False).train().metrics
-    assert any("mem_cpu" in name for name in found)
+    result = make_trainer(folder, skip_memory_metrics=False).train().metrics
+    assert any("mem_cpu" in name for name in result)
     assert not any("mem_cpu" in name for name in make_trainer(folder).train().metrics)
 
 
@@ -246,12 +246,12 @@ def restored_callbacks(folder: Path) -> None:
     make(5).train()
     resumed = make(9, restore_callback_states_from_checkpoint=True)
     resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
-    (held,) = (
+    (kept,) = (
         each
         for each in resumed.callback_handler.callbacks
         if isinstance(each, EarlyStoppingCallback)
     )
-    assert held.early_stopping_patience == 5
+    assert kept.early_stopping_patience == 5
 
 
 def skipped_data(folder: Path) -> None:
@@ -259,13 +259,13 @@ def skipped_data(folder: Path) -> None:
         return make_trainer(folder / name, save_strategy="steps", save_steps=1, **changes)
 
     make("whole").train()
-    place = str(folder / "whole" / "checkpoint-1")
-    found = []
+    checkpoint = str(folder / "whole" / "checkpoint-1")
+    result = []
     for ignore in (False, True):
         trainer = make(f"again-{ignore}", ignore_data_skip=ignore)
-        trainer.train(resume_from_checkpoint=place)
-        found.append(weights(trainer.model))
-    assert farthest(*found) > 1e-5
+        trainer.train(resume_from_checkpoint=checkpoint)
+        result.append(weights(trainer.model))
+    assert farthest(*result) > 1e-5
 
 
 def weights_alone(folder: Path) -> None:

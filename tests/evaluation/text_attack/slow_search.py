@@ -43,10 +43,10 @@ def first_of_the_largest(numbers: list[float]) -> int:
 
 def largest_first(numbers: list[float]) -> list[int]:
     """Sort positions by taking the largest again and again."""
-    left, found = list(range(len(numbers))), []
+    left, result = list(range(len(numbers))), []
     while left:
-        found.append(left.pop(first_of_the_largest([numbers[at] for at in left])))
-    return found
+        result.append(left.pop(first_of_the_largest([numbers[at] for at in left])))
+    return result
 
 
 def slow_attack(

@@ -59,17 +59,17 @@ def settings_of(*, bootstrap: int = 20, seed: int = 0, **attack: Any) -> Evaluat
     )
 
 
-def block_of(found: Any, recipe: str = "characters") -> Block:
+def block_of(result: Any, recipe: str = "characters") -> Block:
     blocks = [
-        block for block in to_blocks(found.rows) if block.condition.perspective == "text_attack"
+        block for block in to_blocks(result.rows) if block.condition.perspective == "text_attack"
     ]
     return next(block for block in blocks if block.condition.name == recipe)
 
 
-def value(found: Any, name: str) -> Any:
+def value(result: Any, name: str) -> Any:
     entries = [
         entry
-        for entry in found.scores
+        for entry in result.scores
         if (entry["perspective"], entry["name"]) == ("text_attack", name)
     ]
     assert len(entries) == 1
@@ -77,8 +77,8 @@ def value(found: Any, name: str) -> Any:
 
 
 def test_the_scores_are_those_of_the_rows_by_hand() -> None:
-    found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
-    block = block_of(found)
+    result = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
+    block = block_of(result)
     right = np.array([by_letters([text])[0] for text in TEXTS]).argmax(1) == np.array(LABELS)
     assert right.tolist() == [True, True, True, True, False, True, True]
     # The row that is wrong unchanged is left alone, and rows without a word to change cost nothing.
@@ -89,21 +89,21 @@ def test_the_scores_are_those_of_the_rows_by_hand() -> None:
     assert wrong[4]
     broken, changed = right & wrong, block.measured["changed"]
     assert 0 < broken.sum() < right.sum()
-    assert value(found, "accuracy")["value"] == pytest.approx(1 - wrong.mean())
-    assert value(found, "drop")["value"] == pytest.approx(right.mean() - (1 - wrong.mean()))
-    assert value(found, "attack_success")["value"] == pytest.approx(broken.sum() / 6)
-    assert value(found, "attack_success")["n"] == 6
-    assert value(found, "changed_words")["value"] == pytest.approx(changed[broken].mean())
-    assert value(found, "changed_words")["n"] == broken.sum()
-    assert value(found, "queries")["value"] == pytest.approx(block.measured["queries"].sum() / 6)
-    directions = {name: value(found, name)["higher_is_better"] for name in ("drop", "queries")}
+    assert value(result, "accuracy")["value"] == pytest.approx(1 - wrong.mean())
+    assert value(result, "drop")["value"] == pytest.approx(right.mean() - (1 - wrong.mean()))
+    assert value(result, "attack_success")["value"] == pytest.approx(broken.sum() / 6)
+    assert value(result, "attack_success")["n"] == 6
+    assert value(result, "changed_words")["value"] == pytest.approx(changed[broken].mean())
+    assert value(result, "changed_words")["n"] == broken.sum()
+    assert value(result, "queries")["value"] == pytest.approx(block.measured["queries"].sum() / 6)
+    directions = {name: value(result, name)["higher_is_better"] for name in ("drop", "queries")}
     assert directions == {"drop": False, "queries": True}
 
 
 def test_rows_contain_the_prediction_for_the_stored_text() -> None:
-    found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
-    block = block_of(found)
-    kept = found.texts.to_pandas()
+    result = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
+    block = block_of(result)
+    kept = result.texts.to_pandas()
     own = kept[kept["condition"] == "characters"].set_index("index")["text"]
     assert sorted(own.index) == np.flatnonzero(block.measured["changed"] > 0).tolist()
     texts = [own.get(at, text) for at, text in enumerate(TEXTS)]
@@ -116,23 +116,23 @@ def test_rows_contain_the_prediction_for_the_stored_text() -> None:
 
 def test_a_targeted_attack_skips_the_target_class_and_reverts_failures() -> None:
     settings = settings_of(goal="targeted", target="fine", max_changed=1.0)
-    found = evaluate(predictor_of(), EvaluationData(dev_of()), settings)
-    block = block_of(found)
+    result = evaluate(predictor_of(), EvaluationData(dev_of()), settings)
+    block = block_of(result)
     assert block.index.tolist() == [0, 1, 2, 4, 5, 6]
     attacked = block.measured["queries"] > 0
     # Wrong after the attack means that the target was reached, and unreached texts are as before.
     assert set(block.prediction[attacked & (block.correct == 0)]) <= {1.0}
     assert (block.measured["changed"][block.correct == 1] == 0).all()
-    assert "leaves out 1 of 7 rows" in " ".join(found.notices)
+    assert "leaves out 1 of 7 rows" in " ".join(result.notices)
     by_index = settings_of(goal="targeted", target=1, max_changed=1.0)
     again = evaluate(predictor_of(), EvaluationData(dev_of()), by_index)
-    assert again.rows.equals(found.rows)
+    assert again.rows.equals(result.rows)
 
 
 def test_the_second_text_of_a_pair_is_attacked_on_request() -> None:
     pairs = replace(dev_of(), text=["x y z"] * 7, text_pair=TEXTS, rows=[])
-    found = evaluate(predictor_of(), EvaluationData(pairs), settings_of(field="text_pair"))
-    kept = found.texts.to_pandas()
+    result = evaluate(predictor_of(), EvaluationData(pairs), settings_of(field="text_pair"))
+    kept = result.texts.to_pandas()
     own = kept[kept["condition"] == "characters"]
     assert len(own)
     assert set(own["text"]) == {"x y z"}
@@ -140,21 +140,21 @@ def test_the_second_text_of_a_pair_is_attacked_on_request() -> None:
 
 
 def test_the_number_of_attacked_rows_is_limited() -> None:
-    found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(rows=3))
-    assert len(block_of(found)) == 3
+    result = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(rows=3))
+    assert len(block_of(result)) == 3
     more = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(rows=5))
-    assert set(block_of(found).row) < set(block_of(more).row)
+    assert set(block_of(result).row) < set(block_of(more).row)
 
 
 def test_scores_without_a_row_to_attack_have_a_reason() -> None:
     wrong = replace(dev_of(), labels=[1, 1, 1, 2, 2, 1, 1])
-    found = evaluate(predictor_of(), EvaluationData(wrong), settings_of())
+    result = evaluate(predictor_of(), EvaluationData(wrong), settings_of())
     for name in ("attack_success", "queries"):
-        entry = value(found, name)
+        entry = value(result, name)
         assert entry["value"] is None
         assert entry["reason"] == "no row is right without an attack"
-    assert value(found, "changed_words")["reason"] == "no attack succeeded"
-    assert value(found, "accuracy")["value"] == 0
+    assert value(result, "changed_words")["reason"] == "no attack succeeded"
+    assert value(result, "accuracy")["value"] == 0
 
 
 def test_a_regression_is_skipped_with_a_reason_and_refused_if_nothing_else_is_requested() -> None:
@@ -162,8 +162,8 @@ def test_a_regression_is_skipped_with_a_reason_and_refused_if_nothing_else_is_re
     targets = [float(label) for label in LABELS]
     dev = Examples("reviews", TEXTS, labels=targets, kind="regression")
     both = settings_of().model_copy(update={"perspectives": ("task", "text_attack")})
-    found = evaluate(regressor, EvaluationData(dev, metric="mse"), both)
-    assert "(not for numbers)" in found.skipped["text_attack"]
+    result = evaluate(regressor, EvaluationData(dev, metric="mse"), both)
+    assert "(not for numbers)" in result.skipped["text_attack"]
     with pytest.raises(SettingError, match="not for numbers.*Choose other"):
         evaluate(regressor, EvaluationData(dev, metric="mse"), settings_of())
 

@@ -98,10 +98,10 @@ def rows_of(
     predictor: Any, texts: list[str], settings: TextAttackSettings, target: int | None = None
 ) -> list[Row]:
     """Return each text as a row whose label is what the predictor says now."""
-    found = predictor.predict(Examples("toy", texts))
-    labels = found.prediction.astype(int).tolist()
+    result = predictor.predict(Examples("toy", texts))
+    labels = result.prediction.astype(int).tolist()
     drafts = drafts_of(Examples("toy", texts, labels=labels, kind="classification"), target)
-    rows = attacked(drafts, answers_of(found, drafts), "characters", settings, seed=0)
+    rows = attacked(drafts, answers_of(result, drafts), "characters", settings, seed=0)
     return list(rows.values())
 
 
@@ -132,7 +132,7 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
     near = None if settings.min_similarity is None else Overlap()
     recipe = Recipe("characters", Synonyms().propose)
     predict = partial(predictor.predict, batch_size=7)
-    found = attack(rows, predict, recipe, settings, encoder=near)
+    result = attack(rows, predict, recipe, settings, encoder=near)
 
     def ask(text: str) -> list[float]:
         logits = predictor.predict(Examples("one", [text])).logits
@@ -155,10 +155,10 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
         )
         for row in rows
     ]
-    assert summary(found) == expected
+    assert summary(result) == expected
     # A comparison in which nothing ever happens, or everything, would show little.
-    assert len({each.changed for each in found}) > 1
-    assert network or {each.answer.reached for each in found} == {False, True}
+    assert len({each.changed for each in result}) > 1
+    assert network or {each.answer.reached for each in result} == {False, True}
 
 
 def test_neither_batch_size_nor_the_other_rows_change_a_result() -> None:
@@ -166,12 +166,12 @@ def test_neither_batch_size_nor_the_other_rows_change_a_result() -> None:
     settings = ALL.model_copy(update={"max_changed": 0.6})
     rows = rows_of(predictor, make_examples(rows=6, seed=5).text, settings)
     whole, single, five = (partial(predictor.predict, batch_size=size) for size in (64, 1, 5))
-    found = summary(attack(rows, whole, recipe, settings))
-    assert found == summary(attack(rows, single, recipe, settings))
+    result = summary(attack(rows, whole, recipe, settings))
+    assert result == summary(attack(rows, single, recipe, settings))
     alone = [attack([row], predictor.predict, recipe, settings)[0] for row in rows]
-    assert found == summary(alone)
+    assert result == summary(alone)
     turned = attack(rows[::-1], five, recipe, settings)
-    assert found == summary(turned[::-1])
+    assert result == summary(turned[::-1])
 
 
 def test_queries_of_all_rows_are_batched_within_the_memory_limit(
@@ -186,13 +186,13 @@ def test_queries_of_all_rows_are_batched_within_the_memory_limit(
     predictor = CallablePredictor(answer, gives="probabilities")
     rows = rows_of(predictor, ["alpha bravo", "charlie delta echo", "foxtrot"], ALL)
     calls.clear()
-    found = attack(rows, predictor.predict, CHARACTERS, ALL)
+    result = attack(rows, predictor.predict, CHARACTERS, ALL)
     # Two and three words are ranked in one call with the five edits of the row that has one word.
-    assert calls[0] == 2 + 3 + found[2].queries
-    assert sum(calls) == sum(each.queries for each in found)
+    assert calls[0] == 2 + 3 + result[2].queries
+    assert sum(calls) == sum(each.queries for each in result)
     calls.clear()
     monkeypatch.setattr("temper.evaluation.text_attack.search._AT_A_TIME", 4)
-    assert summary(attack(rows, predictor.predict, CHARACTERS, ALL)) == summary(found)
+    assert summary(attack(rows, predictor.predict, CHARACTERS, ALL)) == summary(result)
     assert max(calls) == 4
 
 
@@ -249,10 +249,10 @@ def test_a_ranker_replaces_queries_for_ranking() -> None:
     recipe = replace(CHARACTERS, rank=by_length)
     rows = rows_of(predictor, ["aaa bbbbb c"], ALL)
     asked.clear()
-    found = attack(rows, predictor.predict, recipe, ALL)[0]
+    result = attack(rows, predictor.predict, recipe, ALL)[0]
     assert asked[0].split()[0] == "aaa"
     assert asked[0].split()[1] != "bbbbb"
-    assert found.queries == len(asked) + 1
+    assert result.queries == len(asked) + 1
 
 
 def test_gains_are_log_odds_that_do_not_saturate() -> None:
@@ -295,21 +295,21 @@ def test_finished_rows_are_released_during_the_search(
 
     monkeypatch.setattr("temper.evaluation.text_attack.search.IN_FLIGHT", 4)
     told: list[tuple[int, int]] = []
-    found = attack(rows, Watched().predict, recipe, settings, tell=lambda *both: told.append(both))
-    assert summary(found) == whole
+    result = attack(rows, Watched().predict, recipe, settings, tell=lambda *both: told.append(both))
+    assert summary(result) == whole
     # Of every earlier round no array is left, though rows keep an answer out of it.
     assert len(alive) > 8
     assert set(alive) == {0}
-    assert any(outcome.changed for outcome in found)
+    assert any(outcome.changed for outcome in result)
     assert told[-1] == (12, 12)
     # Four of twelve rows begin.
     assert len(asked[0]) == sum(len(row.positions) for row in rows[:4])
-    for outcome in found:
+    for outcome in result:
         source = outcome.answer.source
-        for held in (source.probabilities, source.prediction, source.logits):
-            assert held is not None
-            assert held.base is None
-            assert len(held) == 1
+        for kept in (source.probabilities, source.prediction, source.logits):
+            assert kept is not None
+            assert kept.base is None
+            assert len(kept) == 1
 
 
 def test_rows_for_which_ranking_takes_all_queries_are_counted() -> None:
@@ -317,11 +317,11 @@ def test_rows_for_which_ranking_takes_all_queries_are_counted() -> None:
     texts = ["alpha bravo charlie", "alpha bravo charlie delta echo", "alpha bravo", "alpha"]
     rows = rows_of(predictor, texts, ALL)
     poor = ALL.model_copy(update={"max_queries": 3})
-    found = attack(rows, predictor.predict, CHARACTERS, poor)
+    result = attack(rows, predictor.predict, CHARACTERS, poor)
     # Three and five words leave nothing of three queries, two leave one; one word is not ranked.
-    assert [(each.ranking, each.queries) for each in found] == [(3, 3), (5, 3), (2, 3), (0, 3)]
-    said = starved(found, "characters", poor)
-    assert said == (
+    assert [(each.ranking, each.queries) for each in result] == [(3, 3), (5, 3), (2, 3), (0, 3)]
+    message = starved(result, "characters", poor)
+    assert message == (
         "The text attack 'characters' spent all queries (`max_queries` 3) on "
         "ranking the words of 2 of 4 attacked rows, so that no change of them was tried. Ranking "
         "takes up to 5 queries per row: set `max_queries` above that, or leave it out."
@@ -337,6 +337,6 @@ def test_rows_for_which_a_ranker_takes_all_queries_are_counted_too() -> None:
     rows = rows_of(predictor, ["aaa bbbbb c"], ALL)
     for most, expected in ((1, "1 of 1 attacked rows"), (2, "")):
         settings = ALL.model_copy(update={"max_queries": most})
-        said = starved(attack(rows, predictor.predict, recipe, settings), "swaps", settings)
-        assert expected in said
-        assert bool(expected) == bool(said)
+        message = starved(attack(rows, predictor.predict, recipe, settings), "swaps", settings)
+        assert expected in message
+        assert bool(expected) == bool(message)

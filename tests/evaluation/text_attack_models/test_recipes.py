@@ -86,13 +86,13 @@ def test_words_are_predicted_in_context_and_keep_the_case_of_the_original(
     monkeypatch.setattr("temper.evaluation.text_attack.recipes.CANDIDATES", 2)
     model: Any = Known("good", "the", "Good", "fine", "poor")
     draft = draft_of("row", 0, "Bad film, BAD!", None)
-    found = masked_words(model, [Ask(draft, Position(0, at), 0) for at in range(3)])
+    result = masked_words(model, [Ask(draft, Position(0, at), 0) for at in range(3)])
     assert model.blanks == [
         Blank("", " film, BAD!", "Bad"),
         Blank("Bad ", ", BAD!", "film"),
         Blank("Bad film, ", "!", "BAD"),
     ]
-    assert found == [["Good", "Fine"], ["good", "Good"], ["GOOD", "FINE"]]
+    assert result == [["Good", "Fine"], ["good", "Good"], ["GOOD", "FINE"]]
 
 
 def test_the_masked_text_of_a_pair_is_that_of_the_word() -> None:
@@ -109,17 +109,17 @@ def test_offered_words_are_the_models_without_stop_words(
     tokenizer = wordpiece()
     model = MaskedModel(masked_bert(tokenizer), tokenizer)
     draft = draft_of("row", 0, "the film was good", None)
-    (found,) = masked_words(model, [Ask(draft, Position(0, 1), 0)])
+    (result,) = masked_words(model, [Ask(draft, Position(0, 1), 0)])
     (every,) = model.propose([Blank("the ", " was good", "film")], count=99)
-    assert found == [word for word in every if not is_stop_word(word)][:5]
+    assert result == [word for word in every if not is_stop_word(word)][:5]
 
 
 # From the settings to the rows
 
 
-def changed_texts(found: Evaluation) -> list[tuple[str, str, str]]:
+def changed_texts(result: Evaluation) -> list[tuple[str, str, str]]:
     """Return each changed text: its recipe, as it was, as it is."""
-    texts = found.texts.to_pylist()
+    texts = result.texts.to_pylist()
     before = {text["row"]: text["text"] for text in texts if text["condition"] == "clean"}
     return [
         (text["condition"], before[text["row"]], text["text"])
@@ -131,7 +131,7 @@ def changed_texts(found: Evaluation) -> list[tuple[str, str, str]]:
 def test_swaps_and_masked_words_attack_within_their_bounds(
     masked_folder: str, encoder_folder: str
 ) -> None:
-    found = evaluate(
+    result = evaluate(
         predictor(),
         data(),
         asked(
@@ -142,12 +142,12 @@ def test_swaps_and_masked_words_attack_within_their_bounds(
             max_changed=0.5,
         ),
     )
-    rows = [row for row in found.rows.to_pylist() if row["perspective"] == "text_attack"]
+    rows = [row for row in result.rows.to_pylist() if row["perspective"] == "text_attack"]
     assert [row["condition"] for row in rows] == ["swaps"] * 12 + ["masked"] * 12
     assert all(row["changed"] <= 0.5 for row in rows)
     assert all(row["queries"] == 0 for row in rows if row["index"] < 2)
     encoder = SentenceEncoder.load(encoder_folder)
-    pairs = changed_texts(found)
+    pairs = changed_texts(result)
     assert {condition for condition, _, _ in pairs} == {"swaps", "masked"}
     for _, before, after in pairs:
         old, new = Words.of(before), Words.of(after)
@@ -158,8 +158,8 @@ def test_swaps_and_masked_words_attack_within_their_bounds(
 
 
 def test_swaps_mislead_a_random_model_more_than_chance_would() -> None:
-    found = evaluate(predictor(), data(), asked(recipes="swaps", max_changed=1.0))
-    (success,) = [entry for entry in found.scores if entry["name"] == "attack_success"]
+    result = evaluate(predictor(), data(), asked(recipes="swaps", max_changed=1.0))
+    (success,) = [entry for entry in result.scores if entry["name"] == "attack_success"]
     assert success["value"] > 0.3
 
 

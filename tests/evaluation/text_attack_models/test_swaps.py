@@ -235,7 +235,7 @@ def test_words_are_ranked_by_the_1_norm_of_their_mean_gradient(
     exact: ClassifierPredictor,
 ) -> None:
     draft = drafts_of()[2]
-    (found,) = gradient_norms(Gradients(exact), [draft], [places_of(draft)])
+    (result,) = gradient_norms(Gradients(exact), [draft], [places_of(draft)])
     pieces = exact.tokenizer(draft.text)["input_ids"]
     encoding = exact.tokenizer(draft.text, return_offsets_mapping=True)["offset_mapping"]
     table = table_of(exact.model)
@@ -243,7 +243,7 @@ def test_words_are_ranked_by_the_1_norm_of_their_mean_gradient(
     gradient = np.stack(
         [slopes(exact, draft, position, channels) for position in range(len(pieces))]
     )
-    for at, norm in enumerate(found):
+    for at, norm in enumerate(result):
         start, end = draft.sides[0].span(at)
         tokens = [
             position

@@ -53,10 +53,10 @@ def logits(model: Any, ids: list[list[int]], *, width: int, left: bool = False) 
     """Return the logits of rows that are padded to a width."""
     batch, mask = torch.zeros(len(ids), width, dtype=torch.int64), torch.zeros(len(ids), width)
     for row, own in enumerate(ids):
-        place = slice(width - len(own), width) if left else slice(0, len(own))
-        batch[row, place], mask[row, place] = torch.tensor(own), 1
-    found: Tensor = model(batch, mask.long()).logits
-    return found.detach()
+        span = slice(width - len(own), width) if left else slice(0, len(own))
+        batch[row, span], mask[row, span] = torch.tensor(own), 1
+    result: Tensor = model(batch, mask.long()).logits
+    return result.detach()
 
 
 # Laws
@@ -143,23 +143,23 @@ def test_a_bilstm_is_the_packed_one_of_pytorch() -> None:
         hidden, lengths, batch_first=True, enforce_sorted=False
     )
     expected, _ = nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
-    found = ours(hidden, rows_of(mask), mask)
-    torch.testing.assert_close(found, expected)
+    result = ours(hidden, rows_of(mask), mask)
+    torch.testing.assert_close(result, expected)
 
 
 def test_convolutions_are_sums_over_their_windows() -> None:
     torch.manual_seed(0)
     bank, hidden = ConvolutionBank(3, (2, 3), 2), torch.randn(1, 4, 3)
-    found = bank(hidden, torch.ones(1, 4, dtype=torch.bool))[0]
+    result = bank(hidden, torch.ones(1, 4, dtype=torch.bool))[0]
     for first, window, before in ((0, 2, 0), (2, 3, 1)):
         layer = bank.convolutions[0 if window == 2 else 1]
-        for place in range(4):
+        for index in range(4):
             total = layer.bias.clone()
             for step in range(window):
-                at = place - before + step
+                at = index - before + step
                 if 0 <= at < 4:
                     total = total + layer.weight[:, :, step] @ hidden[0, at]
-            torch.testing.assert_close(found[place, first : first + 2], total.relu())
+            torch.testing.assert_close(result[index, first : first + 2], total.relu())
 
 
 def test_attention_weighs_by_the_softmax_of_its_scores() -> None:
@@ -169,10 +169,10 @@ def test_attention_weighs_by_the_softmax_of_its_scores() -> None:
         pooling.projection.bias.zero_()
         pooling.context.weight.fill_(2.0)
     states = torch.tensor([[[0.5], [-1.0], [3.0]]])
-    found = pooling(states, torch.tensor([[True, True, False]]))
+    result = pooling(states, torch.tensor([[True, True, False]]))
     first, second = (math.exp(2 * math.tanh(value)) for value in (0.5, -1.0))
     expected = (0.5 * first - second) / (first + second)
-    assert found.item() == pytest.approx(expected, rel=1e-6)
+    assert result.item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_max_and_attention_pooling_differ_and_others_raise_an_error() -> None:
@@ -183,11 +183,11 @@ def test_max_and_attention_pooling_differ_and_others_raise_an_error() -> None:
     ids = torch.tensor([[3, 4, 5, 6], [7, 8, 0, 0]])
     kept = [[0, 1, 2, 3], [0, 1]]
     states = most(ids, output_hidden_states=True).hidden_states[-1]
-    greatest = [states[row, places].max(dim=0).values for row, places in enumerate(kept)]
+    greatest = [states[row, positions].max(dim=0).values for row, positions in enumerate(kept)]
     weigh = attentive.body.attention
     mean = []
-    for row, places in enumerate(kept):
-        own = [states[row, place] for place in places]
+    for row, positions in enumerate(kept):
+        own = [states[row, index] for index in positions]
         scores = [weigh.context(weigh.projection(state).tanh()).exp() for state in own]
         total = sum(score * state for score, state in zip(scores, own, strict=True))
         mean.append(total / sum(scores))

@@ -69,9 +69,9 @@ def test_a_network_starts_from_word_vectors_and_reports_their_number(tmp_path: P
         "text_cnn", TEXTS, labels=["-", "+"], settings=TextCNNSettings(embedding=2)
     )
     table, before = (each.model.get_input_embeddings().weight for each in (built, drawn))
-    place = built.tokenizer.get_vocab()["good"]
-    assert table[place].tolist() == [1.0, 2.0]
-    others = [other for other in range(len(table)) if other != place]
+    index = built.tokenizer.get_vocab()["good"]
+    assert table[index].tolist() == [1.0, 2.0]
+    others = [other for other in range(len(table)) if other != index]
     assert torch.equal(table[others], before[others])
     assert built.notices == (f"1 of 3 words have a vector in {path}; the others are random.",)
 

@@ -141,7 +141,7 @@ def test_a_batch_of_no_task_or_several_raises_an_error(task: Any, said: str) -> 
 def test_a_network_moves_words_and_has_the_same_dropout_sites_for_every_task() -> None:
     model = model_of("bert").train()
     network = Network(model)
-    numbers = {name: torch.full((3,), place) for place, name in enumerate(("rte", "sts-b"))}
+    numbers = {name: torch.full((3,), index) for index, name in enumerate(("rte", "sts-b"))}
     batches = {name: Batch({**batch(), "task": number}) for name, number in numbers.items()}
     network.probe(batches["rte"])
     assert network.site_keys[-1][0] == "heads.rte.dropout"

@@ -104,7 +104,7 @@ def test_rows_of_tasks_are_numbered_consecutively_and_receive_epochs() -> None:
 
     second = Heard(["c"])
     rows = TaskRows({"rte": ["a", "b"], "cola": second})
-    assert [rows[place] for place in range(3)] == ["a", "b", "c"]
+    assert [rows[index] for index in range(3)] == ["a", "b", "c"]
     rows.set_epoch(4)
     assert second.epoch == 4
     with pytest.raises(IndexError, match="out of range"):

@@ -71,11 +71,11 @@ def test_the_first_task_may_be_a_regression_of_an_encoder_without_a_head(
 
 
 def test_the_run_and_each_of_its_tasks_have_a_record(whole: Path) -> None:
-    told = record(whole)
-    assert told["status"] == "finished"
+    content = record(whole)
+    assert content["status"] == "finished"
     # 40 rows, and 25 less three that are dev rows, in tens.
-    assert told["times"]["steps"] == 4 + 3
-    assert told["tasks"] == {
+    assert content["times"]["steps"] == 4 + 3
+    assert content["tasks"] == {
         "reviews": {
             "kind": "classification",
             "metric": "accuracy",
@@ -84,21 +84,21 @@ def test_the_run_and_each_of_its_tasks_have_a_record(whole: Path) -> None:
         },
         "stars": {"kind": "regression", "metric": "pearson", "labels": [], "folder": "tasks/stars"},
     }
-    assert "task" not in told
-    assert told["data"]["reviews"]["train"]["rows"] == 40
-    assert told["settings"]["tasks"]["stars"]["drop_overlap"] is True
-    assert told["notices"][0].startswith(
+    assert "task" not in content
+    assert content["data"]["reviews"]["train"]["rows"] == 40
+    assert content["settings"]["tasks"]["stars"]["drop_overlap"] is True
+    assert content["notices"][0].startswith(
         "Trained on 2 tasks: reviews (40 rows), stars (22 rows). The classifier of each"
     )
-    assert "reviews: 2 train rows are also in dev of stars" in told["notices"]
+    assert "reviews: 2 train rows are also in dev of stars" in content["notices"]
     own = record(whole / "tasks" / "stars")
     assert own["status"] == "finished"
-    assert own["data"] == told["data"]["stars"]
-    assert own["settings"]["data"] == told["settings"]["tasks"]["stars"]
+    assert own["data"] == content["data"]["stars"]
+    assert own["settings"]["data"] == content["settings"]["tasks"]["stars"]
     assert own["notices"][-1] == (
         "Trained together with reviews: the encoder has seen their rows too."
     )
-    assert own["key"] != told["key"]
+    assert own["key"] != content["key"]
 
 
 def test_each_task_is_a_plain_checkpoint_that_answers_as_the_whole_model(whole: Path) -> None:
@@ -124,16 +124,16 @@ def test_fine_tuning_continues_from_the_head_of_a_task(project: Path, whole: Pat
 
 
 def test_each_task_has_its_own_metric_after_each_epoch(whole: Path) -> None:
-    told = record(whole)["epochs"]
-    assert list(told) == ["reviews", "stars"]
-    assert told["reviews"]["metric"] == "accuracy"
-    assert told["stars"]["metric"] != "accuracy"
-    for name, each in told.items():
+    content = record(whole)["epochs"]
+    assert list(content) == ["reviews", "stars"]
+    assert content["reviews"]["metric"] == "accuracy"
+    assert content["stars"]["metric"] != "accuracy"
+    for name, each in content.items():
         assert each["kept"]["by"] == "last"
         assert record(whole / "tasks" / name)["epochs"] == each
     lines = map(json.loads, (whole / "metrics.jsonl").read_text().splitlines())
     scores = next(line for line in lines if "loss" not in line)
-    assert scores["dev/reviews/accuracy"] == told["reviews"]["scores"][0]["dev"]
+    assert scores["dev/reviews/accuracy"] == content["reviews"]["scores"][0]["dev"]
 
 
 def test_a_stopped_run_resumes_to_the_same_weights_and_logs(project: Path, whole: Path) -> None:

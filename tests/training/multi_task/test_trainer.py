@@ -34,15 +34,15 @@ WANTED = [name for name in of_each_kind() if not wants_unlabeled(methods.build(n
 class Three(Rows):
     """Rows of three classes."""
 
-    def __getitem__(self, place: int) -> Item:
-        return {**super().__getitem__(place), "labels": place % 3}
+    def __getitem__(self, index: int) -> Item:
+        return {**super().__getitem__(index), "labels": index % 3}
 
 
 class Scores(Rows):
     """Rows of a regression."""
 
-    def __getitem__(self, place: int) -> Item:
-        return {**super().__getitem__(place), "labels": place / 4}
+    def __getitem__(self, index: int) -> Item:
+        return {**super().__getitem__(index), "labels": index / 4}
 
 
 def shared(*, regression: bool = True) -> MTDNNForSequenceClassification:
