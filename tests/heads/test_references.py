@@ -2,7 +2,7 @@
 
 The model is a black box here: its logits and word embeddings are recorded in every pass. The
 reference computes the step's loss and its gradient with respect to these logits, and where each
-attacked pass must lie.
+adversarial pass must lie.
 """
 
 from __future__ import annotations

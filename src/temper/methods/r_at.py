@@ -1,4 +1,4 @@
-"""R-AT: the clean loss, the loss of two attacked dropout passes, and their divergence.
+"""R-AT: the clean loss, the loss of two adversarial dropout passes, and their divergence.
 
 ``L = CE_c + 1/2 (CE_1 + CE_2) + 1/2 * symKL``, with ``symKL = (KL(1||2) + KL(2||1)) / 2`` summed
 over the batch.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @register(
     "r_at",
-    summary="Two attacked dropout passes and the divergence between them",
+    summary="Two adversarial dropout passes and the divergence between them",
     cost="9F (released: 11F)",
     memory="activations of two passes",
     paper="Ni et al., Findings of EMNLP 2022",
@@ -48,7 +48,9 @@ class RAT(AttackConfig):
         "switches the attack off.",
     )
     divergence_weight: FiniteFloat = Field(
-        default=0.5, ge=0.0, description="Weight of the divergence between the two attacked passes."
+        default=0.5,
+        ge=0.0,
+        description="Weight of the divergence between the two adversarial passes.",
     )
     divergence: Divergence = Field(
         default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."
@@ -101,7 +103,7 @@ class RAT(AttackConfig):
         )
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield ``CE_c``, then the loss and the divergence of the two attacked passes."""
+        """Yield ``CE_c``, then the loss and the divergence of the two adversarial passes."""
         clean = step.clean
         if self.reuse:
             yield [clean.task]  # CE_c; its backward leaves the gradient w.r.t. the embeddings

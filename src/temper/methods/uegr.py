@@ -1,10 +1,10 @@
-"""UEGR: attacked passes under adaptive dropout, and a selective update.
+"""UEGR: adversarial passes under adaptive dropout, and a selective update.
 
 Each step has four parts:
 
 - A clean pass. Its backward yields the gradients of weights, embeddings and dropout layers.
 - An attack: a step of size epsilon along the embeddings' gradient (Eq. 2).
-- K attacked passes with adaptive dropout, run as one forward. The loss is ``L = L_st + L_adv +
+- K adversarial passes with adaptive dropout, run as one forward. The loss is ``L = L_st + L_adv +
   lambda * L_div`` (Eq. 6): the clean loss, the mean attacked loss (Eq. 3), and the Jensen-Shannon
   divergence over all pairs of passes (Eq. 4).
 - A random mask over the gradient, which keeps salient entries more often (Eqs. 7 to 9).
@@ -70,7 +70,7 @@ class Fixed(Variant):
 
 @register(
     "uegr",
-    summary="Attacked passes under adaptive dropout, selective update",
+    summary="Adversarial passes under adaptive dropout, selective update",
     cost="3F + 3KF + mask (every k steps a fraction s of the rows: 3F + 3KF s/k)",
     memory="activations of K passes",
     paper="UEGR, arXiv 2503.16550",
@@ -114,7 +114,7 @@ class UEGR(AttackConfig, SelectionConfig):
     adaptive: Gradient | Uniform | Fixed = Field(
         default=Gradient(),
         discriminator="kind",
-        description="Dropout rates of the attacked passes: `gradient`, `uniform` or `fixed`.",
+        description="Dropout rates of the adversarial passes: `gradient`, `uniform` or `fixed`.",
     )
     sites: Literal["all", "last"] = Field(
         default="all",
@@ -123,8 +123,8 @@ class UEGR(AttackConfig, SelectionConfig):
     )
     with_clean: bool = Field(
         default=False,
-        description="Whether the divergence also compares the attacked passes with the detached "
-        "clean pass. With one attacked pass there is no other divergence.",
+        description="Whether the divergence also compares the adversarial passes with the detached "
+        "clean pass. With one adversarial pass there is no other divergence.",
     )
     every: int = Field(
         default=1, ge=1, description="Attack only in every n-th step, with n times the weight."

@@ -59,7 +59,7 @@ class Interpolation(InitialWeightsRule):
 
 @register(
     "wise_ft",
-    summary="Halfway back to the pre-trained weights after training",
+    summary="Interpolation of pre-trained and trained weights after training",
     cost="3F",
     memory="one copy of the weights",
     paper="Wortsman et al., CVPR 2022",

@@ -223,8 +223,8 @@ def _rate(plan: DropoutPlan, key: SiteKey, x: Tensor, own: float) -> Tensor | No
     if plan.rates is not None:
         if key not in plan.rates:
             raise ModelError(
-                f"Dropout site {key[0]!r} is called in the attacked pass but was not in the clean "
-                "pass, so it has no adaptive rate. Use adaptive='uniform' for this model."
+                f"Dropout site {key[0]!r} is called in the adversarial pass but was not in the "
+                "clean pass, so it has no adaptive rate. Use adaptive='uniform' for this model."
             )
         rates = plan.rates[key]
         if rates is not None:
