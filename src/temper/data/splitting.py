@@ -1,4 +1,4 @@
-"""Hold out, compare and draw rows: from the splits of a source to the rows of one training."""
+"""Prepare the rows of a training run: hold out dev rows, find overlap, draw rows, make folds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from temper.seeding import derive_seed
 def finish_splits(
     sets: Splits | Examples, settings: DataSettings, *, unlabeled: Examples | None = None
 ) -> Splits:
-    """Turn the splits of a source (or train alone) into the rows of one training, with notices."""
+    """Return the rows of a training run: dev is held out if missing, overlap reported, rows drawn.
+
+    ``sets`` is train alone if the source has no split to evaluate on.
+    """
     notices: list[str] = []
     if isinstance(sets, Examples):
         _check_classes(sets)
@@ -58,10 +61,10 @@ def finish_splits(
 
 
 def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
-    """Hold out a dev split from train, stratified by class, with a notice.
+    """Hold out a dev set from train, stratified by class, with a notice.
 
-    ``fraction`` of the rows is in (0, 1); at least one row of each class stays in train. Equal
-    texts stay on one side if possible.
+    ``fraction`` of the rows, in (0, 1), is held out. At least one row of each class stays in train.
+    Rows with equal texts stay together if possible.
     """
     labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     kept = {label: index for index, label in enumerate(labels)}
@@ -84,11 +87,11 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
 
 
 LEAST_ROWS = 50
-"""Minimum number of different texts to compare models on folds of their rows."""
+"""Minimum number of distinct texts for cross-validation."""
 
 
 def check_folds(rows: Examples) -> None:
-    """Raise a `DataError` if there are too few rows to compare models on folds of them."""
+    """Raise a `DataError` if there are too few distinct texts for cross-validation."""
     # Rows with equal texts are in one fold.
     texts = len(set(rows.rows))
     if texts < LEAST_ROWS:
@@ -99,10 +102,10 @@ def check_folds(rows: Examples) -> None:
 
 
 def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
-    """Return the fold of each row, from 0 to ``count`` - 1 (``count`` >= 2), stratified by class.
+    """Return the cross-validation fold of each row, 0 to ``count`` - 1, stratified by class.
 
-    A row's fold follows from the hashes of the texts of its class: the order of the file does not
-    matter, and equal texts stay together.
+    Folds depend on hashes of the texts, not on the order of the file. Rows with equal texts are in
+    one fold. ``count`` is >= 2.
     """
     labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     first: dict[str, float] = {}
@@ -118,7 +121,7 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
 
 
 def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
-    """Split rows into folds, as `fold_of_rows` assigns them.
+    """Split rows into cross-validation folds (see `fold_of_rows`).
 
     Example:
         >>> toy = Examples("toy", list("abcdef"), labels=[0, 1] * 3, kind="classification")
@@ -130,7 +133,7 @@ def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
 
 
 def _apart(rows: Examples, evaluations: Sequence[Examples], *, notices: list[str]) -> Examples:
-    """Drop the rows whose text is also in an evaluation split."""
+    """Drop the rows whose text is also in an evaluation split, with a notice."""
     for split in evaluations:
         shared = set(rows.overlap(split))
         if len(shared) == len(rows):
