@@ -1,8 +1,8 @@
-"""Cuts: read the attention of a model, and zero some tokens in the feed-forward outputs.
+"""Cut tokens out of a forward pass: zero them in the feed-forward output of each block.
 
-The model's code is not changed. One forward returns its attention, and a hook zeros tokens in the
-output of the last matrix of every encoder block (found by one probing forward). Dropout and the
-residual connection come after it and are not changed.
+One forward pass returns the model's attention, by which a method chooses the tokens. In the next, a
+hook zeros them in the output of the last matrix of every encoder block (found by one probing
+forward). The dropout and residual connection after it are unchanged.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ INSTEAD = "Use a method that does not read attention (r_drop, say), or another m
 
 
 class BlockCuts:
-    """Read the attention of one forward, and zero tokens in the blocks' last matrices in another.
+    """Reads the attention of one forward pass, and zeros tokens in another.
 
-    Only eager attention has attention probabilities: the model is switched to it, and back by
+    Only eager attention returns probabilities, so the model is switched to it until
     ``remove_hooks``.
 
     Args:
-        model: The network, out of any distributed wrapper.
-        blocks: Its repeated blocks, by name; of an encoder and a decoder only the encoder's count.
-        batch: Any real batch, to probe with.
+        model: The network, without any distributed wrapper.
+        blocks: Its (name, block) pairs; in an encoder-decoder only the encoder's are used.
+        batch: Any batch, for the probing forward.
         extra: Further arguments of the forward.
         time_first: Whether hidden states are [T, B, D] (XLNet).
 
     Attributes:
-        scores: How much each token was attended to in the last watched forward: a tensor [B, T]
-            for each call of a block, the mean over the heads summed over the real query tokens.
-        modules: The hooked matrices, by the name of their block.
+        scores: How much attention each token received in the forward pass after ``watch``: one [B,
+            T] per call of a block, as computed by `attended`.
+        modules: Name of a block -> its last matrix.
 
     Raises:
-        ModelError: If the model cannot give attention probabilities, or a block calls no matrix.
+        ModelError: The model cannot return attention probabilities, or a block has no matrix.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class BlockCuts:
         self._hooks.append(model.register_forward_hook(self._end))
 
     def watch(self, mask: Tensor) -> None:
-        """Read the attention of the next forward, whose real tokens are [B, T], into ``scores``."""
+        """Record the attention of the next forward in ``scores``; ``mask`` [B, T] marks tokens."""
         if recomputes(self._model):
             raise ModelError(
                 "Gradient checkpointing recomputes the blocks during backward, when it is unknown "
@@ -97,7 +97,7 @@ class BlockCuts:
 
     @contextmanager
     def cutting(self, cuts: Sequence[Tensor]) -> Iterator[None]:
-        """Zero tokens in the forward inside, by a mask [B, T] for each call of a block."""
+        """Zero tokens in the forward inside this context, by a mask [B, T] per call of a block."""
         self._cuts = tuple(cuts)
         try:
             yield
@@ -106,11 +106,11 @@ class BlockCuts:
             self._cuts = None
 
     def reset(self) -> None:
-        """Stop changing the model's forwards."""
+        """Make forward passes behave as without cuts; the hooks stay."""
         self._watched, self._cuts, self.scores = None, None, ()
 
     def remove_hooks(self) -> None:
-        """Remove every hook, and restore the model's attention."""
+        """Remove all hooks, and restore the model's attention implementation."""
         self.reset()
         remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
@@ -165,10 +165,10 @@ class BlockCuts:
 
 
 def attended(probabilities: Tensor, mask: Tensor) -> Tensor:
-    """Return the attention that each token gets: mean over heads, sum over real query tokens.
+    """Return the attention that each token receives: mean over heads, sum over the queries.
 
-    ``probabilities`` are [B, H, T, T], query by key. The result [B, T] is in at least fp32,
-    detached.
+    ``probabilities`` are [B, H, T, T], query by key. Queries at padding do not count. The result
+    [B, T] is in at least fp32, detached.
 
     Example:
         >>> attended(torch.tensor([[[[0.75, 0.25], [0.5, 0.5]]]]), torch.tensor([[1, 1]]))
@@ -184,7 +184,7 @@ def _takes(model: nn.Module, name: str) -> bool:
 
 
 def _is_matrix(module: nn.Module) -> bool:
-    """Return whether a layer multiplies by a matrix, including LoRA's and GPT-2's layers."""
+    """Return whether a layer multiplies by a matrix; includes LoRA's and GPT-2's layers."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, Tensor) and weight.dim() == 2 and not isinstance(module, nn.Embedding)
 
@@ -196,7 +196,7 @@ def _last_matrices(
     *,
     extra: dict[str, Any],
 ) -> dict[str, nn.Module]:
-    """Run one row and note the last matrix that each block calls, by the block's name."""
+    """Return block name -> the last matrix that the block calls in a forward of one row."""
     hooks: list[RemovableHandle] = []
     result: dict[str, nn.Module] = {}
 

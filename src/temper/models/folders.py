@@ -1,4 +1,4 @@
-"""Check a model's folder before it is loaded, and report damaged files by name."""
+"""Check the folder of a model before loading, and name damaged files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OBJECTS = ("config.json", "adapter_config.json", "tokenizer.json", "tokenizer_co
 
 
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-"""The number of a block in a weight's name."""
+"""Matches the number of a block in the name of a weight."""
 
 
 def check_folder(folder: Path) -> None:
-    """Read the JSON files and the headers of the safetensors files of a model's folder."""
+    """Raise if a JSON file or the header of a safetensors file in a model's folder is damaged."""
     for name in OBJECTS:
         if (folder / name).is_file():
             read_object(folder / name)
@@ -43,7 +43,7 @@ def check_folder(folder: Path) -> None:
 def check_config(
     settings: Mapping[str, Any], attention: object, source: str, *, weights: str
 ) -> None:
-    """Raise if a model's config would download code, never finish or use all memory."""
+    """Raise if a model's config would run code from the Hub, or needs sizes beyond all memory."""
     names = attention.values() if isinstance(attention, Mapping) else [attention]
     for name in names:
         if isinstance(name, str) and "/" in name:
@@ -68,7 +68,7 @@ def check_config(
 
 
 def check_names(names: Iterable[object], source: str) -> None:
-    """Raise a `ModelError` if two classes of a model's ``id2label`` have the same name."""
+    """Raise a `ModelError` if two classes in ``id2label`` have the same name."""
     twice = [name for name, times in Counter(map(str, names)).items() if times > 1]
     if twice:
         raise ModelError(
@@ -78,7 +78,7 @@ def check_names(names: Iterable[object], source: str) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; a `ModelError` if it is damaged or something else."""
+    """Read a JSON object; raise a `ModelError` if the file is damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -89,7 +89,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of a safetensors file; no tensor is read."""
+    """Return tensor name -> shape of a safetensors file, from its header only."""
     try:
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -98,7 +98,7 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def adapter_classes(folder: Path) -> int | None:
-    """Return the number of classes of the head that is saved with a PEFT adapter, if any."""
+    """Return the number of classes of the head saved with a PEFT adapter; None without a head."""
     path = folder / "adapter_model.safetensors"
     if not path.is_file():
         raise ModelError(f"{folder} has adapter_config.json but no {path.name}. Save it again.")
@@ -117,7 +117,10 @@ def adapter_classes(folder: Path) -> int | None:
 def misfits(
     missing: Iterable[str], mismatched: Iterable[str], *, backbone: str, new_head: bool
 ) -> list[str]:
-    """Return the weights that are missing in a checkpoint and would be random."""
+    """Return the weights that a checkpoint lacks, or has in another shape, and would be random.
+
+    With ``new_head``, weights outside the ``backbone`` are expected to be random.
+    """
 
     def above(name: str) -> bool:
         return new_head and not name.startswith(f"{backbone}.")
@@ -128,7 +131,7 @@ def misfits(
 
 
 def further_blocks(unexpected: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the weights of a checkpoint that belong to blocks which the model does not have.
+    """Return the weights of a checkpoint in blocks that the model, by its config, does not have.
 
     Example:
         >>> further_blocks(["layer.2.bias", "lm_head.bias"], ["bert.layer.0.bias"])
