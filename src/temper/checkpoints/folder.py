@@ -230,7 +230,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
     # `held` is asked after the folder was listed: another process may move a whole one there.
     if foreign and not held():
         raise CheckpointError(
-            f"{out} has other content ({foreign[0]!r}) and no {what}. Give another {option}, or "
+            f"{out} exists and holds {foreign[0]!r} but no {what}. Give another {option}, or "
             "empty that folder."
         )
 

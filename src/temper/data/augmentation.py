@@ -100,8 +100,8 @@ def augmented(
     """Return the training rows with augmentation, or ``rows`` itself if ``augment`` is empty."""
     if settings.augment and examples.kind not in AUGMENTED:
         raise SettingError(
-            "`data.augment` changes the words of texts that have labels as a whole, and the labels "
-            f"are {LABELS_OF[examples.kind]}. Leave it out."
+            "`data.augment` supports only labels that belong to a whole text, and the labels are "
+            f"{LABELS_OF[examples.kind]}. Leave it out."
         )
     if not settings.augment:
         return rows

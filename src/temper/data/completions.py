@@ -52,7 +52,9 @@ def completion_rows(
     rows, table = read_rows(table, columns, partial(_row, answered=labeled), skip=skip)
     kinds = {chat for _, _, chat in rows}
     if len(kinds) > 1:
-        raise DataError(f"{table.title}: prompts must be all texts or all lists of messages.")
+        raise DataError(
+            f"{table.title} has prompts of both kinds, texts and lists of messages. Use one kind."
+        )
     return Examples(
         name=name,
         text=StoredTexts.of(prompt for prompt, _, _ in rows),
@@ -87,7 +89,7 @@ def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[
         notes = [{"role": "assistant", "content": completion}]
         (last,) = _messages(notes if isinstance(completion, str) else completion)
     if last["role"] != "assistant" or not last["content"] or not messages:
-        raise ValueError("a conversation must end with a message of the assistant after others")
+        raise ValueError("a conversation must have two messages or more, the last of the assistant")
     return json.dumps(messages, ensure_ascii=False), last["content"], True
 
 
@@ -122,7 +124,7 @@ def encoded_completions(
     """
     if chat and not getattr(tokenizer, "chat_template", None):
         raise DataError(
-            "The rows are conversations, and the tokenizer has no chat template. Give a model that "
+            "The rows are conversations, but the tokenizer has no chat template. Give a model that "
             "has one, or rows with a text as `prompt` and as `completion`."
         )
     for index, prompt in enumerate(prompts):

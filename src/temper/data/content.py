@@ -88,8 +88,8 @@ class TextFile:
             return cls(path, marked)
         if start.startswith(_BINARY) or (encoding is None and b"\0\0" in start):
             raise DataError(
-                f"{path} is not a text file. Export a table of Excel as CSV; rename a Parquet file "
-                "to .parquet and a gzipped one to .gz. UTF-32 needs --set data.encoding=utf-32."
+                f"{path} is not a text file. Export Excel tables as CSV. Rename Parquet files to "
+                ".parquet and gzipped files to .gz. UTF-32 needs --set data.encoding=utf-32."
             )
         if encoding is None or start.startswith(codecs.BOM_UTF8) or plain._is_beyond_ascii():
             return plain
@@ -129,7 +129,10 @@ class TextFile:
         except UnicodeDecodeError as error:
             raise self._undecodable(raw, error) from None
         except UnicodeError as error:
-            raise DataError(f"{self.path} is not {self.encoding} ({error}).") from None
+            raise DataError(
+                f"{self.path} is not {self.encoding} ({error}). Give the file's encoding: "
+                "--set data.encoding=NAME."
+            ) from None
 
     def _undecodable(self, raw: bytes, error: UnicodeDecodeError) -> DataError:
         line = raw[: error.start].count(b"\n") + 1

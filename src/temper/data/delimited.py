@@ -107,7 +107,7 @@ def _bad_row(
         )
     return DataError(
         f"{path}, line {line}: expected {len(names)} fields ({', '.join(names)}), got {fault}. "
-        f"Quote a text that holds the delimiter or a line break, {skip}.{hint}"
+        f"Quote a text that contains the delimiter or a line break, {skip}.{hint}"
     )
 
 

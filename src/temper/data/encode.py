@@ -389,10 +389,11 @@ def _encode_rows(
     if kind == "choices":
         return _with_choices(examples, rows, tokenizer, max_length)
     if kind == "spans" and examples.text_pair is None:
-        raise DataError("A question needs its context as the second text. Give both.")
+        raise DataError("Questions need a context as second text. Give columns for both.")
     if kind == "seq2seq" and examples.source.get("messages"):
         raise DataError(
-            "The rows are conversations. Give texts, or a language model without an encoder."
+            "An encoder-decoder reads no conversations, and the rows are lists of messages. Give "
+            "prompts as texts, or a decoder-only language model."
         )
     located = kind in ("tokens", "spans")
     if located:
@@ -488,7 +489,7 @@ def _with_choices(
     choices = [choices_of(pairs[row] if pairs else "") for row in rows]
     if len(counts := {*map(len, choices)}) > 1:
         raise DataError(
-            "All questions must have equally many choices, got "
+            "All questions must have the same number of choices, got "
             f"{' and '.join(map(str, sorted(counts)))}."
         )
     questions = [examples.text[row] for row, each in zip(rows, choices, strict=True) for _ in each]

@@ -79,7 +79,7 @@ class Examples:
     def __post_init__(self) -> None:
         if (self.labels is None) != (self.kind == "unlabeled"):
             have = "no labels" if self.labels is None else "labels"
-            raise DataError(f"Set {self.name!r} is of kind {self.kind!r} but has {have}.")
+            raise DataError(f"Set {self.name!r} has kind {self.kind!r}, but it has {have}.")
         if not self.rows:
             object.__setattr__(self, "rows", RowHashes.of(self.text, self.text_pair))
         for column in _COLUMNS:

@@ -138,7 +138,7 @@ def _parse_row(line: str, *, where: str) -> dict[str, object]:
     if not isinstance(row, dict):
         raise DataError(
             f'{where}: expected an object such as {{"text": "...", "label": 0}}, got '
-            f"{type(row).__name__}. Fix the line, or leave such out with "
+            f"{type(row).__name__}. Fix the line, or leave such lines out with "
             "--set data.skip_bad_rows=true."
         )
     return row
@@ -176,7 +176,7 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
             row = next(iter(bad))
             raise DataError(
                 f"{path}, row {row + 1}: expected an object, got {bad[row].removeprefix('a ')}. "
-                "Fix the row, or leave such out with --set data.skip_bad_rows=true."
+                "Fix the row, or leave such rows out with --set data.skip_bad_rows=true."
             )
         # A missing key is read as None.
         objects = [row if isinstance(row, dict) else {} for row in content]

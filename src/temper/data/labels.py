@@ -153,7 +153,7 @@ class LabelColumn:
                 where = self.table.where(index)
                 raise DataError(f"{where}: {unknown('label', str(label), self.names)}") from None
             raise self._bad(
-                index, f"must hold names or indices of labels, got {label!r:.40}. Fix the row."
+                index, f"must have names or indices of labels, got {label!r:.40}. Fix the row."
             ) from None
         if len(names) < 2:
             raise DataError(
@@ -289,7 +289,7 @@ class LabelColumn:
     def _mixed(self, first: dict[str, int], raw: Sequence[object], way: str = "") -> DataError:
         came = [f"a {kind}, {raw[i]!r:.40}, at {self.table.where(i)}" for kind, i in first.items()]
         return DataError(
-            f"{self.name!r} holds labels of mixed types: {'; '.join(came)}. Use one type, {way}or "
+            f"{self.name!r} has labels of mixed types: {'; '.join(came)}. Use one type, {way}or "
             'name all labels in the file dataset.json next to the data: {"label_names": [...]}.'
         )
 
@@ -369,8 +369,8 @@ class LabelColumn:
         if part is not None:
             raise self._bad(
                 part,
-                f"must be a class index, got {numbers[part]}. Use kind regression without "
-                "label names if these are targets.",
+                f"must be a class index, got {numbers[part]}. If these are targets, give "
+                "--set data.kind=regression and no label names.",
             )
         if guessed and not all(isinstance(number, int) for number in numbers):
             such = f"{title}: labels such as {float(numbers[0])} in {self.name!r} are whole numbers"
@@ -442,8 +442,8 @@ class LabelColumn:
                 raise self._bad(
                     index,
                     f"must be >= {first} and <= {first + len(names) - 1} ({', '.join(names)}), got "
-                    f"{label}. Renumber the labels, write them as words, or set kind to "
-                    "regression if they are targets.",
+                    f"{label}. Renumber the labels, write them as words, or give "
+                    "--set data.kind=regression if they are targets.",
                 )
         values = [label - first for label in whole]
         return Labels(values, names, "classification", notices, first)

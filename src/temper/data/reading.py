@@ -179,8 +179,8 @@ def read_split(
     if has_words(table, chosen.text):
         if chosen.text_pair is not None:
             raise DataError(
-                f"{table.title}: {chosen.text!r} has lists of words, which cannot be one of two "
-                "texts."
+                f"{table.title}: {chosen.text!r} has lists of words, which are not supported in "
+                f"text pairs. Name another column with {OPTIONS['text']}."
             )
         tags = None if chosen.label is None else _one_naming(opened, table, chosen.label)
         if opened.options.skip_bad_rows:
@@ -266,7 +266,7 @@ def _readable(table: Table, chosen: FoundColumns, labels: LabelColumn | None) ->
             bad |= text_faults(table, column)
     if len(bad) == table.size:
         raise DataError(
-            f"{table.where(0)}: no row has a text and a label that can be read, this one holds "
+            f"{table.where(0)}: no row has a readable text and a readable label; this row has "
             f"{bad[0]}. Name the columns with {OPTIONS['text']} and {OPTIONS['label']}."
         )
     return table.without(dict(sorted(bad.items())))
@@ -277,7 +277,7 @@ def _one_naming(opened: Opened, table: Table, column: str) -> tuple[str, ...] | 
     if inside is not None and outside is not None and inside != outside:
         raise DataError(
             f"{table.title} names its labels {list(inside)}, but the dataset.json next to it "
-            f"names them {list(outside)}. Make them agree."
+            f"names them {list(outside)}. Correct dataset.json."
         )
     return outside or inside
 

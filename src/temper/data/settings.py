@@ -48,12 +48,12 @@ class AugmentationSettings(BaseModel):
 
     augment: tuple[str, ...] = Field(
         default=(),
-        description="Changes to training rows, one drawn per row and epoch: perturbations such as "
-        "`typos` and `lowercase`.",
+        description="Perturbations of training texts, such as `typos` and `lowercase`; one is "
+        "drawn per row and epoch.",
     )
     augment_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
         default=AUGMENT_FRACTION,
-        description="Probability that a training row is changed in an epoch.",
+        description="Probability that a training text is perturbed in an epoch.",
     )
 
     @field_validator("augment", mode="before")
@@ -127,13 +127,13 @@ class DataSettings(AugmentationSettings):
     train_split: str = Field(default="train", description="Split to train on.")
     eval_split: str | None = Field(
         default=None,
-        description="Split to evaluate on; `carve` takes rows from the training split. Default: "
+        description="Split to evaluate on; `carve` holds out training rows instead. Default: "
         "dev, validation, validation_matched or test, the first that exists.",
     )
     text_column: str | None = Field(
         default=None,
         description="Column of the text. Default: guessed from the column names, with a warning "
-        "if others fit.",
+        "if several fit.",
     )
     text_pair_column: str | None = Field(
         default=None,
@@ -142,7 +142,7 @@ class DataSettings(AugmentationSettings):
     label_column: str | None = Field(
         default=None,
         description="Column of the label. Default: guessed from the column names, with a warning "
-        "if others fit.",
+        "if several fit.",
     )
     group_column: str | None = Field(
         default=None, description="Column of each row's group. Default: `group`, if there is one."
@@ -168,7 +168,8 @@ class DataSettings(AugmentationSettings):
     )
     eval_rows: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Maximum number of rows of each evaluation set, drawn likewise. Default: all.",
+        description="Maximum number of rows of each evaluation set, drawn like `rows`. "
+        "Default: all.",
     )
     drop_overlap: bool = Field(
         default=False,
@@ -189,8 +190,8 @@ class DataSettings(AugmentationSettings):
         Annotated[str, Field(min_length=1)] | None, BeforeValidator(source_name)
     ] = Field(
         default=None,
-        description="Unlabeled text for methods that train on it: written like `source`, its "
-        "train split unless SOURCE@SPLIT names another. Labels are ignored; text "
+        description="Unlabeled text for methods that train on it, given like `source`. "
+        "Its train split is read unless SOURCE@SPLIT names another. Labels are ignored; text "
         "columns are those of `source`.",
     )
     unlabeled_rows: Annotated[int, Field(ge=1)] | None = Field(

@@ -117,15 +117,17 @@ def load_examples(
     columns = columns or Columns()
     if labeled is False and (columns.label, kind) != (None, None):
         raise DataError(
-            f"Labels of {source!r} are not read, so label_column and kind must not be given."
+            f"The labels of {source!r} are not read. Leave `label_column` and `kind` out."
         )
     base, config, own_split = _parse(source, None)
     if split is not None and own_split is not None and split != own_split:
-        raise DataError(f"{source!r} names split {own_split!r}, but split {split!r} was given too.")
+        raise DataError(
+            f"{source!r} names split {own_split!r}, but split {split!r} was given too. Give one."
+        )
     split = split or own_split
     if base == "demo":
         if kind == "regression":
-            raise DataError(f"{source!r} holds classes and cannot be read as a regression.")
+            raise DataError(f"{source!r} has classes. Leave `kind` out, or set classification.")
         examples = _demo_set(config, split=split, columns=columns)
         if labeled is False:
             examples = replace(examples, labels=None, label_names=None, kind="unlabeled")
@@ -211,7 +213,10 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
     path = Path(os.path.expanduser(base))
     if _exists(base):
         if config is not None:
-            raise DataError(f"{base} is not a Hub id and has no configurations; drop {config!r}.")
+            raise DataError(
+                f"Only Hub datasets have configurations, and {base} is a path. Leave {config!r} "
+                "out."
+            )
         if path.is_dir():
             if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
                 return replace(_open_saved(path), options=options)
@@ -361,7 +366,7 @@ def _demo_splits(settings: DataSettings, config: str | None) -> Splits:
 
 def _demo_set(config: str | None, *, split: str | None, columns: Columns) -> Examples:
     if columns != Columns():
-        raise DataError("The demo corpus has fixed columns; do not name any.")
+        raise DataError("The demo corpus has fixed columns. Leave the column options out.")
     if config is None:
         splits = review_corpus()
         sets = {"train": splits.train, "dev": splits.dev}
@@ -369,5 +374,5 @@ def _demo_set(config: str | None, *, split: str | None, columns: Columns) -> Exa
     if config not in _DEMO_SETS:
         raise DataError(unknown("demo set", config, _DEMO_SETS))
     if split is not None:
-        raise DataError(f"demo:{config} has no splits, got {split!r}. Drop it.")
+        raise DataError(f"demo:{config} has no splits. Leave split {split!r} out.")
     return shift_examples() if config == "shift" else anomaly_examples()

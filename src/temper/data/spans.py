@@ -86,7 +86,9 @@ def _answers(value: Any, context: str) -> tuple[Answer, ...]:
     for text, start in zip(texts, starts, strict=True):
         fits = isinstance(text, str) and text.strip() and isinstance(start, int) and start >= 0
         if not fits or context[start : start + len(text)] != text:
-            raise ValueError(f"the answer {brief(text)} does not begin at character {start!r}")
+            raise ValueError(
+                f"the answer {brief(text)} is not at character {start!r} of the context"
+            )
         result.append((start, text))
     return tuple(result)
 

@@ -25,8 +25,8 @@ def check_windows(kind: str, *, setting: str) -> None:
     """Raise a `SettingError` for ``setting`` if a kind of labels does not support windows."""
     if (reason := NOT_IN_WINDOWS.get(kind)) is not None:
         raise SettingError(
-            f"`{setting}` reads a text in windows and pools their logits, and the labels are "
-            f"{LABELS_OF[kind]}: {reason}. Leave it out, or raise --max-length."
+            f"Windows (`{setting}`) are not supported if the labels are {LABELS_OF[kind]}: "
+            f"{reason}. Leave it out, or raise --max-length."
         )
 
 
@@ -39,8 +39,8 @@ def check_stride(tokenizer: Any, windows: Windows, *, max_length: int, added: in
         )
     if windows.stride >= max_length - added:
         raise SettingError(
-            f"The stride must be below {max_length - added}, the tokens of a window of "
-            f"{max_length} without special tokens, got {windows.stride}. Set it to "
+            f"The stride must be below {max_length - added} (windows of {max_length} tokens, of "
+            f"which {added} are special), got {windows.stride}. Set it to "
             f"{max_length // 4}, or raise --max-length."
         )
 

@@ -60,7 +60,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     try:
         config = configuration(**arguments)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"PEFT refuses the settings of the {kind} adapter: {error}") from error
+        raise ModelError(f"PEFT rejects the settings of the {kind} adapter: {error}") from error
     with seeded(derive_seed(seed, "lora")), warnings.catch_warnings():
         # PEFT imports a deprecated name from Transformers.
         warnings.simplefilter("ignore", FutureWarning)

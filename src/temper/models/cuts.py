@@ -90,8 +90,8 @@ class BlockCuts:
         """Record the attention of the next forward in ``scores``; ``mask`` [B, T] marks tokens."""
         if recomputes(self._model):
             raise ModelError(
-                "Gradient checkpointing recomputes the blocks during backward, when it is unknown "
-                "whether a forward pass was cut. Switch it off, or use a method without cuts."
+                "Cuts do not support gradient checkpointing, because the recomputed blocks would "
+                "not be cut. Switch it off, or use a method without cuts."
             )
         self._watched, self.scores = mask, ()
 
@@ -142,9 +142,9 @@ class BlockCuts:
     def _check_calls(self, expected: int) -> None:
         if self._calls != expected or not expected:
             raise ModelError(
-                f"Expected attention probabilities of each of {self._calls} calls of a block, got "
-                f"{expected}. The model returns none, or skips blocks at random (layerdrop: set "
-                f"it to 0). {INSTEAD}"
+                f"Expected attention probabilities from each of {self._calls} calls of blocks, got "
+                f"{expected}. The model returns none, or skips blocks at random (set layerdrop to "
+                f"0). {INSTEAD}"
             )
 
     def _cut(self, module: nn.Module, _: tuple[Any, ...], output: Any) -> Tensor | None:
@@ -158,8 +158,8 @@ class BlockCuts:
         if not isinstance(output, Tensor) or output.shape[:-1] != cut.shape:
             came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise ModelError(
-                f"The last matrix of a block gave {came}, and tokens of shape {tuple(cut.shape)} "
-                f"are to be cut from it. {INSTEAD}"
+                f"The last matrix of a block returned {came}, which does not fit the mask of cut "
+                f"tokens, {tuple(cut.shape)}. {INSTEAD}"
             )
         return output.masked_fill(cut.unsqueeze(-1), 0.0)
 
@@ -217,6 +217,6 @@ def _last_matrices(
     missing = [name for name, _ in blocks if name not in result]
     if missing:
         raise ModelError(
-            f"The block {missing[0]!r} calls no matrix that a span could be cut from. {INSTEAD}"
+            f"Block {missing[0]!r} has no matrix, and spans are cut from its output. {INSTEAD}"
         )
     return result

@@ -49,21 +49,21 @@ def check_config(
         if isinstance(name, str) and "/" in name:
             raise ModelError(
                 f"The config of {source} names {name!r} as `attn_implementation`, which is code "
-                "from the Hub. Take that line out of config.json, or write 'sdpa' or 'eager'."
+                "from the Hub. Remove that line from config.json, or write 'sdpa' or 'eager'."
             )
     files = Path(weights).glob("*.safetensors")
     tensor_shapes = [shape for file in files for shape in shapes(file).values()]
     widest = max((max(shape, default=1) for shape in tensor_shapes), default=0)
     for named, most, what in (
-        (DEPTHS, len(tensor_shapes), f"hold {len(tensor_shapes):,} tensors"),
-        (WIDTHS, widest, f"hold no tensor wider than {widest:,}"),
+        (DEPTHS, len(tensor_shapes), f"have only {len(tensor_shapes):,} tensors"),
+        (WIDTHS, widest, f"have no tensor dimension above {widest:,}"),
     ):
         for name in named:
             size = settings.get(name)
             if tensor_shapes and isinstance(size, int) and size > most:
                 raise ModelError(
-                    f"The config of {source} has `{name}` {size:,}, and its files {what}. Copy or "
-                    "download the model again."
+                    f"The config of {source} sets `{name}` to {size:,}, but the weights {what}. "
+                    "Copy or download the model again."
                 )
 
 
@@ -101,7 +101,9 @@ def adapter_classes(folder: Path) -> int | None:
     """Return the number of classes of the head saved with a PEFT adapter; None without a head."""
     path = folder / "adapter_model.safetensors"
     if not path.is_file():
-        raise ModelError(f"{folder} has adapter_config.json but no {path.name}. Save it again.")
+        raise ModelError(
+            f"{folder} has adapter_config.json but no {path.name}. Save the adapter again."
+        )
     # The rows of the smallest whole matrix, which is the head's last.
     whole = [
         shape[0]

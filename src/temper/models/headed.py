@@ -62,8 +62,8 @@ def load_headed(
             kind = "causal language model" if writes else f"model with a head for {head}"
             raise ModelError(
                 f"{name!r} is no {kind} (architectures: {config.architectures}). Prompts with "
-                "completions train a language model, such as SmolLM2, or an encoder with a "
-                "decoder, such as T5; other rows train other models."
+                "completions need a language model, such as SmolLM2, or an encoder-decoder, such "
+                "as T5. Other data needs an encoder."
             )
         tokenizer = load_tokenizer(source, name, base=base)
         set_padding(tokenizer, config, name)

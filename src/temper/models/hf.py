@@ -236,7 +236,7 @@ def device_of(name: str) -> torch.device:
     except RuntimeError:
         raise ModelError(f"Unknown device {name!r}. Use auto, cpu, cuda, cuda:N or mps.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"The device is {name!r}, but no CUDA device is there. Use auto or cpu.")
+        raise ModelError(f"Device {name!r}: no CUDA device is available. Use auto or cpu.")
     return device
 
 
@@ -315,8 +315,8 @@ def load_tokenizer(source: str, name: str, *, base: str | None = None) -> Any:
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         # Transformers creates an empty tokenizer if the files are missing.
         raise ModelError(
-            f"{name!r} comes without a tokenizer: no words are known. Save the tokenizer next to "
-            "the model (tokenizer.save_pretrained)."
+            f"{name!r} comes without a tokenizer, or its vocabulary is empty. Save the tokenizer "
+            "next to the model (tokenizer.save_pretrained)."
         )
     return tokenizer
 
@@ -382,7 +382,7 @@ def set_padding(tokenizer: Any, config: Any, name: str) -> None:
     if words is not None and tokenizer.pad_token_id >= words:
         raise ModelError(
             f"The tokenizer of {name!r} pads with token {tokenizer.pad_token_id} "
-            f"({tokenizer.pad_token!r}), and the model knows {words} tokens. Set another "
+            f"({tokenizer.pad_token!r}), and the model has {words} embeddings. Set another "
             "tokenizer.pad_token and save it, or enlarge the model's embeddings."
         )
     config.pad_token_id = tokenizer.pad_token_id
@@ -416,9 +416,9 @@ def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tupl
         raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
     if spare := further_blocks(report["unexpected_keys"], model.state_dict()):
         raise ModelError(
-            f"{source} has more blocks than config.json, which would be left out: "
-            f"{', '.join(spare[:3])}{' ...' if len(spare) > 3 else ''}. Fix config.json; or load "
-            "the model as you want it and save it to another folder (save_pretrained)."
+            f"{source} has weights of more blocks than config.json sets, and these would be "
+            f"ignored: {', '.join(spare[:3])}{' ...' if len(spare) > 3 else ''}. Fix config.json; "
+            "or load the model with fewer blocks and save it to another folder (save_pretrained)."
         )
     return model, [*report["missing_keys"], *resized]
 

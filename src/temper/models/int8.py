@@ -237,8 +237,9 @@ def _quantize(
     }
     if 2 * sum(sizes[node] for node in products) <= sum(sizes.values()):
         raise ModelError(
-            "Most matrix products of the network have a form that is not rounded to eight bits "
-            "(torch.nn.Linear over tokens is), so the copy would not be faster."
+            "Most matrix products of the network are not torch.nn.Linear over tokens, the only "
+            "form that is rounded to eight bits, so the copy would not be faster. Leave --backend "
+            "out."
         )
     # Products without a name are fine ones, since their effect is not known.
     chosen = {node for node, name in products.items() if name not in coarse}
@@ -278,8 +279,8 @@ def _check_alike(network: nn.Module, file: Path, row: Mapping[str, Tensor]) -> N
     result = session(file).run(["logits"], {name: value.numpy() for name, value in row.items()})[0]
     if not np.allclose(wanted, result, rtol=1e-3, atol=1e-3):
         raise ModelError(
-            f"{type(network).__name__} answers otherwise once it is written as ONNX, so it cannot "
-            "run in eight bits."
+            f"The ONNX file of {type(network).__name__} has other outputs than the model, so it "
+            "cannot run in eight bits. Leave --backend out."
         )
 
 

@@ -80,5 +80,5 @@ def check_outputs(config: Any, *, model: str = "the model") -> None:
     if getattr(config, "problem_type", None) == Regression.problem_type and outputs != 1:
         raise ModelError(
             f"A regression must have one output, {model} has {outputs}. "
-            "Set `problem_type` of its config to what it is."
+            "Correct `problem_type` or `num_labels` in its config."
         )

@@ -31,7 +31,8 @@ def mean_pooled(
         settings = config.to_dict()
     if config.is_encoder_decoder or not hasattr(config, "hidden_size"):
         raise ModelError(
-            f"{config.model_type} is not an encoder, so it has no embeddings to classify."
+            f"{config.model_type} is not an encoder, so it has no embeddings of texts to classify. "
+            "Give an encoder."
         )
     set_windows(classifier, None)
     pooled = MeanPooledConfig(

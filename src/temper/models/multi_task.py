@@ -141,8 +141,8 @@ class MTDNNForSequenceClassification(PreTrainedModel):
             body: Any = head._modules.pop(head.base_model_prefix, None)
             if body is None:
                 raise ModelError(
-                    f"{type(head).__name__} keeps no encoder apart from its head, so tasks cannot "
-                    "share it. Give another model."
+                    f"{type(head).__name__} does not separate its encoder from its head, so tasks "
+                    "cannot share the encoder. Give another model."
                 )
             if not heads:
                 self.encoder = body

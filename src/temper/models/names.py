@@ -76,7 +76,7 @@ def checkpoint_folder(model: str, *, what: str) -> Path:
     folder = Path(model).expanduser()
     if not any((folder / name).is_file() for name in CONFIGS):
         raise SettingError(
-            f"{what} is kept in the folder of a checkpoint, and {model} is not one (no "
+            f"{what} is stored in the folder of a checkpoint, and {model} is not one (no "
             f"{' or '.join(CONFIGS)}).{near_folder(model)} Give the folder of a run or of a saved "
             "model."
         )

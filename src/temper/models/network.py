@@ -172,7 +172,7 @@ class Network:
         norms = recording is not None and recording.channel_norms
         if control.taken and (norms or dropout is not None):
             raise ModelError(
-                "The model's dropout layers are planned by another Network or Stepper. Call its "
+                "Another Network or Stepper controls the model's dropout layers. Call its "
                 "remove_hooks() first, or use one for all."
             )
         log = recording.sites if recording is not None and norms else None

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SiteKey = tuple[str, int]
-"""Name of a dropout site, and number of its call in a forward, from 0 (several in shared blocks)."""
+"""Name of a dropout site, and number of its call in a forward, from 0 (shared blocks: several)."""
 
 
 @dataclass(frozen=True)

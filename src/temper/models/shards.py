@@ -60,9 +60,9 @@ class Shards:
         for name, parameter in trainable.items():
             if not isinstance(parameter, DTensor) or parameter.placements != (Shard(0),):
                 raise ModelError(
-                    f"The parameter {name} is not sharded by its rows over one group of processes, "
-                    "as torch.distributed.fsdp.fully_shard does with a mesh of one dimension. "
-                    "Shard the whole model so."
+                    f"The parameter {name} is not sharded by its rows over one group of processes. "
+                    "Shard the whole model with torch.distributed.fsdp.fully_shard and a mesh of "
+                    "one dimension."
                 )
         return cls(dict(trainable))
 

@@ -329,7 +329,10 @@ def layer_means(output: Any, mask: Tensor) -> Tensor:
     """
     layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
     if not layers:
-        raise ModelError(f"{type(output).__name__} has no hidden states.")
+        raise ModelError(
+            f"{type(output).__name__} has no hidden states. Call the model with "
+            "output_hidden_states=True."
+        )
     shape = (*mask.shape, layers[-1].shape[-1])
     for layer in layers:
         if layer.shape[-1] != shape[-1] or layer.numel() != math.prod(shape):

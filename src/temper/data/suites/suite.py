@@ -118,7 +118,7 @@ class Suite(BaseModel):
         if twice:
             raise ValueError(f"must give each set a different name, got {twice[0]!r} twice")
         if not names:
-            raise ValueError(f"must name a set, as [{KINDS[0]}.NAME]")
+            raise ValueError(f"must have at least one set, in a table [{KINDS[0]}.NAME]")
         if len(set(self.labels)) < len(self.labels):
             raise ValueError(f"must give each label a different name, got {list(self.labels)}")
         return self
@@ -145,7 +145,9 @@ def read_suite(name: str) -> Suite:
         path = _FOLDER / f"{name}.toml"
     content = read_toml(path)
     if "name" in content:
-        raise SettingError(f"The suite {path}: `name` is that of the file. Leave it out.")
+        raise SettingError(
+            f"Suite {path} must not set `name`: its name is that of the file. Leave it out."
+        )
     try:
         return Suite.model_validate({**content, "name": path.stem})
     except ValidationError as error:
@@ -347,8 +349,8 @@ def _renamed(examples: Examples, names: Mapping[str, str]) -> Examples:
     twice = sorted({name for name in called if called.count(name) > 1})
     if twice:
         raise DataError(
-            f"Set {examples.name!r}, `rename`: two labels must not become one, and {twice[0]!r} "
-            "would be. Correct the suite."
+            f"Set {examples.name!r}: `rename` gives two labels the name {twice[0]!r}. Correct the "
+            "suite."
         )
     return replace(examples, label_names=called)
 
@@ -358,7 +360,10 @@ def _without(examples: Examples, names: Sequence[str]) -> Examples:
     out = {known.index(name) for name in names}
     kept = [index for index, label in enumerate(examples.labels or []) if label not in out]
     if not kept:
-        raise DataError(f"Set {examples.name!r} has no rows without the labels {list(names)}.")
+        raise DataError(
+            f"Set {examples.name!r} has only rows with the labels {list(names)}, which `without` "
+            "leaves out. Correct the suite."
+        )
     notice = (
         f"{len(examples) - len(kept)} rows of set {examples.name!r} are left out, because the "
         f"task has no label {' or '.join(map(repr, names))}."

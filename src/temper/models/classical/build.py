@@ -87,7 +87,7 @@ def make_tokenizer(
     tokenizer.train_from_iterator(iter(texts), trainer)
     if tokenizer.get_vocab_size() <= len(SPECIAL):
         raise DataError(
-            f"No word of the {len(texts)} training texts comes {min_frequency} times or more, so "
+            f"No word occurs {min_frequency} times or more in the {len(texts)} training texts, so "
             "there is no vocabulary. Lower architecture.min_frequency, or give more text."
         )
     end = tokenizer.token_to_id(SEPARATOR)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from temper.models.classical.networks import ClassicalClassifier
 
 DROPOUT = 0.5
-"""Default rate of every dropout layer (Kim 2014; UEGR, Table IV)."""
+"""Default dropout rate, except with the method ``plain`` (Kim 2014; UEGR, Table IV)."""
 Units = Literal["auto", "words", "characters"]
 Windows = Annotated[tuple[Annotated[int, Field(ge=1, le=50)], ...], Field(min_length=1)]
 
@@ -52,10 +52,13 @@ class ArchitectureSettings(BaseModel):
         "method (UEGR, Table IV).",
     )
     vocabulary: int = Field(
-        20_000, ge=4, description="Maximum size of the vocabulary, with special tokens."
+        20_000, ge=4, description="Maximum number of tokens, including special tokens."
     )
     min_frequency: int = Field(
-        2, ge=1, description="Minimum number of occurrences of a word in the training text."
+        2,
+        ge=1,
+        description="Minimum number of occurrences of a word in the training text; rarer words "
+        "become unknown tokens.",
     )
     units: Units = Field(
         default="auto",

@@ -45,8 +45,8 @@ def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int
         raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise DataError(
-            f"The word vectors {path} are not UTF-8 text ({error.reason}). A text file is needed, "
-            "not a binary or a packed one: unpack or convert it."
+            f"The word vectors {path} are not UTF-8 text ({error.reason}). Unpack a compressed "
+            "file, and convert a binary file to text."
         ) from error
     return result
 

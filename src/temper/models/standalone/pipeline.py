@@ -73,7 +73,7 @@ class Pipeline:
         return self.answers(*self.outputs(texts, text_pairs), **asked) if texts else []
 
     def outputs(self, texts: Texts, text_pairs: Texts | None = None) -> tuple[Array, Array]:
-        """Return logits [n, C], or values [n, 1], and states [n, L, D] if the detector needs them."""
+        """Return logits [n, C] or values [n, 1], and states [n, L, D] if the detector uses them."""
         pairs = None if text_pairs is None else list(text_pairs)
         length = self.record["settings"]["data"]["max_length"]
         encoded = self.tokenizer(list(texts), pairs, truncation=True, max_length=length)
@@ -159,12 +159,12 @@ class Pipeline:
         # Rules about sets and confidence need one class per text: an answer with "label".
         wanted = {"anomalous", *(["set", "label"] if largest or risk is not None else [])}
         if re.sub(r"set\s*>\s*\d+|anomaly|[\s,]", "", abstain) or not wanted <= found[0].keys():
-            raise ValueError("`abstain` must be 'anomaly' or 'set>K', if they are calibrated.")
+            raise ValueError("`abstain` must be 'anomaly' or 'set>K', if the model has that rule.")
         enough = np.zeros(1)
         if risk is not None:
             enough = self.arrays["risk.confidences"][self.arrays["risk.limits"] <= risk]
         if not len(enough):
-            raise ValueError(f"No confidence is shown to keep the risk at {risk:g}.")
+            raise ValueError(f"No threshold keeps the risk at {risk:g}. Give a larger `max_risk`.")
         for row in found:
             size, sure = len(row.get("set", ())), max(row.get("probabilities", {"": 1.0}).values())
             messages = ["anomaly"] if "anomaly" in abstain and row["anomalous"] else []
