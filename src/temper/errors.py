@@ -196,7 +196,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 def install_command(extra: str) -> str:
     """Return the pip command that installs one of Temper's extras."""
-    # It names the packages: Temper is not on a package index, so its extras cannot be named.
+    # Temper is not on a package index, so the command names packages instead of the extra.
     marked = re.compile(rf"^([^;]+);.*extra == [\"']{re.escape(extra)}[\"']")
     result = (marked.match(each) for each in metadata.requires("temper-lm") or ())
     return "pip install " + " ".join(shlex.quote(each[1].strip()) for each in result if each)
@@ -207,7 +207,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
     field = str(loc[0]) if loc else ""
     fields = settings.model_fields
     tables = {name: tables_of(fields[name].annotation) for name in fields}
-    # Settings may have further tables under names that are known only while it runs.
+    # Settings may have further tables whose names are known only at run time.
     tables |= {name: [table] for name, table in getattr(settings, "sections", dict)().items()}
     if field not in tables or len(loc) < 2:
         inner = [f"{name}.{key}" for name in tables for key in _keys(tables[name])]
@@ -218,7 +218,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
     if not tables_here:
         return field, list(fields)
     if len(tables_here) > 1:
-        # Of several tables the error names which one was meant before it names the field.
+        # If a field accepts several tables, pydantic puts the table's name before the field.
         loc = (field, *loc[2:])
     if len(loc) < 2:
         return field, list(fields)
@@ -227,7 +227,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
 
 def tables_of(annotation: Any) -> list[type[BaseModel]]:
     """Return the pydantic models that a field's annotation allows."""
-    # An annotated class passes on the attributes of its class.
+    # `Annotated` types also have the attributes of their class, so only classes count.
     parts = [part for part in _within(annotation) if isinstance(part, type)]
     return [part for part in parts if hasattr(part, "model_fields")]
 
@@ -271,7 +271,7 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
         field, names = _place(fault["loc"], settings)
         where = f"`{prefix}{field}`" if field else f"`{prefix.rstrip('.')}`"
         if fault["type"] == "too_short" and where in lines:
-            # It follows from the errors of the list's entries, which are reported.
+            # The list is too short only because entries are wrong, which is reported already.
             continue
         if fault["type"] == "extra_forbidden":
             known = [prefix + name for name in names]
@@ -292,7 +292,7 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
             else:
                 came = f", got {brief(fault['input'])}" if field else ""
                 top = bounds.get("lt", bounds.get("le"))
-                # The bounds of a whole number are int.
+                # Settings that are whole numbers have int bounds, and get no hint.
                 if isinstance(top, float) and top == 1:
                     came += perhaps(fault["input"])
                 further = f"{where} {message}{came}."

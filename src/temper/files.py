@@ -28,7 +28,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 """Values of `errno` that only a write can raise."""
 REFUSALS = {*FULL, errno.EIO, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
 """Values of `errno` for a failed write; a read can raise some of them, too."""
-# Libraries in Rust have the number only in their text.
+# Errors of Rust libraries have the number only in their text.
 NUMBER = re.compile(r"(?:os error |code: )(\d+)")
 
 
@@ -43,7 +43,7 @@ def writing(path: Path) -> Iterator[None]:
             match = NUMBER.search(str(error))
             number = int(match[1]) if match else None
         filename = getattr(error, "filename", None)
-        # An error of another file counts only if reading cannot raise it.
+        # An error about another file counts only if it cannot come from reading that file.
         near = Path(os.path.realpath(path)).parent
         elsewhere = filename is not None and near not in Path(os.path.realpath(filename)).parents
         if number not in (FULL if elsewhere else REFUSALS):
@@ -155,7 +155,7 @@ def write_text(path: Path, text: str) -> None:
 def replaced(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; on success it is renamed to ``path``."""
     with writing(path):
-        # A link stays, and the file that it points to is replaced.
+        # A symbolic link stays: the file that it points to is replaced.
         target = Path(os.path.realpath(path))
         temporary = hidden(target, process_tag())
         beginning = hidden(target, "").name
@@ -198,7 +198,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
     that writes the same folder gets a `LockedError`. What an earlier, killed call left is undone
     first.
     """
-    # A link stays, and the folder that it points to is replaced.
+    # A symbolic link stays: the folder that it points to is replaced.
     target = Path(os.path.realpath(path))
     made = make_folder(target.parent)
     try:
@@ -279,7 +279,7 @@ def disagreements(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     faults = []
     for name, expected in recorded.items():
         file = folder / name
-        # Of a damaged list: `Path.is_file` raises where a name is too long.
+        # Unlike `Path.is_file`, it does not raise on overlong names of a damaged list.
         if not os.path.isfile(file):
             faults.append(f"{file} is missing.")
         elif sha256(file) != expected:

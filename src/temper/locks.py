@@ -43,9 +43,9 @@ def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
         (folder / OWNER).write_text(f"{_this_process()}, since {since}", encoding="utf-8")
         yield
     finally:
-        # A forked process has a copy of the lock, and is not its owner.
+        # A forked process has a copy of the lock, but does not own it.
         if os.getpid() == pid:
-            # The lock last: while it is there, the next run removes what a refusal left.
+            # The lock is removed last: while it exists, the next run removes the other leftovers.
             with contextlib.suppress(OSError):
                 for name in (OWNER, NAME):
                     (folder / name).unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def _acquired(folder: Path, what: Path) -> FileLock:
         try:
             lock.acquire()
         except FileNotFoundError:
-            # Another process removed the folder with the end of its work.
+            # The last owner removed the folder at the end of its work.
             continue
         except Timeout as error:
             raise LockedError(_refusal(what, _owner(folder))) from error
@@ -78,13 +78,13 @@ def check_unlocked(folder: Path, *, what: Path) -> None:
         if not owner.startswith(f"{_this_process()},"):
             raise LockedError(_refusal(what, owner)) from error
     except OSError:
-        # It is gone by now, or may not be opened.
+        # The lock file is gone by now, or cannot be opened.
         pass
 
 
 def has_lock(folder: Path) -> bool:
     """Return whether a folder has a lock file, be it of a running or of a killed process."""
-    # filelock < 4 removes its file with the lock, even where the owner's could not be removed.
+    # filelock < 4 removes its own file on release, even if the owner's could not be removed.
     return any((folder / name).exists() for name in (NAME, OWNER))
 
 

@@ -38,7 +38,7 @@ def free_memory() -> int | None:
     with suppress(OSError, KeyError, ValueError):
         free.append(int(_fields(_SYSTEM)["MemAvailable:"]) * 1024)
     with suppress(OSError, KeyError, ValueError):
-        # In a container the limit counts, and the system gives up inactive files first.
+        # In a container the cgroup's limit counts; pages of inactive files can be reclaimed.
         limit, used = (
             int((_GROUP / f"memory.{name}").read_text("ascii")) for name in ("max", "current")
         )
@@ -56,7 +56,7 @@ def is_exhausted(error: BaseException) -> bool:
     import torch
 
     exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    # Torch raises a RuntimeError for it on the CPU.
+    # On the CPU torch raises a RuntimeError.
     return exhausted or "can't allocate memory" in str(error)
 
 
@@ -71,7 +71,7 @@ def gauge_of(device: torch.device | None) -> Gauge | None:
             peak=lambda: torch.cuda.max_memory_allocated(device),
         )
     try:
-        # Linux may allow a process to forget its peak.
+        # Linux lets a process reset its peak, unless a sandbox forbids it.
         _reset()
         if _resident() > 0:
             return Gauge("memory_resident", start=_reset, peak=_resident)

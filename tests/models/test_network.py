@@ -155,7 +155,7 @@ def test_two_networks_may_share_a_model_but_only_one_plans_its_dropout() -> None
     first, second = Network(model), Network(model)
     first.probe(batch)
     assert torch.equal(first.logits(batch, seed=1), second.logits(batch, seed=1))
-    with pytest.raises(ModelError, match="planned by another Network or Stepper"):
+    with pytest.raises(ModelError, match="Another Network or Stepper controls"):
         second.logits(batch, dropout=DropoutPlan(0, 1, fixed=(0.5,)))
 
 

@@ -47,7 +47,7 @@ class Checkpoint:
             return model
         if isinstance(model, str | Path):
             return cls(str(model))
-        # A name with parentheses is no file's.
+        # The parentheses mark an object in memory: files have no such names.
         return cls(f"{getattr(model, '__name__', type(model).__name__).strip('<>')}()", model)
 
     def __str__(self) -> str:
@@ -149,7 +149,7 @@ class Checkpoint:
 
         Names in the settings take precedence over detected ones.
         """
-        # Not the groups, which further sources often lack.
+        # Without the group column, which further sources often lack.
         named = Columns(
             *(self.data.get(f"{role}_column") for role in ("text", "text_pair", "label"))
         )
@@ -201,7 +201,6 @@ class Checkpoint:
         """
         recorded = (self.run or {}).get("data", {}).get(split, {}).get("hash")
         splits, _ = self._splits
-        # `rows` may be those of the split, if the data cannot be read again.
         candidates: list[Examples | None] = [getattr(splits, split, None), rows]
         for candidate in candidates:
             if candidate is not None and candidate.hash == recorded:

@@ -173,7 +173,7 @@ class RunFolder:
     def sweep_finished(self) -> None:
         """Remove checkpoints that a process left when it was killed after its run had finished."""
         if self.checkpoints.exists() or has_lock(self.path):
-            # Whoever still writes here tidies up by itself.
+            # A process that is still writing removes them itself.
             with suppress(LockedError), self.held():
                 self.drop_checkpoints()
 
@@ -213,7 +213,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
         SettingError: It is a URL.
         LockedError: Another process writes it.
     """
-    # A path keeps one slash of a URL's two; a drive's letter is no scheme.
+    # `Path` keeps one slash of a URL's two. A single letter is a drive, not a scheme.
     if URL.match(str(out)) and not out.exists():
         raise SettingError(
             f"{option} {shown(out)} looks like the URL of a store. Give a local folder; only "
@@ -227,7 +227,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
     for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
         check_unlocked(folder, what=out)
     foreign = sorted(name for name in entries if not LEFT.fullmatch(name))
-    # `held` is asked after the folder was listed: another process may move a whole one there.
+    # Called after the listing, because another process may have moved its folder there.
     if foreign and not held():
         raise CheckpointError(
             f"{out} exists and holds {foreign[0]!r} but no {what}. Give another {option}, or "
@@ -237,13 +237,13 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
 
 def check_study_room(out: Path) -> None:
     """Raise `CheckpointError` unless a study can be written to a folder: see `check_room`."""
-    # Only the scores of that study were kept.
+    # A study of which only the scores were kept.
     if os.path.exists(out / "scores.parquet"):
         raise CheckpointError(
             f"{out} has only the scores of a study, without its runs, so it cannot be resumed. "
             "Give another --out."
         )
-    # A damaged plan is removed by hand; its runs are known by their keys.
+    # A user may have deleted a damaged study.json; then its runs identify the study.
     known = ("study.json", "runs/*/run.json")
     check_room(out, what="study", held=lambda: any(any(out.glob(name)) for name in known))
 
@@ -300,7 +300,7 @@ def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> st
     tables = [side["method"] for side in (before, now) if isinstance(side.get("method"), Mapping)]
     names = [table.get("name") for table in tables]
     changed = []
-    # Two methods share no settings that a reader would compare.
+    # Settings of two methods are not comparable.
     if len(set(names)) == 2:
         changed.append(f"method: {names[0]} -> {names[1]}")
         before, now = {**before, "method": None}, {**now, "method": None}

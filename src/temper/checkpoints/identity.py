@@ -57,7 +57,7 @@ def digest(content: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-# Every checkpoint of a training records them.
+# Cached, because every checkpoint of a run records them.
 _version = cache(version)
 
 

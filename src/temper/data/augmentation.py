@@ -42,7 +42,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
     ) -> None:
         self.clean = clean
         self.lengths, self.shortest = clean.lengths, clean.shortest
-        # Only texts are encoded in each epoch: the labels of the encoded rows stay.
+        # Only texts are encoded again in each epoch; the labels are those of the clean rows.
         self.examples = replace(examples, labels=None, label_names=None, kind="unlabeled")
         self.tokenizer = tokenizer
         self.settings = settings

@@ -20,7 +20,7 @@ POOL = 50
 
 
 def _check_batch_size(batch_size: int) -> None:
-    # Any call of `predict` may give one, and a negative one would drop all rows.
+    # Callers of `predict` may pass any number, and a negative one would drop all rows.
     if batch_size < 1:
         raise SettingError(f"`batch_size` must be >= 1, got {batch_size}.")
 
@@ -63,7 +63,7 @@ class LengthBucketSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         draw = generator(derive_seed(self.seed, "batches", self.epoch))
-        # Half the memory, the same draws.
+        # int32 takes half the memory and gives the same draws.
         small = torch.int32 if len(self.lengths) < 2**31 else torch.int64
         order: NDArray[Any] = torch.randperm(len(self.lengths), generator=draw, dtype=small).numpy()
         runs, size = len(order) // self.batch_size, self.batch_size
@@ -71,7 +71,7 @@ class LengthBucketSampler(Sampler[int]):
         for run in torch.randperm(runs, generator=draw).tolist():
             number = run // POOL
             if not is_sorted[number]:
-                # In its place, and only now: a set of any size begins with one pool's lengths.
+                # Sorted only when needed: the first step then needs the lengths of only one pool.
                 pool = order[number * POOL * size : min((number + 1) * POOL, runs) * size]
                 # The sort is stable, so rows of equal length stay shuffled.
                 pool[:] = pool[np.argsort(values_at(self.lengths, pool), kind="stable")]

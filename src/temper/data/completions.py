@@ -147,7 +147,7 @@ def _of_text(prompt: str, completion: str | None, tokenizer: Any) -> tuple[list[
     end = tokenizer.eos_token_id
     whole: list[int] = tokenizer(prompt + completion, verbose=False)["input_ids"]
     if whole[: len(first)] != first:
-        # A token crosses the end of the prompt.
+        # A token spans the boundary, so prompt and completion are encoded separately.
         alone = tokenizer(completion, add_special_tokens=False, verbose=False)["input_ids"]
         whole = [*first, *alone]
     target = whole[len(first) :]

@@ -134,7 +134,7 @@ def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> In
     index = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
     itself = ordinary[index] == old
     chosen = np.floor(chance * (len(ordinary) - itself)).astype(np.int64)
-    # A token that is not a candidate itself ([UNK]) has one choice more.
+    # [UNK] is not a candidate itself, so it has one choice more.
     return np.asarray(ordinary[chosen + (itself & (chosen >= index))])
 
 

@@ -24,7 +24,7 @@ from temper.errors import DataError
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
 """Delimiter -> its name in messages."""
 
-# Number of characters that are read to find the delimiter.
+# Maximum number of lines, and of characters, that are read to find the delimiter.
 _SAMPLE_LINES = 2000
 _SAMPLE_LETTERS = 1 << 20
 # Number of characters that are parsed at a time.
@@ -165,7 +165,7 @@ class _Delimited:
         an empty text. ``behind`` is the number of the header's line.
         """
         for line, record in self._records(joined):
-            # Most rows are of this kind, and a file may have millions.
+            # The most frequent case comes first, because a file may have millions of rows.
             if len(record) == size > 1 and line > behind and isinstance(record, list):
                 yield line, record
             elif line <= behind:
@@ -322,7 +322,7 @@ def _quoted(
             else:
                 is_done = True
         except csv.Error as error:
-            # An open quote would join all following lines: reading continues after the one with it.
+            # An open quote would join all further lines, so parsing restarts on the next line.
             result.append((start, f"quotes that do not close: {error}"))
             again += reversed(taken[1:])
             start += 1

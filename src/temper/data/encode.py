@@ -320,11 +320,11 @@ def _first(encoded: Any, rows: str) -> str:
     return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
 
 
-# Further bytes of a row, after its token ids.
+# Columns that are stored after the token ids of a row.
 _STORED = ("token_type_ids", "words", "starts", "ends", "sizes", "labels")
 # Kinds whose labels are encoded with the rows, because they are tokens themselves.
 _WRITTEN = ("completions", "seq2seq")
-# Tokenizers without a limit have a huge number as limit.
+# Tokenizers without a limit report a huge number.
 _NO_LIMIT = 1_000_000
 
 
@@ -339,7 +339,7 @@ def _unknown_token(tokenizer: Any) -> int | None:
 
 def _added_tokens(examples: Examples, tokenizer: Any) -> int:
     if (count := getattr(tokenizer, "num_special_tokens_to_add", None)) is not None:
-        # Much faster than a call, which matters for predictions of single texts.
+        # Much faster than tokenizing, which matters for predictions of single texts.
         return int(count(pair=examples.text_pair is not None))
     return len(tokenizer([""], None if examples.text_pair is None else [""])["input_ids"][0])
 

@@ -331,7 +331,7 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
             match(examples.select([index]))
         except DataError:
             unknown_labels[label] = str(label) if names is None else names[int(label)]
-    # If no class matches, that is another error.
+    # If no class matches, these are other labels, and an error follows.
     if not unknown_labels or len(unknown_labels) == len(first):
         return examples
     numbers = examples.numbers or range(1, len(examples) + 1)
@@ -358,7 +358,7 @@ def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
 
     columns = {key: column(key) for key in _COLUMNS}
     notices = tuple(dict.fromkeys(notice for part in parts for notice in part.notices))
-    # Row numbers of several files are useless.
+    # Rows come from several files, so their numbers identify nothing.
     return replace(parts[0], **{**columns, "numbers": None, "notices": notices, **changes})
 
 

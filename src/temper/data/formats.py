@@ -21,7 +21,7 @@ from temper.errors import DataError
 
 # Rows of a Parquet file that exist as Python objects at a time.
 _BATCH = 4096
-# Bytes of it that are read at a time.
+# Bytes of a Parquet file that are read at a time.
 _READ = 1 << 16
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 

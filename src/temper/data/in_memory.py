@@ -144,7 +144,7 @@ def dataset_table(rows: Any, title: str, source: Mapping[str, Any]) -> Table:
     names = {
         name: tuple(inner.names)  # type: ignore[union-attr]
         for name, feature in plain.features.items()
-        # A list of classes has them inside.
+        # A feature with a list of classes has the class feature inside.
         for inner in (feature, getattr(feature, "feature", None))
         if type(inner).__name__ == "ClassLabel"
     }

@@ -265,7 +265,7 @@ class LabelColumn:
 
     def _numbers(self, words: list[str]) -> list[int | float] | None:
         """Convert labels to numbers if all are numerals; return None if they are words."""
-        # There are few different labels for any number of rows.
+        # Only distinct labels are matched, because there are few of them.
         distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
         if self.names is not None and distinct.keys() <= set(self.names):
             return None

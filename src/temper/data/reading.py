@@ -374,7 +374,7 @@ def read_like(
         examples = with_codes(examples)
     if opened.options.skip_bad_rows:
         examples = without_misfits(examples, lambda rows: rows.map_labels(names))
-    # Numbers, so that an error names the row.
+    # With row numbers, so that an error can name the row.
     numbered = replace(examples, numbers=examples.numbers or range(1, len(examples) + 1))
     try:
         mapped = numbered.map_labels(names)

@@ -246,7 +246,7 @@ def _check_hub_id(base: str) -> None:
 @contextmanager
 def _datasets(fault: str, *, remedy: str) -> Iterator[Any]:
     """Import the library `datasets`; turn its errors into a `DataError` with a remedy."""
-    # Both take seconds to import, and files need neither.
+    # Imported late: both take seconds to import, and files need neither.
     import datasets
     import pyarrow
 

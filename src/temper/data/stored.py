@@ -102,7 +102,7 @@ class StoredBytes:
         """Append bytes; raise a `DataError` if the temporary folder is full."""
         try:
             if self._file is None and self.size + len(content) > IN_MEMORY:
-                # Without a buffer, forked processes can read the bytes at once.
+                # Unbuffered, so that forked processes see all written bytes.
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
                 weakref.finalize(self, self._file.close)
                 before, self._memory = self._memory, bytearray()
@@ -122,7 +122,7 @@ class StoredBytes:
     def read(self, start: int, end: int) -> bytes:
         if self._file is None:
             return bytes(self._memory[start:end])
-        # pread does not move the position, which forked processes share; Windows has neither.
+        # Forked processes share the file's position, so it must not move. Windows has no fork.
         if hasattr(os, "pread"):
             return os.pread(self._file.fileno(), end - start, start)
         with self._lock:
@@ -171,7 +171,7 @@ class StoredTexts(StoredStrings):
         return StoredTexts(self._content, self._starts[chosen], self._sizes[chosen])
 
     def __iter__(self) -> Iterator[str]:
-        # Neighbors are read together.
+        # Adjacent texts are read together.
         for first in range(0, len(self), _BLOCK):
             starts, sizes = (each[first : first + _BLOCK] for each in (self._starts, self._sizes))
             ends = starts + sizes

@@ -49,7 +49,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     heads = {child for child, m in model.named_children() if child != body and [*m.parameters()]}
     below = {name.rpartition(".")[0] for name in drawn if name.startswith(f"{body}.")}
     saved = heads | below | set(settings.get("modules_to_save") or ())
-    # The class says the type; the others describe the model and the use of a saved adapter.
+    # Not passed on: the class implies the type, and the others describe a saved adapter.
     dropped = {"peft_type", "base_model_name_or_path", "revision", "inference_mode"}
     arguments = {name: value for name, value in settings.items() if name not in dropped}
     head = head_of(model)
@@ -105,7 +105,7 @@ def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
     """Save an adapter, and the config with the labels of the head next to it."""
     for config in model.peft_config.values():
         config.base_model_name_or_path = base or config.base_model_name_or_path
-    # The embeddings do not change, so PEFT does not have to ask the Hub for the base.
+    # The embeddings do not change; to find that out, PEFT would ask the Hub for the base.
     model.save_pretrained(folder, save_embedding_layers=False)
     model.config.save_pretrained(folder)
     # PEFT writes its own model card, which would look like a user's.

@@ -203,7 +203,7 @@ def _last_matrices(
     def note(name: str, module: nn.Module, *_: Any) -> None:
         result[name] = module
 
-    # A layer's hook fires after those of the layers inside it, so an adapted matrix counts whole.
+    # Hooks of outer layers fire last, so a LoRA layer counts instead of the matrices inside it.
     for name, block in blocks:
         for module in block.modules():
             if _is_matrix(module):

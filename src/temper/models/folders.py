@@ -104,7 +104,7 @@ def adapter_classes(folder: Path) -> int | None:
         raise ModelError(
             f"{folder} has adapter_config.json but no {path.name}. Save the adapter again."
         )
-    # The rows of the smallest whole matrix, which is the head's last.
+    # The head's output layer is the matrix with the fewest rows: one per class.
     whole = [
         shape[0]
         for name, shape in shapes(path).items()

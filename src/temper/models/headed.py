@@ -75,9 +75,9 @@ def load_headed(
             if not has_head and not writes:
                 # Another head may have weights of the same names and sizes.
                 drawn = sorted({*drawn, *draw_head(model)})
-        # The folder of an adapter has no other record of the head.
+        # Nothing else in the folder of an adapter says which head it has.
         model.config.architectures = [type(model).__name__]
-        # A classifier's, whose encoder is taken here.
+        # The checkpoint may be a classifier with windows, of which only the encoder is used.
         set_windows(model, None)
         if adapter is not None:
             model = put_on(model, source)

@@ -109,7 +109,7 @@ def load_classifier(
             if class_names is not None and labels is not None and len(class_names) == len(labels):
                 order = order_of_head(class_names, labels, name)
             of_labels, saved = HEADS[kind or "classification"], saved_head(config, adapter)
-            # Only the checkpoint's config distinguishes heads for the same labels.
+            # Several heads have the same kind of output; the checkpoint's config says which it is.
             head = saved if saved.gives == of_labels.gives else of_labels
             config.update(head_settings(labels, kind=head.name))
         else:
@@ -268,7 +268,7 @@ def _located(source: str) -> tuple[str, Any | None]:
     if not path.is_dir():
         if find_adapter_config_file(source) is None:
             return source, None
-        # Downloaded: Transformers would put it on its base, and such a model is saved differently.
+        # Not left to Transformers, which adds the adapter to its base but saves it differently.
         path = Path(snapshot_download(source, allow_patterns=ADAPTER_FILES))
     check_folder(path)
     if not (path / "adapter_config.json").is_file():
@@ -340,7 +340,7 @@ def _own_classes(source: str, config: Any, adapter: Any | None, auto: str) -> in
     """Return the number of outputs of the checkpoint's head; None without a head."""
     if adapter is not None:
         count = adapter_classes(Path(source))
-        # The head of an adapter made without task_type is its base's, and so is the config.
+        # Without task_type, an adapter has the head and the config of its base.
         if count is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
             return count
     ending = auto.removeprefix("AutoModel")
@@ -459,6 +459,6 @@ def put_on(model: Any, source: str) -> Any:
     from peft import PeftModel
 
     with warnings.catch_warnings():
-        # PEFT asks Transformers for a name that is on its way out.
+        # PEFT imports a deprecated name from Transformers.
         warnings.simplefilter("ignore", FutureWarning)
         return PeftModel.from_pretrained(model, source, is_trainable=True)

@@ -93,7 +93,7 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
         total[name] = total.get(name, 0.0) + float((gradient * error).sum()) ** 2
 
     def observe(name: str, module: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        # Products of one vector per text stay in fp32; those of positions have no gradient.
+        # Products on one vector per text stay in fp32. Those on positions have no gradient.
         if inputs[0].dim() < 3 or not output.requires_grad:
             return
         with torch.no_grad():
@@ -178,7 +178,7 @@ def write_int8(
     if is_adapted(network):
         network = network.merge_and_unload()
     with quiet():
-        # Simpler graphs than those of fused attention.
+        # The graph of eager attention is simpler than that of fused attention.
         network.set_attn_implementation("eager")
     modules = {
         name: module for name, module in network.named_modules() if isinstance(module, nn.Linear)
@@ -241,7 +241,7 @@ def _quantize(
             "form that is rounded to eight bits, so the copy would not be faster. Leave --backend "
             "out."
         )
-    # Products without a name are fine ones, since their effect is not known.
+    # The effect of products without a name is unknown, so they are made fine.
     chosen = {node for node, name in products.items() if name not in coarse}
     with quiet():
         if chosen:
@@ -290,7 +290,7 @@ def session(file: Path) -> Any:
 
     options = SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    # The fused form of a sum and a layer norm is the slower one on CPUs.
+    # On CPUs, a sum fused with a layer norm is slower than both apart.
     return InferenceSession(
         file,
         options,

@@ -118,7 +118,7 @@ class MaskedModel(PretrainedReader):
                 after = after[: len(after) // 2]
 
     def _chances(self, inputs: dict[str, Tensor], indices: list[int]) -> Tensor:
-        # The padding side is the tokenizer's, so the place is counted from the row's first token.
+        # Padding may come first, so the index is counted from the row's first token.
         first = inputs["attention_mask"].argmax(dim=1)
         at = first + torch.tensor(indices, device=first.device)
         logits = self.model(**inputs).logits

@@ -209,7 +209,7 @@ class Network:
         inputs = {**batch.inputs, **self._inputs(batch)}
         if not sharded_modules(self.model):
             return functional_call(self.model, dict(weights), kwargs=inputs)
-        # Gathering replaces whatever is in the place of a parameter.
+        # `functional_call` does not work here: gathering would overwrite its values.
         with torch.no_grad(), exchanged(self.model, weights):
             return self.model(**inputs)
 
@@ -231,7 +231,7 @@ class Network:
         """Return the unperturbed word embeddings [B, T, D]; by default without a graph."""
         self.probe(batch)
         held, self._delta = self._delta, None
-        # The whole model is not called, which would gather the table.
+        # Only a call of the whole model would gather the table.
         unshard_root(self.model)
         with torch.set_grad_enabled(not detached):
             values: Tensor = self._place.module(batch.ids)

@@ -122,7 +122,7 @@ def probe(
     finally:
         remove_hooks(hooks)
         control.reset()
-    # A short text can look like its own positions or token types; only the ids are passed on.
+    # In a short text, positions or token types may equal the ids, but not share their memory.
     in_memory = [match for match in matches if match[0]]
     matches = in_memory if len(in_memory) == 1 else matches
     if len(matches) != 1:

@@ -18,7 +18,7 @@ def sharded_modules(model: nn.Module) -> list[Any]:
     """Return the modules to which ``fully_shard`` was applied, the model itself first."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return []
-    # FSDP takes a while to import, and one process never needs it.
+    # Imported late: FSDP is slow to import, and a single process does not need it.
     from torch.distributed.fsdp import FSDPModule
 
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
@@ -82,7 +82,7 @@ class Shards:
         """Return which rows of a parameter this process has."""
         parameter = self.parameters[name]
         mesh = parameter.device_mesh
-        # The same split as torch.chunk.
+        # FSDP splits rows as torch.chunk does.
         size = -(-len(parameter) // mesh.size())
         first = min(mesh.get_local_rank() * size, len(parameter))
         return slice(first, min(first + size, len(parameter)))

@@ -171,7 +171,7 @@ class SiteControl:
         key = (name, call)
         time_first = x.dim() == 3 and now.time_first
         rows = x.shape[1] if time_first else x.shape[0]
-        # Attention probabilities and relative positions have other rows, and keep the model's rate.
+        # Attention probabilities and relative positions have other shapes; they keep their rate.
         fits = x.dim() in (2, 3) and now.mask is not None and rows == now.mask.shape[0]
         dropped = _dropped(now.plan, key, x, own, time_first=time_first) if fits else None
         y = plain(x) if dropped is None else dropped

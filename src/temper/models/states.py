@@ -136,13 +136,13 @@ class StateTracer:
             # A trace is differentiated several times, but compiled graphs free their buffers.
             self._donating = torch._functorch.config.donated_buffer
             torch._functorch.config.donated_buffer = False
-        # A tensor that a hook keeps must be a border of the compiled graphs to have a gradient.
-        # As a decorator this would import the compiler, which takes a second, with this module.
+        # A tensor that a hook keeps has a gradient only if no compiled graph includes the hook.
+        # Not a decorator, which would import the compiler (a second) with this module.
         border: Callable[[Any], Any] = torch.compiler.disable
         root, note, pause = border(self._root), border(self._note), border(self._pause)
-        # First of all hooks: what perturbs the words acts on the root, not the other way round.
+        # The first hook, so that later ones add their perturbation to the root.
         self._hooks = [index.module.register_forward_hook(root, prepend=True)]
-        # Encoder-decoders look up their decoder's words in another module of the same table.
+        # A decoder looks up its words in another module with the same table.
         self._hooks += [
             module.register_forward_hook(root, prepend=True)
             for module in model.modules()

@@ -102,7 +102,7 @@ def task_of(source: str) -> Task | None:
 def task_source(name: str, root: Path | str | None) -> str:
     """Return the source of a task: its folder under ``root``, or its Hub id if ``root`` is None.
 
-    Case and punctuation of the folder's name do not matter: ``SST-2``, ``sst2``.
+    The folder is named like the task, perhaps with ``_public``; case and punctuation do not matter.
 
     Example:
         >>> task_source("rte", None)

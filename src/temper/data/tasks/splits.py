@@ -102,7 +102,7 @@ class TaskCopy:
         if wanted is not None and wanted not in _DEV:
             result = self._find(wanted, others)
             return [result or choose_split(others, wanted, title=self.opened.title)]
-        # Rows of a re-cut are also in the set that it was cut from.
+        # The rows of these splits are also in the evaluation set from which they were made.
         if train_split == RECUT[0] and RECUT[1] in others:
             return [RECUT[1]]
         evaluated = [self._find(name, others) for name in self.task.evaluated]
@@ -216,7 +216,7 @@ class TaskCopy:
             }
         sources = [dict(part.source) for part in parts.values()]
         split = " + ".join(str(source.get("split")) for source in sources)
-        # One file cannot replace both.
+        # Metadata of one file cannot stand for both.
         source = {"files": sources} if "path" in sources[0] else sources[0]
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
 

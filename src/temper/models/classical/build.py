@@ -28,7 +28,7 @@ from temper.models.classical.vectors import read_vectors
 from temper.seeding import derive_seed, seeded
 
 _LETTER = re.compile(r"[^\W\d_]")
-# Kana, Han and Hangul: scripts that are written without a word's borders, or in whole syllables.
+# Kana, Han and Hangul: scripts without spaces between words, or with one letter per syllable.
 _IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
 # Scripts without spaces between words: a letter and its marks are a token, like a Han character.

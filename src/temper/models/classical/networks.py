@@ -325,7 +325,7 @@ class BiRecurrence(nn.Module):
 
     def forward(self, hidden: Tensor, sequences: Sequences, mask: Tensor) -> Tensor:
         """Return the states of both directions for each token [B, T, 2 H], 0 at padding."""
-        # Not PyTorch's packed sequences, which take up to half as long again on a CPU.
+        # Padded, because PyTorch's packed sequences take up to 1.5 times as long on a CPU.
         inputs, real = padded(hidden[sequences.take], sequences.lengths)
         indices = torch.arange(real.shape[1], device=real.device).expand(real.shape)
         turned = torch.where(real, sequences.lengths.unsqueeze(1) - 1 - indices, indices)

@@ -32,7 +32,7 @@ class ArchitectureSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    # Defaults of a run: rates for Adam from random weights.
+    # Default training settings, for Adam from random weights.
     TRAIN: ClassVar[dict[str, Any]] = {
         "learning_rate": 2e-3,
         "batch_size": 32,

@@ -20,7 +20,7 @@ def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int
     """
     result: dict[int, list[float]] = {}
     try:
-        # Only line feeds end a line: some words of GloVe are other kinds of line break.
+        # Only line feeds end a line, because some words of GloVe are other line breaks.
         with path.open(encoding="utf-8", newline="\n") as stream:
             for number, line in enumerate(stream, start=1):
                 parts = line.rstrip("\n").rstrip(" ").split(" ")

@@ -87,7 +87,7 @@ class MeanPooledForSequenceClassification(PreTrainedModel):
         self.num_labels = config.num_labels
         self.encoder = AutoModel.from_config(config.encoder_config) if encoder is None else encoder
         if hasattr(self.encoder, "pooler"):
-            # A layer without a gradient would stop distributed training.
+            # The unused pooler would get no gradient, which distributed training does not allow.
             self.encoder.pooler = None
         self.dropout = nn.Dropout(getattr(config.encoder_config, "hidden_dropout_prob", 0.1))
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)

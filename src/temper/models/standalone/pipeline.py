@@ -49,7 +49,7 @@ class Pipeline:
         self.arrays = {} if kept is None else load_file(self.folder / kept["file"])
         spec = importlib.util.spec_from_file_location("mean_pooled", self.folder / "mean_pooled.py")
         if (self.folder / "mean_pooled.py").is_file() and spec and spec.loader:
-            # The network is not one of Transformers' own: the file registers it.
+            # The network is not part of Transformers; its file registers it.
             sys.modules[spec.name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(sys.modules[spec.name])
         self.tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)

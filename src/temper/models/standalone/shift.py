@@ -30,7 +30,7 @@ def shift(pipeline: Any, states: Array) -> dict[str, Any] | None:
             used.
 
     Returns:
-        ``p`` of a two-sample test, ``shifted`` (whether p <= 0.0023), and ``rows``, the number of
+        ``p`` of a two-sample test, ``shifted`` (whether p <= 0.00235), and ``rows``, the number of
         tested texts. None for fewer than 20 texts, or if the calibration has no held-out rows.
     """
     known, count = pipeline.arrays, len(states)
