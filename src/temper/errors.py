@@ -252,11 +252,11 @@ _WORDS = {
 """Pattern in pydantic's messages -> replacement."""
 
 
-def perhaps(value: object) -> str:
+def percent_hint(value: object) -> str:
     """Return a hint if a fraction seems to be given in percent; else an empty text.
 
     Example:
-        >>> perhaps(95), perhaps(-1)
+        >>> percent_hint(95), percent_hint(-1)
         (' (perhaps 0.95 was meant)', '')
     """
     if isinstance(value, int | float) and 1 < value < 100:
@@ -294,7 +294,7 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
                 top = bounds.get("lt", bounds.get("le"))
                 # Settings that are whole numbers have int bounds, and get no hint.
                 if isinstance(top, float) and top == 1:
-                    came += perhaps(fault["input"])
+                    came += percent_hint(fault["input"])
                 further = f"{where} {message}{came}."
             lines.setdefault(where, [])
             if further not in lines[where]:

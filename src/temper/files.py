@@ -24,9 +24,9 @@ CHECKSUMS = "checksums.json"
 """File in a checkpoint with the SHA-256 of its other files."""
 NAME_MAX = 255
 """Maximum length of a file name on common file systems, in bytes."""
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+WRITE_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 """Values of `errno` that only a write can raise."""
-REFUSALS = {*FULL, errno.EIO, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
+WRITE_FAILURES = {*WRITE_ONLY, errno.EIO, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
 """Values of `errno` for a failed write; a read can raise some of them, too."""
 # Errors of Rust libraries have the number only in their text.
 NUMBER = re.compile(r"(?:os error |code: )(\d+)")
@@ -46,7 +46,7 @@ def writing(path: Path) -> Iterator[None]:
         # An error about another file counts only if it cannot come from reading that file.
         near = Path(os.path.realpath(path)).parent
         elsewhere = filename is not None and near not in Path(os.path.realpath(filename)).parents
-        if number not in (FULL if elsewhere else REFUSALS):
+        if number not in (WRITE_ONLY if elsewhere else WRITE_FAILURES):
             raise
         raise WriteError(_refused(path, number)) from error
 

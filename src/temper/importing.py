@@ -66,11 +66,11 @@ def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> Mod
     except Exception as error:
         raise SettingError(
             f"Importing {purpose} from {what} failed: {type(error).__name__}: {error} "
-            f"({place_of(error)})."
+            f"({location_of(error)})."
         ) from error
 
 
-def place_of(error: BaseException) -> str:
+def location_of(error: BaseException) -> str:
     """Return the file and line that raised an exception, as text."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "no line known"

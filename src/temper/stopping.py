@@ -14,14 +14,14 @@ from temper.errors import Terminated
 
 GRACE = 20.0
 """Seconds until work that has not stopped is interrupted; most clusters kill it after 30."""
-PASSED_ON = 1.0
+FORWARDED = 1.0
 """Seconds in which a second signal is ignored, because launchers forward the terminal's Ctrl-C."""
 
 
 class StopRequest:
     """Records SIGTERM or SIGINT in ``number``, so that the work can stop at a safe point.
 
-    A second signal more than `PASSED_ON` seconds later ends the work at once, and so does the end
+    A second signal more than `FORWARDED` seconds later ends the work at once, and so does the end
     of `GRACE`. Ignored signals (``nohup``) stay ignored. Outside the main thread it does nothing.
 
     Example:
@@ -52,7 +52,7 @@ class StopRequest:
 
     def _take(self, number: int, _: object) -> None:
         if self.number:
-            if time.monotonic() - self._since >= PASSED_ON:
+            if time.monotonic() - self._since >= FORWARDED:
                 raise stop_error(number)
             return
         self.number, self._since = number, time.monotonic()

@@ -157,5 +157,5 @@ def test_another_process_gives_the_same_data_the_same_name() -> None:
     ).stdout.split()
     # Neither library is imported for those who do not use it.
     assert told == [hold(COLUMNS), "False", "False"]
-    held = in_memory.everything()
+    held = in_memory.all_held()
     assert held[hold(COLUMNS)].splits["train"] == COLUMNS

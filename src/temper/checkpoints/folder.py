@@ -47,7 +47,7 @@ WRITTEN = (*OF_A_RUN, "study.json", "paired.json")
 """Files that are written under a temporary name and then renamed."""
 OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
-LEFT = re.compile(rf"{LOCK.pattern}|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
+LEFTOVERS = re.compile(rf"{LOCK.pattern}|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
 """Matches files that a killed process may leave: lock files and temporary files."""
 
 
@@ -226,7 +226,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
     # The lock of a run or a study is inside its folder, that of an evaluation is next to it.
     for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
         check_unlocked(folder, what=out)
-    foreign = sorted(name for name in entries if not LEFT.fullmatch(name))
+    foreign = sorted(name for name in entries if not LEFTOVERS.fullmatch(name))
     # Called after the listing, because another process may have moved its folder there.
     if foreign and not held():
         raise CheckpointError(

@@ -51,7 +51,7 @@ def read_delimited(
     last_blank = array("q")
     needed = options.needed(names)
     joined, kept = _JoinedLines(result.delimiter, len(names)), KeptColumns(names, options)
-    for line, record in result.rows(len(names), needed=needed, behind=first, joined=joined):
+    for line, record in result.rows(len(names), needed=needed, header_line=first, joined=joined):
         if record is None:
             last_blank.append(line)
             continue
@@ -74,7 +74,7 @@ def read_delimited(
 
     def read_again(name: str) -> Iterator[object]:
         index = names.index(name)
-        for _, record in result.rows(len(names), needed=needed, behind=first):
+        for _, record in result.rows(len(names), needed=needed, header_line=first):
             if record is not None:
                 yield record[index] if isinstance(record, list) else None
 
@@ -157,19 +157,19 @@ class _Delimited:
         return line, names
 
     def rows(
-        self, size: int, *, needed: int, behind: int, joined: _JoinedLines | None = None
+        self, size: int, *, needed: int, header_line: int, joined: _JoinedLines | None = None
     ) -> Iterator[tuple[int, list[str] | str | None]]:
         """Yield the line number of each row with its fields; a fault for a bad row, None if blank.
 
         A row has ``size`` fields, of which the first ``needed`` are required; the others default to
-        an empty text. ``behind`` is the number of the header's line.
+        an empty text. ``header_line`` is the number of the header.
         """
         for line, record in self._records(joined):
             # The most frequent case comes first, because a file may have millions of rows.
-            if len(record) == size > 1 and line > behind and isinstance(record, list):
+            if len(record) == size > 1 and line > header_line and isinstance(record, list):
                 yield line, record
-            elif line <= behind:
-                if line < behind:
+            elif line <= header_line:
+                if line < header_line:
                     yield line, None
             elif _is_blank(record, alone=size == 1):
                 yield line, None

@@ -156,7 +156,7 @@ class Examples:
         # By index of the class, because a label may be larger than the integers of an array.
         codes = {label: code for code, label in enumerate(counts)}
         order = np.lexsort((seeds, np.fromiter(map(codes.__getitem__, labels), np.int64)))
-        quotas, first, chosen = _shares(counts, n), 0, [order[:0]]
+        quotas, first, chosen = _stratified(counts, n), 0, [order[:0]]
         for label, count in counts.items():
             chosen.append(order[first : first + quotas[label]])
             first += count
@@ -387,7 +387,7 @@ class Splits:
         return replace(self, notices=kept, unlabeled=None)
 
 
-def _shares(sizes: Mapping[Any, int], n: int) -> dict[Any, int]:
+def _stratified(sizes: Mapping[Any, int], n: int) -> dict[Any, int]:
     """Split ``n`` over classes in proportion, by largest remainder; at least one each if it can."""
     total = sum(sizes.values())
     keys = sorted(sizes, key=repr)

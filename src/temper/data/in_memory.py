@@ -48,13 +48,13 @@ def names_memory(source: str) -> bool:
     return _NAME.fullmatch(source) is not None
 
 
-def everything() -> dict[str, Held]:
+def all_held() -> dict[str, Held]:
     """Return name -> data for all data in memory, to send to another process."""
     return dict(_held)
 
 
 def restore(held: Mapping[str, Held]) -> None:
-    """Register data that `everything` returned in another process."""
+    """Register data that `all_held` returned in another process."""
     _held.update(held)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 LIST = re.compile(r"""[\[({]\s*['"].*['"]\s*,?\s*[\])}]|[\[{][-+\d.,\s]*[\]}]""", re.DOTALL)
 SEPARATORS = "|;,/+&"
 """Separators of labels in one cell, in order of preference."""
-MOST = 10_000
+INDEX_LIMIT = 10_000
 """Limit for indices of labels without names."""
 AUTOMATIC = "|;"
 """Separators that show by themselves that cells have several labels; others occur in names, too."""
@@ -70,7 +70,7 @@ def indices_of(
     numbers = kinds <= {int}
     for index, row in enumerate(lists):
         for label in row:
-            if not (numbers and 0 <= label < MOST) and not isinstance(label, str):
+            if not (numbers and 0 <= label < INDEX_LIMIT) and not isinstance(label, str):
                 raise ValueError(index, label)
     if numbers:
         count = 1 + max((label for row in lists for label in row), default=0)
@@ -91,7 +91,7 @@ def indices_of(
 
 
 def _are_flags(lists: Sequence[Sequence[Any]], names: Sequence[str] | None) -> bool:
-    """Return whether lists have a 0 or 1 per label: such values repeat, and indices never do."""
+    """Return whether each list has a 0 or 1 per label instead of indices, which never repeat."""
     width = len(lists[0]) if lists else 0
     if width < 2 or (names is not None and width != len(names)):
         return False

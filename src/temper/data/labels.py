@@ -69,9 +69,9 @@ class LabelColumn:
     - Whole numbers written as floats (1.0, as pandas writes integers with missing values) are
       classes if they run from 0 to C - 1 without a gap, else targets.
 
-    Numerals in text files are numbers. Classes that are whole numbers have no names. If one cannot
-    be an index (negative, or with leading zeros as in 007), the numbers are names instead. The name
-    of 1.0 is 1, so that files with either form agree.
+    Text that is a numeral counts as a number. Whole numbers are class indices, without names. If
+    one cannot be an index (negative, or with leading zeros as in 007), all become names. 1.0 gets
+    the name 1, so that files with either form agree.
 
     Args:
         names: The classes' names by index, from ``dataset.json`` or the file's own features.

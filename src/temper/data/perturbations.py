@@ -138,7 +138,7 @@ def _keys(sign: str) -> str:
 
 MOST_SPACES = 3
 """Maximum number of spaces between words after `widen`, as in HELM."""
-TYPO_SHARE = 0.1
+TYPO_FRACTION = 0.1
 """Fraction of a text's words that get a typo, as in HELM; rounded up."""
 SHORTEST = 4
 """Minimum number of letters of a word that may get a typo (Pruthi et al., 2019)."""
@@ -337,7 +337,7 @@ def mistype(text: str, seed: int) -> str:
     changed = list(words.words)
     long = [index for index, word in enumerate(changed) if len(letters(word)) >= SHORTEST]
     long.sort(key=lambda index: derive_seed(seed, "word", index))
-    for index in long[: math.ceil(TYPO_SHARE * len(words))]:
+    for index in long[: math.ceil(TYPO_FRACTION * len(words))]:
         key = derive_seed(seed, "typo", index)
         if errors := drawn_edits(changed[index], seed=key, kinds=_TYPOS):
             changed[index] = errors[key % len(errors)]

@@ -93,7 +93,7 @@ def _answers(value: Any, context: str) -> tuple[Answer, ...]:
     return tuple(result)
 
 
-def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, int]:
+def answer_span(item: Mapping[str, Any], first: int, last: int) -> tuple[int, int]:
     """Return start and end of the characters between two tokens in the context; -1 if outside.
 
     ``item`` is an encoded row, and ``first`` and ``last`` are token indices without padding.

@@ -33,7 +33,7 @@ def finish_splits(
     evaluations = [split for split in (sets.dev, sets.test) if split is not None]
     train = sets.train
     if settings.drop_overlap:
-        train = _apart(train, evaluations, notices=notices)
+        train = _without_overlap(train, evaluations, notices=notices)
         _check_classes(train)
     present = len(label_counts(train)) if train.kind == "classification" else 1
     if settings.rows is not None and settings.rows < present:
@@ -49,7 +49,7 @@ def finish_splits(
     if unlabeled is not None:
         messages: list[str] = []
         if settings.drop_overlap:
-            unlabeled = _apart(unlabeled, evaluations, notices=messages)
+            unlabeled = _without_overlap(unlabeled, evaluations, notices=messages)
         unlabeled = _draw(unlabeled, settings.unlabeled_rows, seed=settings.seed, notices=messages)
         messages += [*_shared(unlabeled, evaluated), *_empty(unlabeled)]
         messages.insert(0, f"{_rows(len(unlabeled))} of unlabeled text from {unlabeled.origin}")
@@ -86,7 +86,7 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
     return Splits(train.select(np.delete(rows, dev_rows)), dev, None, (notice,))
 
 
-LEAST_ROWS = 50
+MIN_TEXTS = 50
 """Minimum number of distinct texts for cross-validation."""
 
 
@@ -94,10 +94,10 @@ def check_folds(rows: Examples) -> None:
     """Raise a `DataError` if there are too few distinct texts for cross-validation."""
     # Rows with equal texts are in one fold.
     texts = len(set(rows.rows))
-    if texts < LEAST_ROWS:
+    if texts < MIN_TEXTS:
         raise DataError(
             f"{rows.origin} has {texts} rows with different texts, too few to compare models on "
-            f"folds of them. Give at least {LEAST_ROWS}."
+            f"folds of them. Give at least {MIN_TEXTS}."
         )
 
 
@@ -132,7 +132,9 @@ def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
     return [train.select(np.flatnonzero(of_row == fold)) for fold in range(count)]
 
 
-def _apart(rows: Examples, evaluations: Sequence[Examples], *, notices: list[str]) -> Examples:
+def _without_overlap(
+    rows: Examples, evaluations: Sequence[Examples], *, notices: list[str]
+) -> Examples:
     """Drop the rows whose text is also in an evaluation split, with a notice."""
     for split in evaluations:
         shared = set(rows.overlap(split))

@@ -279,7 +279,7 @@ def names_setting(labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def of_encoder(
+def encoder_and_decoder(
     model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]
 ) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
     """Split blocks into those of the encoder and those of the decoder.
@@ -300,7 +300,7 @@ def recomputes(model: nn.Module) -> bool:
     )
 
 
-def drops(model: nn.Module) -> bool:
+def has_dropout(model: nn.Module) -> bool:
     """Return whether a model has dropout: an active layer, or a rate above 0 as an attribute."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.blocks import of_encoder, recomputes, remove_hooks
+from temper.models.blocks import encoder_and_decoder, recomputes, remove_hooks
 from temper.models.probing import innermost, switch_back, switch_to_eager
 from temper.seeding import seeded
 from temper.types import Batch
@@ -65,7 +65,7 @@ class BlockCuts:
         self._cuts: tuple[Tensor, ...] | None = None
         self._calls = 0
         self._hooks: list[RemovableHandle] = []
-        encoder, _ = of_encoder(innermost(model), blocks)
+        encoder, _ = encoder_and_decoder(innermost(model), blocks)
         if not encoder or not _takes(model, "output_attentions"):
             raise ModelError(
                 f"Cutting spans needs the attention probabilities of repeated blocks, and "

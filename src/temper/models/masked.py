@@ -131,7 +131,7 @@ class MaskedModel(PretrainedReader):
         return chosen.softmax(dim=-1).cpu()
 
     def _best(self, blank: Blank, chances: Tensor, count: int) -> list[str]:
-        words = self.words.behind(blank.before)
+        words = self.words.after(blank.before)
         ids = torch.tensor(list(words), dtype=torch.int64)
         order = chances[ids].argsort(descending=True, stable=True)
         avoided, script = blank.word.casefold(), script_of(blank.word)

@@ -22,7 +22,7 @@ from temper.errors import ModelError
 from temper.functional.precision import at_least_single
 from temper.heads import Heads
 from temper.models.blocks import Parameters as Parameters
-from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
+from temper.models.blocks import find_blocks, has_dropout, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
 from temper.models.kinds import head_of
 from temper.models.passes import DropoutPlan, Recording, SiteKey
@@ -119,7 +119,7 @@ class Network:
             raise
         if not at_tokens:
             control.use_blocks()
-            self.without_dropout = bool(self.blocks) and not drops(self.model)
+            self.without_dropout = bool(self.blocks) and not has_dropout(self.model)
             called = [*((name, 0) for name, _ in self.blocks), *called]
         self._control, self._site_keys = control, tuple(called)
         self._hooks.append(self._place.module.register_forward_hook(self._add_at_words))
@@ -324,7 +324,7 @@ class Network:
         if self._asked_for_dropout:
             return
         self._asked_for_dropout = True
-        if not drops(self.model):
+        if not has_dropout(self.model):
             self.warn_once(
                 "Every dropout rate of the model is 0, so passes that differ by dropout alone are "
                 "all the same and their divergence is 0: the method is inert. Use a model with "

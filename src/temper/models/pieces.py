@@ -32,12 +32,12 @@ class WholeWords:
         every = (*self.inside.values(), *self.leading.values())
         return any(word != word.lower() for word in every)
 
-    def behind(self, before: str) -> Mapping[int, str]:
+    def after(self, before: str) -> Mapping[int, str]:
         """Return id -> word for the tokens that can follow a text.
 
         Example:
             >>> words = WholeWords({7: "good"}, {8: "good"})
-            >>> words.behind("a "), words.behind("(")
+            >>> words.after("a "), words.after("(")
             ({7: 'good'}, {8: 'good'})
         """
         return self.inside if before[-1:].isspace() else self.leading

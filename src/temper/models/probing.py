@@ -158,7 +158,7 @@ def implementation(model: nn.Module) -> str | None:
 
 
 def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | None:
-    """Switch a model to eager attention; return the old name, for `switch_back`."""
+    """Switch a model to eager attention; return the name of the old one, for `switch_back`."""
     current, inner = implementation(model), innermost(model)
     if current in PLAIN:
         return None

@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.blocks import of_encoder, recomputes, remove_hooks
+from temper.models.blocks import encoder_and_decoder, recomputes, remove_hooks
 from temper.models.probing import (
     PLAIN,
     Place,
@@ -151,7 +151,7 @@ class StateTracer:
             and module is not index.module
         ]
         # In an encoder-decoder the head reads the decoder's states.
-        first, behind = of_encoder(innermost(model), blocks)
+        first, behind = encoder_and_decoder(innermost(model), blocks)
         for _, block in behind or first:
             self._hooks += [
                 block.register_forward_pre_hook(pause),
