@@ -89,7 +89,7 @@ def has_lock(folder: Path) -> bool:
 
 
 def process_tag() -> str:
-    """Return a file ending, machine and process id, for temporary files of this process."""
+    """Return the ending of this process's temporary files: hash of the machine and process id."""
     machine = hashlib.sha256(f"{socket.gethostname()} {_machine()}".encode()).hexdigest()[:8]
     return f"{machine}_{os.getpid()}"
 

@@ -196,7 +196,7 @@ def test_options_without_calibration_raise_an_error(
 
 def test_rules_of_classes_raise_an_error_for_a_regression(regression: Setting) -> None:
     of_values = regression.kept(regression.calibration("all", "mahalanobis"))
-    with pytest.raises(ValueError, match="if the model has that rule"):
+    with pytest.raises(ValueError, match="must name calibrated rules"):
         of_values(["a"], abstain="set>1")
     assert of_values([]) == []
     assert shift(of_values, np.zeros((19, 16))) is None

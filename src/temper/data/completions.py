@@ -89,7 +89,7 @@ def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[
         notes = [{"role": "assistant", "content": completion}]
         (last,) = _messages(notes if isinstance(completion, str) else completion)
     if last["role"] != "assistant" or not last["content"] or not messages:
-        raise ValueError("a conversation must have two messages or more, the last of the assistant")
+        raise ValueError("a conversation must have two messages or more, the last by the assistant")
     return json.dumps(messages, ensure_ascii=False), last["content"], True
 
 

@@ -359,7 +359,7 @@ def _demo_splits(settings: DataSettings, config: str | None) -> Splits:
         raise DataError(
             "The demo corpus has fixed columns, labels and splits (train, dev): text_column, "
             "text_pair_column, label_column, group_column, kind, train_split and eval_split "
-            "cannot be changed."
+            "cannot be changed. Leave them out."
         )
     return review_corpus()
 

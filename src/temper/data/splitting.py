@@ -187,7 +187,7 @@ def _check_classes(train: Examples) -> None:
         named = f"{only}" if train.label_names is None else f"{train.label_names[only]!r}"
         raise DataError(
             f"{train.origin}: train must have at least two classes, got only {named}. "
-            f"Use other rows, another {OPTIONS['label']}, or kind regression."
+            f"Use other rows, another {OPTIONS['label']}, or --set data.kind=regression."
         )
 
 

@@ -129,7 +129,7 @@ class Parameters:
         return sum(result[:rank]), sum(result)
 
     def as_shard(self, name: str, part: Tensor) -> Tensor:
-        """Return this process's rows as a DTensor like the parameter; keep other shapes as is."""
+        """Return this process's rows as a DTensor like the parameter; other shapes stay as is."""
         same = bool(self.shards) and part.shape == self.tensors[name].shape
         return self.shards.as_shard(name, part) if same else part
 
@@ -139,7 +139,7 @@ class Parameters:
         return whole
 
     def part(self, name: str, whole: Tensor) -> Tensor:
-        """Return this process's rows of a whole tensor; keep other shapes as is."""
+        """Return this process's rows of a whole parameter; other shapes stay as is."""
         same = bool(self.shards) and whole.shape == self.of_model[name].shape
         return whole[self.shards.rows(name)].clone() if same else whole
 

@@ -50,7 +50,7 @@ def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> lis
 
 
 def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) -> None:
-    """Reorder the outputs of a trained head, also inside a PEFT wrapper."""
+    """Reorder a trained head's outputs, given the result of `order_of_head`; PEFT's heads, too."""
     before = _answers(model, tokenizer)
     with torch.no_grad():
         for parameter in _output_layer(model, len(order)):

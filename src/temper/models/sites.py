@@ -124,7 +124,7 @@ class SiteControl:
         return self.apply(name, output, 0.0, lambda x: x)
 
     def begin(self, context: SiteContext) -> None:
-        """Set plan and log until the next ``begin``."""
+        """Use the plan and the log of ``context`` until the next ``begin``."""
         for module, rate in self._attention_rates.items():
             module.p = rate
         self._attention_rates = {}

@@ -337,7 +337,8 @@ def layer_means(output: Any, mask: Tensor) -> Tensor:
     for layer in layers:
         if layer.shape[-1] != shape[-1] or layer.numel() != math.prod(shape):
             raise ModelError(
-                f"Expected one hidden state per token and layer, got {list(layer.shape)}."
+                f"Expected one hidden state per token and layer, got {list(layer.shape)}. This "
+                "architecture is not supported."
             )
     weight = (mask.float() / mask.sum(dim=1, keepdim=True)).unsqueeze(-1)
     # Not a matrix product: autocast would compute that in half precision.

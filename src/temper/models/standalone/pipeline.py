@@ -159,7 +159,7 @@ class Pipeline:
         # Rules about sets and confidence need one class per text: an answer with "label".
         wanted = {"anomalous", *(["set", "label"] if largest or risk is not None else [])}
         if re.sub(r"set\s*>\s*\d+|anomaly|[\s,]", "", abstain) or not wanted <= found[0].keys():
-            raise ValueError("`abstain` must be 'anomaly' or 'set>K', if the model has that rule.")
+            raise ValueError("`abstain` must name calibrated rules: 'anomaly' or 'set>K'.")
         enough = np.zeros(1)
         if risk is not None:
             enough = self.arrays["risk.confidences"][self.arrays["risk.limits"] <= risk]
