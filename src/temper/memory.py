@@ -87,7 +87,6 @@ def _reset() -> None:
 
 
 def _resident() -> int:
-    """Return the peak of the resident memory since `_reset`, in bytes."""
     for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -95,7 +94,6 @@ def _resident() -> int:
 
 
 def _process() -> int:
-    """Return the peak of the resident memory since the process started, in bytes."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

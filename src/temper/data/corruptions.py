@@ -130,7 +130,6 @@ def corrupt(
 
 
 def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> IntegerArray:
-    """Replace each token by another ordinary token, all equally likely."""
     index = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
     itself = ordinary[index] == old
     chosen = np.floor(chance * (len(ordinary) - itself)).astype(np.int64)

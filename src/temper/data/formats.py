@@ -145,7 +145,6 @@ def _parse_row(line: str, *, where: str) -> dict[str, object]:
 
 
 def _full_lines(content: TextFile) -> Iterator[tuple[int, str]]:
-    """Yield line number (from 1) and text of the lines that are not blank."""
     # Only "\n" ends a line: str.splitlines would also split at U+2028, which texts may contain.
     for number, line in enumerate(content.lines(newline="\n"), start=1):
         if line.strip():

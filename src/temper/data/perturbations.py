@@ -131,7 +131,6 @@ def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> lis
 
 
 def _keys(sign: str) -> str:
-    """Return the keys next to a letter, in its case; empty if unknown."""
     keys = KEYBOARD.get(sign.lower(), "")
     return keys.upper() if sign.isupper() else keys
 
@@ -352,7 +351,6 @@ def widen(text: str, seed: int) -> str:
 
 
 def _in_case_of(model: str, word: str) -> str:
-    """Return a word in the case of ``model``: upper case, capitalized, or unchanged."""
     signs = [sign for sign in model if sign.isalpha()]
     if len(signs) > 1 and all(sign.isupper() for sign in signs):
         return word.upper()

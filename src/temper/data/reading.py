@@ -259,7 +259,6 @@ def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
 
 
 def _readable(table: Table, chosen: FoundColumns, labels: LabelColumn | None) -> Table:
-    """Skip the rows whose text or label cannot be read."""
     bad: dict[int, str] = {} if labels is None else labels.faults()
     for column in (chosen.text_pair, chosen.text):
         if column is not None:

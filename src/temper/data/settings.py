@@ -220,7 +220,6 @@ class DataSettings(AugmentationSettings):
     @model_validator(mode="before")
     @classmethod
     def _from_the_hub(cls, given: Any) -> Any:
-        """Use the task's id on the Hub as the source if none is given."""
         if not isinstance(given, dict) or given.get("source") is not None:
             return given
         name = given.get("task")

@@ -234,7 +234,6 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
 
 
 def _check_hub_id(base: str) -> None:
-    """Raise if a source is neither an existing path nor a possible Hub id."""
     looks_like_path = base.startswith((".", "/", "~")) or format_of(Path(base)) is not None
     if looks_like_path or not _HUB_ID.fullmatch(base):
         raise DataError(
@@ -323,7 +322,7 @@ def is_taken_whole(settings: DataSettings) -> bool:
 
 
 def _read_unlabeled(settings: DataSettings, source: str, *, train: Examples) -> Examples:
-    """Read unlabeled text to train on; raise unless it has pairs exactly if ``train`` has."""
+    """Read unlabeled text to train on; it must have single texts or pairs, as ``train`` has."""
     base, config, split = _parse(source, None)
     columns = Columns(settings.text_column, settings.text_pair_column)
     if base == "demo":

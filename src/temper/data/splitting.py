@@ -135,7 +135,6 @@ def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
 def _without_overlap(
     rows: Examples, evaluations: Sequence[Examples], *, notices: list[str]
 ) -> Examples:
-    """Drop the rows whose text is also in an evaluation split, with a notice."""
     for split in evaluations:
         shared = set(rows.overlap(split))
         if len(shared) == len(rows):

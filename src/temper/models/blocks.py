@@ -225,7 +225,6 @@ def _depths(
     head: frozenset[str],
     embeddings: frozenset[str],
 ) -> dict[str, int]:
-    """Return name -> depth below the head; see `Parameters`."""
     inside = {id(p): index for index, (_, block) in enumerate(blocks) for p in block.parameters()}
     lowest, depth = len(blocks) + 1, len(blocks) + 1 if blocks else 0
     result = {}

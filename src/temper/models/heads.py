@@ -101,7 +101,6 @@ def draw_head(model: Any) -> frozenset[str]:
 
 
 def _answers(model: Any, tokenizer: Any) -> Tensor:
-    """Return the logits of one short text, on the CPU."""
     batch = tokenizer(["a b c"], return_tensors="pt")
     device = next(model.parameters()).device
     taken = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}

@@ -322,13 +322,11 @@ def load_tokenizer(source: str, name: str, *, base: str | None = None) -> Any:
 
 
 def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> str:
-    """Return the name of the auto class that loads a classifier or regression model."""
     head = saved_head(config, adapter) if kind is None else HEADS[kind]
     return head.auto_class if head.named else Head.auto_class
 
 
 def _has_other_head(config: Any) -> bool:
-    """Return whether a checkpoint has a classification head."""
     return any(
         kind in each
         for each in config.architectures or ()
@@ -359,7 +357,6 @@ def _brings_head(adapter: Any) -> bool:
 def _class_names(
     config: Any, classes: int | None, source: str, given: GivenNames | None
 ) -> tuple[str, ...] | None:
-    """Return the class names of a head; None without a head or for a regression."""
     if classes is None or classes == 1 or getattr(config, "problem_type", None) == "regression":
         return None
     names = placeholders(classes)
@@ -424,7 +421,6 @@ def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tupl
 
 
 def _whole_model(name: str) -> str:
-    """Return the folder or Hub id of a model; raise if it is an adapter."""
     source = resolve(name)
     if _located(source)[1] is not None:
         raise ModelError(

@@ -214,7 +214,7 @@ class Network:
             return self.model(**inputs)
 
     def _follow(self, logits: Tensor) -> None:
-        """Before the backward, restore dropout plan and delta, in case it recomputes blocks."""
+        """Restore dropout plan and delta before a backward, which may recompute the blocks."""
         control, delta, detached = self._control, self._delta, self._detached
         assert control is not None
         context = control.context

@@ -156,7 +156,6 @@ class TaskCopy:
             ) from error
 
     def _size(self, split: str, rows: int) -> tuple[str, ...]:
-        """Return a notice if the size of a split is not the published one."""
         task, published = self.task, self._published(split)
         expected = task.rows.get(published)
         if expected is None:
