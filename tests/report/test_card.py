@@ -34,7 +34,7 @@ def test_the_hub_library_reads_every_score_with_its_set(run: Path) -> None:
     shift = results["Distribution shift: Accuracy, imdb", "imdb"]
     assert (shift.dataset_type, shift.dataset_split) == ("stanfordnlp/imdb", "test")
     assert (
-        results["Anomaly detection: AUROC, by max softmax, trec", "trec"].metric_type == "roc_auc"
+        results["OOD detection: AUROC, by max softmax, trec", "trec"].metric_type == "roc_auc"
     )
 
 
