@@ -195,8 +195,8 @@ def staged_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder to write to; on success it replaces ``path``.
 
     The temporary folder is in ``.NAME.writing`` next to ``path``. This is locked: another process
-    that writes the same folder gets a `LockedError`. What an earlier, killed call left is undone
-    first.
+    that writes the same folder gets a `LockedError`. Leftovers of an earlier, killed call are
+    cleaned up first.
     """
     # A symbolic link stays: the folder that it points to is replaced.
     target = Path(os.path.realpath(path))

@@ -182,7 +182,7 @@ def test_a_model_that_shows_no_states_is_compared_by_its_outputs(
     ("asked", "words"),
     [
         ({"coverage": 0.7}, r"one of \['0.5', '0.8'\], got 0.7"),
-        ({"abstain": "anomalies"}, "must be 'anomaly' or 'set>K'"),
+        ({"abstain": "anomalies"}, "calibrated rules: 'anomaly' or 'set>K'"),
         ({"max_risk": 1e-9}, "No threshold keeps the risk at 1e-09"),
     ],
 )

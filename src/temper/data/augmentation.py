@@ -1,4 +1,4 @@
-"""Augment training rows: perturb some texts anew in each epoch, with the same labels.
+"""Augment training rows: perturb some of the texts in each epoch, with the same labels.
 
 A row is perturbed with probability ``augment_fraction``, by one of the perturbations in
 ``augment``, all equally likely. The draws depend only on seed, epoch and text, so neither batching

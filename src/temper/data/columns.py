@@ -80,7 +80,7 @@ class KeptColumns:
                 self._values[name] = []
 
     def add(self, row: Mapping[str, object] | None) -> None:
-        """Store the values of a row; None stands for a bad row, which is removed later."""
+        """Store the values of a row; None means a bad row, which is removed later."""
         for name, values in self._values.items():
             values.append(self._words.of(None if row is None else row.get(name)))
         for name, writer in list(self._texts.items()):

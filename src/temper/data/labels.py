@@ -47,7 +47,7 @@ class Labels:
     Args:
         values: Class indices, targets, or zeros and ones for several labels; None if no row has a
             label.
-        first: Number in the file that stands for the first of ``names``, 0 or 1.
+        first: Number in the file that means the first of ``names``, 0 or 1.
     """
 
     values: list[Any] | None
@@ -78,7 +78,7 @@ class LabelColumn:
         kind: Kind of the labels; None recognizes it.
         are_indices: Whether whole numbers are indices even if ``names`` are numerals, as in a
             `datasets.ClassLabel` column.
-        first: Number in the file that stands for the first of ``names``; None for 0, or 1 if the
+        first: Number in the file that means the first of ``names``; None for 0, or 1 if the
             labels run from 1 to the number of names.
     """
 
@@ -319,7 +319,7 @@ class LabelColumn:
         return Labels([index_of[word] for word in words], names, "classification", notices)
 
     def _doubts(self, words: list[str], names: tuple[str, ...]) -> tuple[str, ...]:
-        """Warn of doubtful classes: look-alike names, several labels in one, missing values."""
+        """Warn of doubtful classes: similar names, several labels in one, missing values."""
         title = self.table.title
         notices = [
             f"{title}: the labels {' and '.join(map(ascii, group))} are read as different "

@@ -146,7 +146,7 @@ _SPELLING = tomllib.loads(asset("temper.data", "spelling.toml"))
 NEGATED: dict[str, str] = _SPELLING["negated"]
 """Verb -> its contraction with "not"."""
 LENGTHENED: dict[str, str] = _SPELLING["lengthened"]
-"""Contracted ending -> the only word that it can stand for."""
+"""Contracted ending -> the only word that it can mean."""
 PRONOUNS: dict[str, list[str]] = _SPELLING["pronouns"]
 """Verb -> the pronouns that it is contracted with."""
 MISSPELLINGS: dict[str, str] = _SPELLING["misspellings"]

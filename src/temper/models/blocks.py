@@ -177,8 +177,8 @@ def is_linear(module: nn.Module) -> bool:
 def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return (name, block) for each repeated block of a network, in the model's order.
 
-    The blocks are the members of the outermost module lists whose members are alike and contain
-    matrices: encoder layers, and decoder layers if there are any.
+    The blocks are the members of the outermost module lists whose members have the same structure
+    and contain matrices: encoder layers, and decoder layers if there are any.
     """
     result: list[tuple[str, nn.Module]] = []
     inside: list[str] = []

@@ -75,7 +75,7 @@ def load_headed(
             if not has_head and not writes:
                 # Another head may have weights of the same names and sizes.
                 drawn = sorted({*drawn, *draw_head(model)})
-        # Nothing else in the folder of an adapter says which head it has.
+        # Nothing else in the folder of an adapter identifies the head.
         model.config.architectures = [type(model).__name__]
         # The checkpoint may be a classifier with windows, of which only the encoder is used.
         set_windows(model, None)

@@ -109,7 +109,7 @@ def load_classifier(
             if class_names is not None and labels is not None and len(class_names) == len(labels):
                 order = order_of_head(class_names, labels, name)
             of_labels, saved = HEADS[kind or "classification"], saved_head(config, adapter)
-            # Several heads have the same kind of output; the checkpoint's config says which it is.
+            # Several heads have the same kind of output; the checkpoint's config identifies one.
             head = saved if saved.gives == of_labels.gives else of_labels
             config.update(head_settings(labels, kind=head.name))
         else:

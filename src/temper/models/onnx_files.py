@@ -58,7 +58,7 @@ def write_onnx(
             assert program is not None
             program.save(path)
         except Exception as error:
-            # torch raises many types of exceptions; the first line of each says why.
+            # torch raises many types of exceptions; the first line of each has the reason.
             message = one_line(str(error).strip().partition("\n")[0])
             raise ModelError(
                 f"{type(model).__name__} cannot be written as ONNX by torch {torch.__version__}: "

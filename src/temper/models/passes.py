@@ -1,4 +1,4 @@
-"""What a forward pass is given and records: dropout rates, embeddings, gradient norms."""
+"""Inputs and records of a forward pass: dropout rates, embeddings, gradient norms."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SiteLog:
 
 @dataclass
 class Recording:
-    """What a forward and its backward recorded.
+    """The record of a forward and its backward.
 
     Args:
         channel_norms: Whether backward records each site's gradient norms by channel, in ``sites``.

@@ -215,7 +215,7 @@ class TaskCopy:
             }
         sources = [dict(part.source) for part in parts.values()]
         split = " + ".join(str(source.get("split")) for source in sources)
-        # Metadata of one file cannot stand for both.
+        # Metadata of one file cannot replace that of both.
         source = {"files": sources} if "path" in sources[0] else sources[0]
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
 
