@@ -251,7 +251,7 @@ def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nowhere", "--data", "d.csv"), "kept in the folder of a checkpoint"),
+        (("nowhere", "--data", "d.csv"), "stored in the folder of a checkpoint"),
         (("nowhere",), "--data is needed"),
         (("nowhere", "--remove", "--data", "d.csv"), "--remove accepts no other option"),
         (("model", "--data", "demo", "--set", "train.epochs=1"), "train"),

@@ -157,5 +157,5 @@ def test_another_process_gives_the_same_data_the_same_name() -> None:
     ).stdout.split()
     # Neither library is imported for those who do not use it.
     assert told == [hold(COLUMNS), "False", "False"]
-    kept = in_memory.everything()
+    kept = in_memory.all_held()
     assert kept[hold(COLUMNS)].splits["train"] == COLUMNS

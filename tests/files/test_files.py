@@ -114,7 +114,7 @@ def test_other_errors_than_failed_writes_pass_unchanged(tmp_path: Path) -> None:
 
 def test_a_read_only_folder_is_reported(tmp_path: Path) -> None:
     error = OSError(errno.EACCES, "", str(tmp_path / "out" / "x"))
-    told = pytest.raises(WriteError, match="Permission denied. See to it that")
+    told = pytest.raises(WriteError, match="Permission denied. Make the folder")
     with told, writing(tmp_path / "out"):
         raise error
 

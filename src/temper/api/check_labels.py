@@ -14,7 +14,7 @@ from temper.data.reading import read_as
 from temper.data.settings import DataSettings
 from temper.data.sources import is_taken_whole, load_examples, load_splits, with_configuration
 from temper.display.bars import Bars
-from temper.errors import SettingError, perhaps
+from temper.errors import SettingError, percent_hint
 from temper.methods.recipes import with_recipe
 from temper.progress import Progress
 
@@ -90,7 +90,7 @@ def _check(tree: Mapping[str, Any], folds: int) -> Any:
     from temper.training.config import RunConfig, is_scratch
 
     if folds < 2:
-        raise SettingError(f"`folds` must be >= 2, got {folds}{perhaps(folds)}.")
+        raise SettingError(f"`folds` must be >= 2, got {folds}{percent_hint(folds)}.")
     if "tasks" in tree:
         raise SettingError("Labels are checked for one dataset. Name it with --data.")
     if is_scratch(tree["model"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from temper.errors import SettingError, perhaps
+from temper.errors import SettingError, percent_hint
 from temper.functional.conformal import BooleanArray
 from temper.functional.resampling import FloatArray
 
@@ -38,7 +38,7 @@ class Abstention:
             Abstention(anomaly=True, largest_set=2, max_risk=None)
         """
         if max_risk is not None and not 0.0 < max_risk < 1.0:
-            came = f"{max_risk:g}{perhaps(max_risk)}"
+            came = f"{max_risk:g}{percent_hint(max_risk)}"
             raise SettingError(f"`max_risk` must be a fraction in (0, 1), got {came}.")
         anomaly, largest = False, None
         for rule in [] if rules is None else [part.strip() for part in rules.split(",")]:

@@ -24,7 +24,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.choices import as_text
 from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
-from temper.errors import DataError, SettingError, perhaps
+from temper.errors import DataError, SettingError, percent_hint
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
@@ -232,7 +232,7 @@ class Classifier:
         """
         rules, known, name = Abstention.of(abstain, max_risk), self.calibration, self.name
         if coverage is not None and not 0.0 < coverage < 1.0:
-            came = f"{coverage:g}{perhaps(coverage)}"
+            came = f"{coverage:g}{percent_hint(coverage)}"
             raise SettingError(f"`coverage` must be a fraction in (0, 1), got {came}.")
         kept = known is not None and known.detector is not None
         for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):

@@ -20,7 +20,7 @@ from temper.evaluation.classifier import label_names_of
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Gives
 from temper.functional.resampling import FloatArray
-from temper.importing import place_of
+from temper.importing import location_of
 from temper.models.pipelines import FunctionToApply, TextPipeline, estimator_classes
 
 OF_FUNCTIONS: tuple[Gives, ...] = ("logits", "probabilities", "values")
@@ -111,8 +111,8 @@ class CallablePredictor:
             form = "(text, text_pair) tuples" if isinstance(texts[0], tuple) else "texts"
             raise ModelError(
                 f"The predictor failed on rows {start} to {start + len(texts) - 1} of set "
-                f"{name!r}: {type(error).__name__}: {error} ({place_of(error)}). It gets a list of "
-                f"{form} and must return an array of numbers."
+                f"{name!r}: {type(error).__name__}: {error} ({location_of(error)}). It gets a list "
+                f"of {form} and must return an array of numbers."
             ) from error
         given = len(result) if result.ndim else 1
         if given != len(texts) or not result.ndim:

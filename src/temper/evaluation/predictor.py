@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples, ScoredKind
-from temper.data.spans import answer_place
+from temper.data.spans import answer_span
 from temper.data.tags import of_words
 from temper.data.token_spans import Span
 from temper.evaluation.prediction import Prediction
@@ -128,7 +128,7 @@ def answers_of(
     if gives == "spans":
         ends, chances = best_spans(logits.detach())
         pairs = (ends - batch.begins[:, None]).tolist()
-        spans = [answer_place(item, *pair) for item, pair in zip(items, pairs, strict=True)]
+        spans = [answer_span(item, *pair) for item, pair in zip(items, pairs, strict=True)]
         return Prediction.of_spans(np.array(spans), chances.cpu().numpy(), truncated=truncated)
     values = logits.detach().double().cpu().numpy()
     if gives == "texts":

@@ -66,7 +66,7 @@ def side_by_side(
         workers,
         mp_context=context,
         initializer=_start_worker,
-        initargs=(work.folder, in_memory.everything(), *machine, messages, numbers, stop),
+        initargs=(work.folder, in_memory.all_held(), *machine, messages, numbers, stop),
     )
     try:
         waiting = {pool.submit(_do_run, cell): cell for cell in order}

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from temper.checkpoints.folder import PARTIAL, RunFolder
 from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples, Kind
-from temper.data.spans import answer_place, texts_at
+from temper.data.spans import answer_span, texts_at
 from temper.data.tags import of_words
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
@@ -210,7 +210,7 @@ class ScoredSet:
         begins = batch.begins
         ends = (best_spans(logits)[0] - begins.unsqueeze(1)).tolist()
         rows = zip(indices, ends, strict=True)
-        spans = [answer_place(self.rows[index], *pair) for index, pair in rows]
+        spans = [answer_span(self.rows[index], *pair) for index, pair in rows]
         return texts_at(spans, [contexts[index] for index in indices])
 
     def _loss_per_token(
