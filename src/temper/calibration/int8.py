@@ -1,4 +1,4 @@
-"""Make the 8-bit copy of a checkpoint from held-out rows, and compare its answers with fp32."""
+"""Make the 8-bit copy of a checkpoint, and compare its predictions with those in fp32."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from temper.models.int8 import write_int8
 from temper.progress import Progress
 
 CHOSEN_ON = 64
-"""Rows that fine products are chosen on at most."""
+"""Maximum number of rows to choose the finely quantized products on."""
 COMPARED = 500
-"""Rows that both models answer at most."""
+"""Maximum number of rows on which both models are compared."""
 ALIKE = 0.99
-"""Fraction of equal predictions below which a notice says so."""
+"""Fraction of equal predictions below which there is a notice."""
 
 
 def make_int8(
