@@ -159,7 +159,10 @@ def test_only_requested_detectors_are_measured(
 def test_an_unsupported_detector_is_skipped_with_a_notice(
     predictor: ClassifierPredictor, data: EvaluationData, examples_of: Any
 ) -> None:
-    for fit, words in ((None, "no in-distribution"), (examples_of("fit", rows=3), "at least 4")):
+    for fit, words in (
+        (None, "needs rows to fit it on"),
+        (examples_of("fit", rows=3), "at least 4"),
+    ):
         found = evaluate(predictor, EvaluationData(data.dev, anomaly=data.anomaly, fit=fit), ONLY)
         told = {e["condition"] for e in found.scores if e["perspective"] == "anomaly"}
         assert told == set(DETECTORS[:3])
@@ -192,7 +195,7 @@ def test_a_regression_is_scored_only_by_detectors_of_states(
     )
     told = {e["condition"]: e for e in found.scores if e["perspective"] == "anomaly"}
     assert set(told) == {"clean", "mahalanobis"}
-    assert told["clean"]["reason"] == "a regression gives no probabilities"
+    assert told["clean"]["reason"] == "a regression has no probabilities"
     assert told["mahalanobis"]["value"] is not None
 
 

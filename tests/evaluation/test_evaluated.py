@@ -153,7 +153,7 @@ def test_a_kind_of_labels_that_the_model_does_not_predict_raises_an_error(
 ) -> None:
     file = tmp_path / "other.csv"
     file.write_text("text,label\na,0\nb,1\n", encoding="utf-8")
-    said = r"`data\.kind` is 'regression', and what .*run answers is classification\. Leave it"
+    said = r"`data\.kind` is 'regression', but .*run predicts classification\. Leave it"
     for data in ({"kind": "regression"}, {"kind": "regression", "source": str(file)}):
         with pytest.raises(SettingError, match=said):
             evaluated(run, data)

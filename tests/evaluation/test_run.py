@@ -174,7 +174,7 @@ def test_a_regression_is_measured_and_has_no_calibration(
     )
     entry = by_name(found, "calibration", "ece_10")
     assert entry["value"] is None
-    assert entry["reason"] == "a regression gives no probabilities"
+    assert entry["reason"] == "a regression has no probabilities"
 
 
 def test_undefined_scores_have_a_reason() -> None:

@@ -94,7 +94,7 @@ class EvaluationSettings(CommonSettings):
             if name not in perspectives.names():
                 raise ValueError(unknown("perspective", name, perspectives.names()))
         if len(set(names)) < len(names):
-            raise ValueError(f"must not name one twice, got {list(names)}")
+            raise ValueError(f"must not repeat a value, got {list(names)}")
         return names
 
     @model_validator(mode="after")
