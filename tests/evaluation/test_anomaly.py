@@ -175,7 +175,7 @@ def test_a_function_is_scored_only_by_detectors_of_probabilities(data: Evaluatio
     assert {e["condition"] for e in found.scores if e["perspective"] == "anomaly"} == {"clean"}
     said = [notice for notice in found.notices if "is left out" in notice]
     assert len(said) == 3
-    assert "needs logits, and the predictor gives probabilities" in said[0]
+    assert "needs logits, but the predictor returns probabilities" in said[0]
     assert "hidden states of a CallablePredictor cannot be read" in said[2]
 
 

@@ -231,7 +231,7 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
 
 
 def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
-    """Return why an evaluation does not belong to a run; empty if it may belong."""
+    """Return why an evaluation is not one of a run; empty if it is, or if it names no run."""
     if not (evaluation / "scores.json").exists():
         raise CheckpointError(
             f"{evaluation} has no scores.json. Give the --out folder of `temper evaluate`."

@@ -97,7 +97,6 @@ class TextPredictor:
         return cut / len(examples)
 
     def _chunks(self, examples: Examples) -> Iterator[Examples]:
-        """Split a long set, because token ids take more memory than texts."""
         if len(examples) <= CHUNK:
             yield examples
             return
@@ -245,7 +244,7 @@ class ClassifierPredictor(TextPredictor):
         start = 0
         for chunk in self._chunks(examples):
             if self.gives in OF_TOKENS and chunk.kind == KINDS[self.gives]:
-                # Labels of tokens have the positions of their batch.
+                # Labels of tokens are padded with their batch.
                 encoded = self._encoded(chunk)
             else:
                 encoded = self.encoded(chunk)

@@ -106,7 +106,6 @@ class TextGenerator:
         return output, Prediction.of_targets(values, truncated=part.truncated)
 
     def _targets(self, part: RowBatch, logits: Tensor) -> Tensor:
-        """Return the `Prediction.targets` of a batch in fp64."""
         labels, mask = _labels(part), self.head.unit_mask(part.batch, logits)
         right = logits.argmax(-1) == self.head.unit_labels(logits, labels)
         sure = in_chunks(lambda scores: at_least_single(scores).softmax(-1).amax(-1), logits)
@@ -221,6 +220,6 @@ class TextGenerator:
 
 
 def _labels(part: RowBatch) -> Tensor:
-    # `TextGenerator.parts` gives rows without completions labels of no target tokens.
+    # Rows without completions have no target tokens; see `TextGenerator.parts`.
     assert part.batch.labels is not None
     return part.batch.labels

@@ -300,7 +300,6 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
 def _renamed(
     predictor: NamedPredictor, config: Any, model: Checkpoint, settings: PredictorSettings
 ) -> NamedPredictor:
-    """Rename the classes of a Transformers model by the settings."""
     if predictor.gives == "values":
         _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
     elif settings.given_names:
@@ -310,7 +309,6 @@ def _renamed(
 
 
 def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> CallablePredictor:
-    """Rename the classes of a function or an estimator by ``label_map``."""
     if settings.label_map:
         if predictor.label_names is None:
             raise SettingError(
@@ -323,7 +321,6 @@ def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> Callab
 
 
 def _named(model: Checkpoint) -> Any:
-    """Import the object that ``file.py:name`` or ``module:name`` refers to."""
     source, name = model.code
     try:
         target: Any = import_named(source, purpose="predictors")

@@ -178,7 +178,6 @@ def _statistics(
 
 
 def _check_same(blocks: Sequence[Block], others: Sequence[Block]) -> None:
-    """Raise if two evaluations have different rows in the same condition."""
     theirs = {block.condition: block.row for block in others}
     for block in blocks:
         row = theirs.get(block.condition)

@@ -71,9 +71,9 @@ class Prediction:
 
     @classmethod
     def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
-        """Create predictions from logits of tags: for each example of w words [w, C].
+        """Create predictions from the logits of each example's tags, [words, C].
 
-        NaN marks words that the model did not read.
+        They are NaN for words that the model did not read.
         """
         logits = np.concatenate(rows)
         known = ~np.isnan(logits).all(axis=1)
@@ -200,12 +200,11 @@ def _classes(values: ArrayLike, what: str) -> FloatArray:
 
 
 def _likeliest(values: FloatArray) -> FloatArray:
-    """Return the column of each row's largest value, the first of equal ones."""
     return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
 def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
-    """Join predictions of batches in the order of ``indices``, the rows' positions 0..n-1."""
+    """Concatenate predictions of batches, sorted by the rows' ``indices`` (0 to n-1)."""
     positions = np.argsort(np.asarray(indices, dtype=np.int64))
 
     def whole(given: Sequence[FloatArray]) -> FloatArray:

@@ -154,7 +154,7 @@ def answers_of_texts(
 
 
 def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
-    """Join outputs [b, ...] of batches, in fp64; ``indices`` are their positions 0..n-1."""
+    """Concatenate outputs [b, ...] of batches in fp64, sorted by the rows' ``indices``."""
     joined = torch.cat([part.detach().double().cpu() for part in parts]).numpy()
     ordered = np.empty_like(joined)
     ordered[list(indices)] = joined

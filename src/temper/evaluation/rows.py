@@ -272,7 +272,6 @@ def _block_table(
 
 
 def _check(table: pa.Table) -> None:
-    """Raise if a table does not have the format of docs/formats.md."""
     for wanted in schema():
         if wanted.name not in table.column_names:
             raise CheckpointError(
@@ -292,7 +291,6 @@ def _column(table: pa.Table, name: str) -> Any:
 
 
 def _floats(table: pa.Table, name: str) -> FloatArray:
-    """Return a nullable column as float64 with NaN for null."""
     return np.asarray(_column(table, name).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
@@ -394,7 +392,6 @@ def _lists(values: FloatArray) -> pa.ChunkedArray:
 
 
 def _numbers(values: FloatArray) -> pa.Array:
-    """Return a column of numbers with NaN as null."""
     # pandas and JSON confuse NaN and null.
     missing = np.isnan(values)
     return pa.array(values, pa.float64(), mask=missing if bool(missing.any()) else None)

@@ -173,7 +173,6 @@ def _check(
 
 
 def _labels(measurement: Measurement, found: Mapping[str, Iterable[Block]]) -> list[str]:
-    """Return the class names, or the indices if they have no names."""
     if measurement.regression:
         return []
     named = measurement.predictor.label_names or measurement.dev.label_names
@@ -190,7 +189,7 @@ def check_before_training(
     """Check sets and settings of an evaluation, before a model is trained on ``train``."""
     numbers = [str(index) for index in range(train.classes)]
     names = None if train.kind == "regression" else train.label_names or numbers
-    # The rows are the same, whether an encoder reads the prompts or not.
+    # Rows for encoder-decoder models have the same form as rows for causal models.
     kind: Kind = "completions" if train.kind == "seq2seq" else train.kind
     _refuse_misfits(data, settings, names, kind=kind)
     _aligned(data, names)

@@ -47,7 +47,7 @@ class Scoring:
         """Return the names of a labeled block's scores: the primary metric, then the usual ones."""
         usual = [name for name in scores.metrics_of(block.kind) if SCORES[name].usual]
         if self.metric == "word_accuracy":
-            # These tags mark no entities.
+            # The usual scores of tags need entities, which these tags do not mark.
             usual = []
         return tuple(dict.fromkeys((self.metric, *usual)))
 

@@ -155,7 +155,6 @@ def load_sets(
 
 
 def _check_labels(suite: FoundSuite, dev: Examples) -> None:
-    """Raise one error if a suite is for other labels than the task's."""
     labels = suite.suite.labels
     if dev.kind == "classification" and not are_named(dev.label_names):
         # The rows have no class names, but the model may have some.

@@ -119,7 +119,6 @@ class EvaluationSettings(CommonSettings):
 
 
 def _resolved(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """Replace ``all`` and ``default`` by the names of these perspectives."""
     groups = {"all": perspectives.names(), "default": perspectives.defaults()}
     return tuple(each for name in names for each in groups.get(name, (name,)))
 

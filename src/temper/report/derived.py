@@ -145,7 +145,6 @@ class Scores:
 
 
 def _mean(records: Iterable[ScoreRecord]) -> float | None:
-    """Return the mean over sets; None if a score is undefined."""
     values = [record.value for record in records]
     known = [value for value in values if value is not None]
     return fmean(known) if len(known) == len(values) else None
@@ -174,7 +173,6 @@ def add_set_means(scores: Scores) -> None:
 
 
 def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
-    """Add the mean over sets of one score, run by run."""
     key = replace(keys[0], set=f"mean of {len(keys)} sets")
     scores.means[key] = keys
     for run in scores.runs:

@@ -291,7 +291,7 @@ def _findings(
             suggest("temper check-labels {data} --model {base}"),
         )
     if not weak:
-        # A model that has hardly learned is not to be made robust yet.
+        # Robustness does not matter before a model has learned the task.
         yield from _broken(perturbed, suggest)
 
 

@@ -261,5 +261,4 @@ def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:
 
 
 def _in_turn(parts: Iterable[Iterable[_Any]]) -> Iterator[_Any]:
-    """Yield one item of each part in turn, until all are exhausted."""
     return (result for turn in zip_longest(*parts) for result in turn if result is not None)

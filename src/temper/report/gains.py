@@ -255,7 +255,7 @@ class _Claim:
 
     @property
     def loses(self) -> bool:
-        """Whether it is a significant loss that remains with post-hoc methods on both sides."""
+        """Whether the method is significantly worse, also with post-hoc methods on both sides."""
         after = self.further.get(POST_HOC)
         return self.gain.decided < 0 and (after is None or after.decided < 0)
 
@@ -299,7 +299,6 @@ def _words(tests: Iterable[str]) -> str:
 
 
 def _claim(comparison: Comparison, gain: Gain) -> _Claim:
-    """Return a gain with its further tests, if there are any."""
     column, equal = gain.column, comparison.equal.get(gain.column)
     if gain.view is SUMMARY:
         after = improvement_of(comparison, column, AFTER)

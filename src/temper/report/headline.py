@@ -258,7 +258,6 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
 
 
 def _not_learned(comparison: Comparison) -> str:
-    """Return a sentence that no method learned the task; empty if one did."""
     tasks = {
         level.column: level
         for column in comparison.columns
@@ -372,7 +371,7 @@ def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
 
 
 def _losses_vanish(gains: Sequence[Gain], claims: Claims) -> bool:
-    # They vanish with post-hoc methods on both sides.
+    # Losses vanish if post-hoc methods are applied on both sides.
     return any(gain.decided < 0 for gain in gains) and not claims.losses
 
 
@@ -468,7 +467,7 @@ def _untested(comparison: Comparison, column: str) -> bool:
 
 
 def _compute(comparison: Comparison, column: str) -> float:
-    # Of training, relative to the reference's; 0 if unknown.
+    # Training compute relative to the reference's; 0 if unknown.
     ours, theirs = _costs(comparison, column)
     return (ours.passes or 0.0) / theirs.passes if theirs.passes else 0.0
 

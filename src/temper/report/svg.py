@@ -321,7 +321,6 @@ def ticks(low: float, high: float, *, most: int) -> list[float]:
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """Return powers of ten in a range; if these are few, also 2 and 5 times them."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     times = (1, 2, 5) if last - first < 4 else (1,)
     every = max(1, (last - first) // 6)
@@ -362,7 +361,6 @@ def _text(
 
 
 def _clean(text: str) -> str:
-    """Remove characters that XML does not allow."""
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
 
 

@@ -484,7 +484,6 @@ def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> 
 
 
 def _verdict(low: float, high: float, *, higher: bool | None, margin: float | None) -> Verdict:
-    """Return the verdict of a difference from its 95% interval, direction and margin."""
     if low > 0.0 or high < 0.0:
         if higher is None:
             return "higher" if low > 0.0 else "lower"

@@ -46,7 +46,6 @@ def trained(record: RunRecord, folder: str) -> Headline:
 
 
 def _hardly_learned(record: RunRecord) -> bool:
-    """Return whether the validation score is close to that of guessing."""
     metric, score = str(record.epochs["metric"]), record.epochs["kept"].get("dev")
     classes = len(record.task.labels) if record.task else 0
     percent = percent_of_way(metric, score, classes=classes, metric=metric)

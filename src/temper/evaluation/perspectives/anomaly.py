@@ -180,7 +180,7 @@ def _of_logits(
     """Return set -> OOD scores ``measure(logits)``; raise a `ValueError` if there are no logits."""
     if measurement.predictor.gives not in ("logits", "choices"):
         raise ValueError(
-            f"it needs logits, and the predictor returns {measurement.predictor.gives}"
+            f"it needs logits, but the predictor returns {measurement.predictor.gives}"
         )
     scores = {}
     for name, examples in sets.items():
@@ -203,7 +203,6 @@ def _of_states(
 
 
 def _fitted(measurement: Measurement, settings: AnomalySettings) -> Mahalanobis:
-    """Fit the detector on in-distribution rows that are not scored."""
     predictor = measurement.predictor
     if not isinstance(predictor, StateReader):
         raise ValueError(f"hidden states of a {type(predictor).__name__} cannot be read")

@@ -245,7 +245,6 @@ def _fitted_on(scoring: Scoring) -> _FittedRows | None:
 
 
 def _rescaled(block: Block, temperatures: FloatArray) -> Block:
-    """Return a block with its logits divided by temperatures [n]."""
     logits = scaled(log_probabilities(block.probabilities), temperatures)
     labels = block.label.astype(np.int64)
     return replace(block, probabilities=np.exp(logits), loss=-logits[np.arange(len(block)), labels])
@@ -322,7 +321,6 @@ def _fit(labels: FloatArray, logits: FloatArray, rows: str) -> Temperature:
 
 
 def _unscored(measurement: Measurement, examples: Examples) -> Examples:
-    """Leave out held-out rows whose texts are also evaluated, with a notice."""
     kept = examples.apart(measurement.labeled.values())
     if not kept:
         raise DataError(
@@ -366,7 +364,7 @@ def _entries(
         statistics = {name: statistic_of(name, block) for name in names_of[block.kind]}
         return scoring.entries_of(condition, statistics, rows=len(block))
     if block is not None and block.kind == "completions":
-        # The most likely next token at each position before a target.
+        # The confidence is that of the most likely next token.
         error = binned_error(TARGETS[1], block.measured)
         return scoring.entries_of(condition, {"ece_10": error}, rows=len(block))
     reason = "a regression has no probabilities"

@@ -160,6 +160,6 @@ COST = Perspective(
     settings=CostSettings,
     perturbs=True,
     left_out="depends on the machine's load",
-    # Passes of the same number over two models are unrelated.
+    # The i-th passes of two models are unrelated, so they cannot be paired.
     repeats=False,
 )

@@ -142,7 +142,6 @@ def _by_part(
 
 
 def _sets(dev: Block, block: Block) -> _Sets:
-    """Return the prediction sets of a block's rows, with thresholds from dev."""
     if not dev.classifies:
         raise ValueError("a regression has no classes to predict sets of")
     if block.probabilities.shape[1] != dev.probabilities.shape[1]:

@@ -80,7 +80,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                     for outcome in outcomes
                 ]
             )
-    # Of completions the attack's clean pass has no bins of confidence.
+    # For completions, the attack's clean predictions lack the bins of confidence.
     if len(index) == len(measurement.dev) and examples.kind != "completions":
         truncated = measurement.perturbable.truncated(examples)
         answers = measurement.joined(indices, clean)

@@ -99,8 +99,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         right = clean.correct
         broken = right * (1 - block.correct)
         queries, changed = block.measured["queries"], block.measured["changed"]
-        # Resamples are over all rows and then count only the relevant ones, so that two models
-        # that are right on different rows have the same resamples.
+        # Resample all rows and count only the relevant ones: so two models that are right on
+        # different rows have the same resamples.
         statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),
             "attack_success": (Proportion(1 - block.correct, right), int(right.sum())),
@@ -145,7 +145,6 @@ def _block(
     index: IntegerArray,
     outcomes: Sequence[Outcome],
 ) -> Block:
-    """Convert outcomes to rows, and store the changed texts."""
     altered = [position for position, outcome in enumerate(outcomes) if outcome.changed]
     original = examples.select(altered)
     changed = examples_of([outcomes[position].draft for position in altered])
@@ -181,7 +180,6 @@ def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> i
 def _without(
     target: int, examples: Examples, index: IntegerArray, measurement: Measurement
 ) -> tuple[Examples, IntegerArray]:
-    """Leave out the rows whose label is already the target."""
     kept = [
         position for position, label in enumerate(examples.labels or []) if int(label) != target
     ]

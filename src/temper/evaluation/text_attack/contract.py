@@ -184,7 +184,6 @@ class TextAttackSettings(PerspectiveSettings):
 
     @model_validator(mode="after")
     def _together(self) -> TextAttackSettings:
-        """Raise if settings would be ignored, or need another setting."""
         faults = [
             f"`protected` must have single words, got {word!r}"
             for word in self.protected

@@ -345,7 +345,6 @@ def _searched(row: Row, recipe: Recipe, settings: TextAttackSettings) -> _Steps:
 def _tried(
     row: Row, outcome: Outcome, position: Position, settings: TextAttackSettings
 ) -> Generator[Request, Any, Outcome]:
-    """Try the words proposed for one position, and keep the best one if it helps."""
     words = yield Ask(outcome.draft, position, row.seed)
     words, nearness = yield from _near(row, outcome.draft, position, words, settings)
     words = words[: _left(settings, outcome.queries)]

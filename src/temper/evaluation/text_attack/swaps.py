@@ -148,7 +148,6 @@ class Gradients:
 
 
 def _read(session: Session, part: RowBatch, drafts: Sequence[Draft]) -> tuple[Tensor, Tensor]:
-    """Return embeddings and gradients [B, T, D] of one batch."""
     embeddings = at_least_single(session.embeddings(part))
     delta = torch.zeros_like(embeddings).requires_grad_(True)
     aims = [draft.label if draft.target is None else draft.target for draft in drafts]
@@ -256,7 +255,7 @@ class WordSwaps:
         for (number, position, word, token), read in zip(tried, again, strict=True):
             meant = readings[number].ids.tolist()
             meant[position] = token
-            # Only words that are a single token in the changed text.
+            # Skip words that are not a single token in the changed text.
             if read == meant and word not in kept[number]:
                 kept[number].append(word)
         return kept
