@@ -256,13 +256,11 @@ class States:
 
     Args:
         indices: Position of each of the B rows in its set.
-        rows: Hash of each row's text.
         layers: State of each layer at the position that the head reads, [B, D] fp32; that of the
             last layer is the head's input.
     """
 
     indices: list[int]
-    rows: list[str]
     layers: list[Tensor]
 
 
