@@ -51,8 +51,7 @@ class SetRule:
 
     Args:
         by: Whether the coverage holds over ``all`` rows, or within each ``class``.
-        coverage: Coverages that are known to work with these held-out rows; the first is the
-            default.
+        coverage: Coverages for which there are enough held-out rows; the first is the default.
     """
 
     by: Within

@@ -42,11 +42,14 @@ def make_int8(
     copy's answers to at most 500 of the rows differ, and notices.
     """
     if not isinstance(predictor, ClassifierPredictor) or predictor.config is None:
-        raise ModelError(f"{model} is no checkpoint of Transformers, so it has no 8-bit copy.")
+        raise ModelError(
+            f"{model} is no checkpoint of Transformers, so it has no 8-bit copy. Use the backend "
+            "torch."
+        )
     if predictor.config.model_type in ARCHITECTURES:
         raise ModelError(
-            f"{model} is a {predictor.config.model_type!r}, which is built in Temper. An 8-bit "
-            "copy is made of models of Transformers."
+            f"{model} is a {predictor.config.model_type!r}, and 8-bit copies are only for models "
+            "of Transformers. Use the backend torch."
         )
     progress.info("The 8-bit copy is made; that takes a minute or two.")
     encoded = predictor.encoded(rows.select(range(min(len(rows), CHOSEN_ON))))

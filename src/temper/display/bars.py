@@ -56,7 +56,7 @@ class Bars(Progress):
         self._show("steps", done, total, "training", [*shown[:1], *self._scores, *shown[1:]])
 
     def logged(self, entry: Mapping[str, Any]) -> None:
-        """Take over losses from an entry of ``metrics.jsonl``; write the scores of an epoch."""
+        """Show the losses of an entry of ``metrics.jsonl``; write the scores of an epoch."""
         if "loss" in entry:
             self._loss = losses(entry)
         else:

@@ -379,6 +379,6 @@ def check_finite(values: Tensor, names: Sequence[str], *, what: str) -> None:
     if bool(broken.any()):
         row = names[int(broken.nonzero()[0, 0])]
         raise ModelError(
-            f"{what} of row {row} is not finite, so the row cannot be attacked. Load the model in "
-            "fp32 (--set evaluate.precision=fp32)."
+            f"{what} of row {row} is not finite, so the row cannot be attacked. Load the model's "
+            "weights in fp32."
         )

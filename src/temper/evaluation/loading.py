@@ -279,7 +279,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
             f"{model} is {type(thing).__name__}, expected a function of texts, a scikit-learn "
             "estimator, a pipeline of Transformers or a predictor."
         )
-    gives = _told(model, "gives", settings.gives, getattr(thing, "gives", None))
+    gives = _declared(model, "gives", settings.gives, getattr(thing, "gives", None))
     if gives is None:
         choices = " or ".join(repr(name) for name in OF_FUNCTIONS)
         raise SettingError(
@@ -287,7 +287,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
             f"{choices}."
         )
     class_names = getattr(thing, "label_names", None)
-    names = _told(
+    names = _declared(
         model,
         "label_names",
         settings.label_names,
@@ -336,7 +336,7 @@ def _named(model: Checkpoint) -> Any:
     return target
 
 
-def _told(model: object, what: str, option: Any, attribute: Any) -> Any:
+def _declared(model: object, what: str, option: Any, attribute: Any) -> Any:
     """Return a function's attribute ``what`` or the option; raise if they differ."""
     if option is not None and attribute is not None and option != attribute:
         raise SettingError(

@@ -101,20 +101,20 @@ def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
 
 
 def misfits(settings: TextAttackSettings) -> list[str]:
-    """Return why the requested recipes cannot work on any model."""
+    """Return errors about the models that settings name, whatever the predictor."""
     result: list[str] = []
     if settings.masked_model is not None:
         from temper.models.masked import MaskedModel
 
-        result += _said("masked_model", settings.masked_model, MaskedModel.check)
+        result += _errors_of("masked_model", settings.masked_model, MaskedModel.check)
     if settings.similarity_model is not None:
         from temper.models.sentence import SentenceEncoder
 
-        result += _said("similarity_model", settings.similarity_model, SentenceEncoder.check)
+        result += _errors_of("similarity_model", settings.similarity_model, SentenceEncoder.check)
     return result
 
 
-def _said(setting: str, name: str, check: Callable[[str], None]) -> list[str]:
+def _errors_of(setting: str, name: str, check: Callable[[str], None]) -> list[str]:
     """Return the error that ``check(name)`` raises, with the name of the setting."""
     try:
         check(name)
