@@ -194,7 +194,7 @@ def test_undefined_coverage_has_a_reason() -> None:
     settings = ONLY.model_copy(update={"perspectives": ("task", "coverage")})
     found = evaluate(values_only, EvaluationData(dev, metric="pearson"), settings)
     reasons = {e["reason"] for e in found.scores if e["perspective"] == "coverage"}
-    assert reasons == {"a regression has no classes to predict"}
+    assert reasons == {"a regression has no classes to predict sets of"}
 
 
 def test_a_set_of_merged_classes_has_no_sets() -> None:
