@@ -113,7 +113,7 @@ def test_a_predictor_object_of_an_importable_module_is_loaded(
         ("object_of_mine", PredictorSettings(gives="values"), "--gives cannot be given"),
         ("Answers", PredictorSettings(), "is a class. Name a function"),
         ("number", PredictorSettings(gives="logits"), "is int, expected a function"),
-        ("nothing", PredictorSettings(), "Unknown name 'nothing'.* It is looked for in"),
+        ("nothing", PredictorSettings(), "Unknown name 'nothing'.* It must be defined in"),
         ("", PredictorSettings(), "must be given as file.py:NAME"),
     ],
 )

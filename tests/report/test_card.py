@@ -134,7 +134,7 @@ def test_a_model_without_a_folder_needs_a_file_for_its_card(tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match=r"is not a folder. Name a file with --card-path"):
         check_card("owner/model")
     assert check_card("owner/model", tmp_path / "card.md") == tmp_path / "card.md"
-    with pytest.raises(CheckpointError, match=r"got folder"):
+    with pytest.raises(CheckpointError, match=r"is a folder"):
         check_card("owner/model", tmp_path)
 
 

@@ -200,7 +200,7 @@ def test_with_one_seed_nothing_is_marked(make_study: MakeStudy) -> None:
 
 
 def test_a_perspective_without_scores_raises_an_error(study: Path) -> None:
-    with pytest.raises(SettingError, match="perspective with scores here.*smoothness"):
+    with pytest.raises(SettingError, match="perspective with scores in this report.*smoothness"):
         markdown(comparison(study), ["smoothness"])
 
 

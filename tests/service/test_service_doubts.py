@@ -102,7 +102,7 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
     )
     for option in (["--coverage", ".9"], ["--abstain", "anomaly"], ["--max-risk", ".1"]):
         result = call("serve", f"{code}:ask", "--port", "0", *option)
-        refused(result, "keeps no calibration", "temper calibrate")
+        refused(result, "has no calibration", "temper calibrate")
     refused(
         call("serve", f"{code}:ask", "--port", "0", "--set", "service.shift_rows=50"),
         "`shift_rows`",
@@ -116,7 +116,7 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="`shift_rows` is of a comparison .* keeps none"):
         Service(plain, ServiceSettings(shift_rows=100))
     Service(plain, ServiceSettings())
-    with pytest.raises(SettingError, match="`coverage` needs held-out rows"):
+    with pytest.raises(SettingError, match="`coverage` needs a calibration with thresholds"):
         plain.terms(coverage=0.9)
 
 
