@@ -190,7 +190,7 @@ def test_the_key_changes_with_the_unlabeled_rows_alone_and_not_with_their_place(
 
 def test_unlabeled_text_and_a_method_for_it_require_each_other() -> None:
     given_, pool = {"source": "demo"}, {"source": "demo", "unlabeled": "pool.csv"}
-    with pytest.raises(SettingError, match=r"'plain' has no phase for it.*`data\.unlabeled`"):
+    with pytest.raises(SettingError, match=r"'plain' does not train on it.*`data\.unlabeled`"):
         RunConfig.of(tree(data=pool))
     with alternating_registered() as name:
         method = {"name": name}

@@ -196,4 +196,5 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return str(value)
+    # As in TOML and --set.
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -14,7 +14,7 @@ from temper.training.loading import countable
 
 
 class MethodCallback(TrainerCallback):
-    """Call the method's hooks around the loop's."""
+    """Run a method's hooks at the events of Transformers' training loop."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer

@@ -1,7 +1,7 @@
 """Train one encoder on several tasks; the folder has the whole model and one model per task.
 
-The settings are those of a run (`temper.training.config`), with a table for each task; ``data``
-holds what these tables leave out::
+The settings are those of a run (`temper.training.config`) and a table for each task. ``data`` has
+the settings that all tasks share::
 
     model = "minilm"
     [data]
@@ -60,15 +60,15 @@ OF_ONE_TASK = ("source", "task", "config")
 class MultiTaskConfig:
     """All settings of one training run on several tasks.
 
-    ``tasks`` are those of a run on each task by itself, by name, in the order of the model's tasks.
-    They differ in ``data`` alone.
+    ``tasks`` is task name -> settings of a run on this task alone, in the order of the model's
+    tasks. They differ only in ``data``.
     """
 
     tasks: Mapping[str, RunConfig]
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
-        """Check nested settings, those of `RunConfig.of` with ``tasks``, and fill in defaults."""
+        """Check nested settings with a table ``tasks``, as `RunConfig.of`, and fill in defaults."""
         known = (*PLACES, "tasks")
         result = Faults(unknown("setting", name, known) for name in tree if name not in known)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})
@@ -105,7 +105,7 @@ class MultiTaskConfig:
 
     @property
     def first(self) -> RunConfig:
-        """The run on the first task by itself, which has the settings that all tasks share."""
+        """The settings of the first task; all but its ``data`` hold for every task."""
         return next(iter(self.tasks.values()))
 
     @property
@@ -204,7 +204,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     check_head(method, kinds)
     if any(run.data.windows is not None for run in config.tasks.values()):
         raise SettingError(
-            "`data.stride` reads texts in windows, which several tasks on one encoder do not "
+            "`data.stride` reads texts in windows, which a run on several tasks does not "
             "support. Leave it out, or train this task by itself."
         )
     others = [task for task, kind in kinds.items() if kind not in ("classification", "regression")]
@@ -245,7 +245,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
 
 
 def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
-    """Return the key of a run: of the runs on its tasks, and their order."""
+    """Return the key of a run: a hash of the keys of its tasks, in their order."""
     identity = model_identity(config.model)
     runs = [
         [name, run_key(run, splits[name], identity=identity)] for name, run in config.tasks.items()
@@ -314,7 +314,7 @@ class _ActiveTasks(ActiveRun):
             RunFolder(folder).write_record(record)
 
     def _listed(self) -> str:
-        """Return which tasks there are, where a report has no place for several."""
+        """Return a sentence that names the tasks, for records that describe a single task."""
         sizes = [f"{name} ({len(each.train):,} rows)" for name, each in self.of_tasks.items()]
         return (
             f"Trained on {len(sizes)} tasks: {', '.join(sizes)}. The classifier of each is in "
@@ -331,7 +331,7 @@ class _ActiveTasks(ActiveRun):
         return {"epochs": epochs} if epochs else {}
 
     def _of_task(self, name: str) -> ActiveRun:
-        """Return the run as one on a single task, to write its record."""
+        """Return the part of the run on one task as a run, to write its record."""
         others = [other for other in self.whole.tasks if other != name]
         rows: Any = self.prepared.rows
         together = (

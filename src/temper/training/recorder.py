@@ -39,10 +39,9 @@ BEST = re.compile(r"best-(\d+)")
 
 
 class Listener:
-    """Receive the events of a Trainer.
+    """A callback of Transformers' Trainer; subclasses define the events that they handle.
 
-    It fits Transformers' callbacks by the names of its methods, since only trainer.py may import
-    their class.
+    It does not inherit from `TrainerCallback`, because only trainer.py may import Transformers.
     """
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -116,7 +115,7 @@ class Recorder(Listener):
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
     ) -> None:
-        """Keep a training log; the summary at the end has no ``loss`` and is in ``run.json``."""
+        """Write a training log; the summary at the end has no ``loss`` and goes to ``run.json``."""
         if not logs or "loss" not in logs:
             return
         self._loss = float(logs["loss"])
@@ -227,11 +226,10 @@ class ScoredSet:
 
 
 def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Examples]:
-    """Take rows that choose an epoch out of training rows; return the others first.
+    """Hold out training rows that choose the best epoch; return the remaining rows first.
 
-    Each class gives its part (``fraction`` in (0, 1)), by a hash of the seed and the text: the
-    order of the file does not matter, equal texts stay together, and every class is left something
-    to train on.
+    A ``fraction`` in (0, 1) of each class is held out, by a hash of the seed and the text, so the
+    order of the file does not matter. Equal texts stay together, and no class loses all its rows.
 
     Example:
         >>> toy = Examples("toy", list("abcdef"), labels=[0, 1] * 3, kind="classification")
@@ -250,7 +248,7 @@ def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Exam
     rest = [index for index in range(len(rows)) if index not in taken]
     if not chosen or not rest:
         raise SettingError(
-            f"`train.keep` is 'best', which takes {fraction:g} of the training rows out to choose "
+            f"`train.keep` is 'best', which holds out {fraction:g} of the training rows to choose "
             f"the epoch, and {len(rows)} rows are too few for that. Give more rows, raise "
             "train.keep_fraction, or use train.keep=last."
         )
@@ -259,12 +257,13 @@ def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Exam
 
 @dataclass(eq=False)
 class EpochScores(Listener):
-    """Score some sets after each epoch, write the scores to ``metrics.jsonl``, keep the best epoch.
+    """Score sets after each epoch, write the scores to ``metrics.jsonl``, keep the best epoch.
 
-    If a set is named ``selection``, the weights of the epoch with its best score (the first of
-    equals) are kept next to the checkpoints and put back before the method finishes its weights.
+    If a set is named ``selection``, it chooses the best epoch (the first of equals). The weights of
+    that epoch are stored next to the checkpoints, and loaded at the end of training, before the
+    method changes the final weights.
 
-    Set ``send`` to pass the scores to trackers: by name, and the step.
+    ``send`` receives the scores (by name) and the step, for experiment trackers.
     """
 
     sets: Sequence[ScoredSet]
@@ -278,7 +277,7 @@ class EpochScores(Listener):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The epoch that the selection rows choose; None if they choose none."""
+        """Record of the epoch with the best score on the selection rows; None without such rows."""
         chooser = next((each for each in self.sets if each.name == SELECTION), None)
         if chooser is None:
             return None
@@ -289,7 +288,7 @@ class EpochScores(Listener):
         return max(scored, key=lambda entry: sign * entry[label], default=None)
 
     def resume(self, step: int) -> None:
-        """Read the scores of the part of the run before a stop, until a step."""
+        """Read the scores that a stopped run wrote up to ``step``."""
         labels = [each.label for each in self.sets]
         logs = self.folder.logs() if labels else []
         self.entries = [log for log in logs if all(label in log for label in labels)]
@@ -328,12 +327,12 @@ class EpochScores(Listener):
         self._score(kwargs["model"], state)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Drop the weights that no run resumed from this checkpoint or a later one will want."""
+        """Delete stored weights that a run resumed from this checkpoint would not need."""
         newest = max((at for _, at in self._kept() if at <= state.global_step), default=0)
         self._drop(lambda at: at < newest)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Put the weights of the best epoch back; the method may act on them after this."""
+        """Load the weights of the best epoch; afterwards the method may still change them."""
         best = self.best
         if best is None or best["step"] == state.global_step:
             return
@@ -344,7 +343,7 @@ class EpochScores(Listener):
                 tensor.copy_(saved[name])
 
     def score_finished(self, model: nn.Module) -> None:
-        """Score the published weights, if the method changed them after training."""
+        """Score the final weights, if the method changed them after training."""
         if self.sets:
             self._finished = self._all(model)
 
@@ -373,7 +372,7 @@ class EpochScores(Listener):
         }
 
     def _drop(self, is_unwanted: Callable[[int], bool]) -> None:
-        """Remove kept weights by their step, where this process writes the folder."""
+        """Delete the stored weights of unwanted steps, if this process writes the folder."""
         for folder, at in self._kept() if self.folder.writes else ():
             if is_unwanted(at):
                 shutil.rmtree(folder)

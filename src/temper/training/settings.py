@@ -76,7 +76,7 @@ Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=Fals
 
 
 class LoraSettings(BaseModel):
-    """A LoRA adapter that is trained in place of the model's own weights."""
+    """Settings of a LoRA adapter, trained instead of all weights of the model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -114,7 +114,7 @@ ALIASES: dict[str, str] = {
     "bf16": "precision",
     "fp16": "precision",
 }
-"""Names of `transformers.TrainingArguments` for settings that have another name here."""
+"""Name in `transformers.TrainingArguments` -> name of the same setting here."""
 
 
 def without_alias(path: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], Any]:
@@ -251,7 +251,7 @@ class TrainSettings(BaseModel):
     def _check_keep_fraction(self) -> Self:
         if self.keep == "last" and self.keep_fraction != KEEP_FRACTION:
             raise ValueError(
-                "`train.keep_fraction` is read with `train.keep` 'best' alone, and it is 'last'. "
+                "`train.keep_fraction` has no effect because `train.keep` is 'last'. "
                 "Set train.keep=best, or leave it out."
             )
         return self
@@ -270,7 +270,7 @@ class TrainSettings(BaseModel):
         return self
 
     def deciding(self) -> Tree:
-        """Return the settings that decide the trained weights; a key is made of them."""
+        """Return the settings that influence the trained weights, for the run's key."""
         excluded = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
         if self.keep == "last":
             excluded |= {"keep", "keep_fraction"}
