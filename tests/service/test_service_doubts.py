@@ -113,7 +113,7 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
         "20",
     )
     plain = Model().classifier()
-    with pytest.raises(SettingError, match="`shift_rows` is of a comparison .* keeps none"):
+    with pytest.raises(SettingError, match="`service.shift_rows` .* has none"):
         Service(plain, ServiceSettings(shift_rows=100))
     Service(plain, ServiceSettings())
     with pytest.raises(SettingError, match="`coverage` needs held-out rows"):

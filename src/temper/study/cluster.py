@@ -38,7 +38,7 @@ from temper.study.workers import load_work, run_in_words
 from temper.training.config import run_key
 
 LOST = 180.0
-"""Seconds to wait for the lock of a lost machine."""
+"""Seconds to wait for a run's folder that a lost machine has locked."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def do_runs(
 
 
 class _Notices(Progress):
-    """Collects the notices of a run for the study's process."""
+    """Collects the notices of a run, to send them to the study's process."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []

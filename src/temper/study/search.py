@@ -193,7 +193,7 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Search:
-    """A search before its first trial; the recipes fit the model and the data."""
+    """The state of a search that its trials share; model and data support its recipes."""
 
     request: Request
     recipes: Mapping[str, Recipe]
@@ -406,7 +406,7 @@ def _report(search: Search, finished: Sequence[Any]) -> None:
 
 
 def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
-    """Train on the folds; return the mean improvement, None if it failed or was stopped early."""
+    """Train on the folds; return the mean improvement, None if the trial failed or was pruned."""
     study, finished = trial.study, _finished(trial.study)
     scores = list[dict[str, float]]()
     trial.set_user_attr("recipe", candidate.recipe.name)

@@ -34,7 +34,7 @@ from temper.stopping import GRACE, raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
 
 WAIT = 0.2
-"""Seconds between two reads of the workers' messages, and between reported steps of a run."""
+"""Seconds between two reads of the workers' messages, and between two reports of a run."""
 SAVED = 1.5 * GRACE
 """Seconds after which a terminated worker has saved its state."""
 
@@ -213,7 +213,7 @@ class _Worker:
 
     @cached_property
     def work(self) -> Work:
-        """The data; an error while loading in the initializer would break the pool."""
+        """The data, loaded on first use: an error in the initializer would break the pool."""
         return load_work(self.folder, self.imports)
 
 
