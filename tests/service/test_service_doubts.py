@@ -83,7 +83,7 @@ def test_responses_equal_predict_with_the_same_options() -> None:
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        ({"coverage": 0.5}, "`coverage` must be one that was calibrated (0.9, 0.8)."),
+        ({"coverage": 0.5}, "`coverage` must be a value of `temper calibrate` (0.9, 0.8)."),
     ],
 )
 def test_options_without_calibration_return_an_error(question: Any, words: str) -> None:

@@ -195,7 +195,7 @@ def test_unlabeled_text_and_a_method_for_it_require_each_other() -> None:
     with alternating_registered() as name:
         method = {"name": name}
         with pytest.raises(
-            SettingError, match=r"'alternating' trains on text.*data.unlabeled=PATH"
+            SettingError, match=r"'alternating' also trains on unlabeled text.*data.unlabeled=PATH"
         ):
             RunConfig.of(tree(data=given_, method=method))
         assert RunConfig.of(tree(data=pool, method=method)).data.unlabeled == "pool.csv"

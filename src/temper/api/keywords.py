@@ -183,7 +183,7 @@ def _alone(*names: str) -> Paths:
     return {name: (name,) for name in names}
 
 
-# Some names say only together where data are: `temper.api.nested` joins them.
+# Keywords that select the data only together: `temper.api.nested` joins them.
 _DATA = {"data": ("data", "source"), **_alone("task", "data_root"), **_paths("data", DataKeywords)}
 _PREDICTOR = _paths("predictor", PredictorKeywords)
 _TRAINED = {

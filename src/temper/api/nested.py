@@ -173,7 +173,7 @@ def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
     dataset = data.get("task") or data.get("source") if isinstance(data, Mapping) else None
     source = Path(str(dataset or "-".join(tree.get("tasks", {})) or "data"))
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{source.stem[:24]}-{name}").strip("-.")
-    # --epochs 2 is 2.0, and epochs=2 is 2.
+    # 2.0 (from --epochs 2) and 2 (from epochs=2) must have the same hash.
     text = re.sub(r"(\d)\.0\b", r"\1", json.dumps([tree, apart], sort_keys=True, default=str))
     return Path("runs", f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:6]}")
 

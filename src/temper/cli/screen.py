@@ -192,7 +192,7 @@ def _wide() -> Console:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
+    if value is None or value == {}:
         return ""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))

@@ -207,7 +207,7 @@ def spread(
             return predictor.predict(examples, batch_size=batch_size)
         return _on_machines(examples, cluster, loading)
 
-    # The class stays, because perspectives ask for it; a frozen dataclass refuses setattr.
+    # The copy has the same class, which perspectives check; a frozen dataclass refuses setattr.
     object.__setattr__(twin, "predict", predict)
     return twin
 
@@ -216,7 +216,6 @@ def _on_machines(examples: Examples, cluster: Cluster, loading: dict[str, Any]) 
     ray, task, count = load_ray(), cluster.task(_predict), len(examples)
     # A machine loads the model for each task.
     tasks = min(max(1, cluster.at_once), math.ceil(count / ROWS))
-    # In the order of the rows.
     parts = [examples.select(part) for part in np.array_split(np.arange(count), tasks)]
     pairs = [None if part.text_pair is None else list(part.text_pair) for part in parts]
     try:

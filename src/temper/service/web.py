@@ -142,7 +142,7 @@ class Service:
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         body = {"application/json": {"schema": Question.model_json_schema()}}
-        # This one answers: the route of FastAPI, which describes it, takes twice the time.
+        # This route answers; that of FastAPI, which only documents it, takes twice the time.
         app.router.routes.insert(0, Route(PREDICT, self.predict, methods=["POST"]))
         app.post(
             PREDICT,

@@ -348,7 +348,7 @@ class Search:
         return float(self.choice.brier(trial.logs).mean())
 
     def _cost(self, trial: Trial, rows: int, *, start: bool = True) -> float:
-        """Return a training's cost in forward passes of one row; ``start`` adds the initialization."""
+        """Return a training's cost in forward passes of a row; ``start`` adds initialization."""
         candidate = trial.candidate
         passes = 1.0
         if candidate.start is not None and start:

@@ -143,7 +143,7 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
 
 def rank_in(folder: Path | str, rank: int) -> int:
     """Return the number of the process whose stored random state a process resumes with."""
-    # With more processes than wrote it, several use one state; their draws are keyed by their rank.
+    # If more processes resume than wrote it, several load one state; rules draw by rank anyway.
     wrote = sum(1 for _ in Path(folder).glob("rng_state_*.json"))
     return rank % max(1, wrote)
 

@@ -73,7 +73,7 @@ def check_device_map(model: Any) -> None:
     """Raise a `SettingError` if a model is on several devices."""
     # `device_map="auto"` spreads a model if one device is too small.
     spread = getattr(unwrap(model), "hf_device_map", None) or {}
-    # A number is that of a GPU; weights on the disk have no device.
+    # An integer is the number of a GPU; "disk" is not a device.
     indices = {
         str(device) if device == "disk" else str(torch.device(device)) for device in spread.values()
     }
@@ -204,7 +204,7 @@ def _check_labels(model: Any, rows: Any) -> None:
 
 def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
     """Raise a `DataError` if rows have no tokens, or more than the model has positions for."""
-    # Rows of Temper's own are tokenized pool by pool; their batches are checked instead.
+    # Temper's own rows are tokenized during training; their batches are checked instead.
     if not isinstance(lengths, list) or not lengths:
         return
     most, least = max(lengths), min(lengths)

@@ -195,11 +195,11 @@ class RunConfig(BaseModel):
 
 def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
     """Return the key of a run on its loaded data; see `RunConfig.key`."""
-    # A comparison loads the rows for all its columns, of which some have no use for these.
+    # A comparison loads unlabeled rows for all its columns, but not every method uses them.
     unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
     return config.key(
         model=identity or model_identity(config.model),
-        # The names of the labels go into the checkpoint, and a row's hash does not know them.
+        # The checkpoint has the label names, which the hash of the rows does not cover.
         train_hash=digest([splits.train.hash, splits.train.label_names]),
         dev_hash=splits.dev.hash,
         unlabeled_hash=None if unlabeled is None else unlabeled.hash,

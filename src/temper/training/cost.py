@@ -69,7 +69,7 @@ def _products(
     model: nn.Module, method: Method | str, batch: Mapping[str, Tensor], numbers: list[int]
 ) -> list[int]:
     stepper = Stepper(model, method, total=max(numbers) + 1)
-    # A run that is under way: a method that acts on the weights at its beginning leaves them alone.
+    # A step in mid-run: a method that changes weights when a run begins does not do so here.
     stepper.number = numbers[0]
     result = []
     try:

@@ -75,7 +75,7 @@ def _answers(
     if not result.regression:
         names = list(predictor.label_names or placeholders(values.shape[1]))
     by_row |= zip([examples.rows[at] for at in missing], values.tolist(), strict=True)
-    # Without the file the model is asked again; the folder may not be writable.
+    # The file is only a cache, and the folder may be read-only.
     if file.parent.is_dir():
         table = pa.table({"row": list(by_row), "answer": list(by_row.values())})
         metadata = json.dumps({**asked, "labels": names}).encode()

@@ -252,15 +252,14 @@ def join(
         sizes=[len(loader.dataset) for loader, _ in loaders],
         seed=seed,
         accumulation=accumulation,
-        # Accelerate reaches its own samplers, and not ours behind the fractions of several
-        # processes.
+        # Accelerate calls `set_epoch` on samplers that it made, but not on wrapped ones.
         followers=[each for pair in loaders for each in pair if each is not None],
     )
     collators = [
         partial(_as_part, collator=loader.collate_fn, part=part, tasks=seed is not None)
         for part, (loader, _) in enumerate(loaders)
     ]
-    # Accelerate's class, which knows nothing of fractions: the order has taken its own.
+    # Accelerate's class, but without its split between processes: the sampler has made it.
     loader = type(first)(
         NumberedRows(rows),
         device=first.device,
@@ -284,7 +283,7 @@ def split_evenly(loader: Any) -> None:
     if shard.split_batches or shard.drop_last or not shard.even_batches:
         return
     shard.batch_sampler = EvenBatches(inner, processes=shard.num_processes)
-    # Batches of any length are then taken as they come.
+    # Without a batch size, Accelerate does not fill up short batches.
     shard.batch_size = None
 
 

@@ -92,7 +92,7 @@ class MultiTaskConfig:
         for name, table in tables.items():
             with wrong[name].caught():
                 tasks[name] = _config_of(name, table, {**whole, "data": dict(shared)})
-        # A fault of all tasks is one of the settings that they share.
+        # A fault of every task is in the shared settings; it is reported once.
         result += [
             fault
             if all(fault in others for others in wrong.values())
@@ -133,7 +133,7 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
     config = RunConfig.of({**tree, "data": {**tree["data"], **table}})
     of_one_task = {
         "Text without labels (`data.unlabeled`)": config.data.unlabeled is not None,
-        # Tasks are at their best after different epochs, and the encoder is one.
+        # Tasks have different best epochs, but there is only one encoder.
         "`train.keep` 'best'": config.train.keep == "best",
         "An adapter (`train.lora`, `train.peft`)": config.train.adapter is not None,
         "`train.class_weights`": config.train.class_weights is not None,
@@ -221,7 +221,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     labels = {name: _labels(splits[name].train) for name in config.tasks}
     trains = [each.train for each in splits.values()]
     texts = [text for rows in trains for text in (*rows.text, *(rows.text_pair or ()))]
-    # Its own head is not used, so any checkpoint is accepted, and all tasks may be regressions.
+    # The head of this model is not used, so its classes need not fit the tasks.
     classifier, tokenizer, notices = make_network(
         config.first,
         Examples("tasks", texts, labels=[0] * len(texts), kind="classification"),
@@ -258,7 +258,7 @@ def notices_of(splits: Mapping[str, Splits]) -> list[str]:
     messages = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
     for name, each in splits.items():
         for other, its in splits.items():
-            # The encoder is the same, so rows that another task trains on are not unseen.
+            # The tasks share the encoder, so it has seen the training rows of each.
             shared = [] if name == other else each.train.overlap(its.dev)
             if shared:
                 messages.append(f"{name}: {len(shared)} train rows are also in dev of {other}")
@@ -305,7 +305,7 @@ class _ActiveTasks(ActiveRun):
         self, model: Any, staging: Path, state: dict[str, Tensor] | None = None
     ) -> None:
         super().write_model(model, staging, state)
-        # A process that was killed while it published has left some.
+        # A process that was killed while it published may have left some.
         shutil.rmtree(self.folder.path / FOLDER, ignore_errors=True)
         for name in self.whole.tasks:
             folder = staging / FOLDER / name

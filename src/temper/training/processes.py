@@ -144,7 +144,7 @@ def end(code: int) -> None:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not finalized: a thread of a group that something still holds would abort the process.
+        # No finalization of Python: a thread of a group that is still referenced would abort it.
         os._exit(code)
 
 

@@ -45,7 +45,7 @@ class Listener:
     """
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        # Events of later Transformers, too.
+        # Also events that later versions of Transformers add.
         if name.startswith("on_"):
             return lambda *_, **__: None
         raise AttributeError(name)
@@ -284,7 +284,7 @@ class EpochScores(Listener):
         label = chooser.label
         sign = 1 if scores.facts(chooser.metric).higher_is_better else -1
         scored = (entry for entry in self.entries if entry[label] is not None)
-        # The first one of equals.
+        # Of equal scores the first.
         return max(scored, key=lambda entry: sign * entry[label], default=None)
 
     def resume(self, step: int) -> None:
@@ -311,7 +311,7 @@ class EpochScores(Listener):
         ]
         best = self.best
         kept = epochs[-1 if best is None else self.entries.index(best)]
-        # The published weights, if the method changed those of the epoch.
+        # The scores of the final weights, if the method changed them after the epoch.
         finished = {e.name: self._finished[e.label] for e in sets if e.label in self._finished}
         by = "last" if best is None else "best"
         return {"metric": sets[0].metric, "scores": epochs, "kept": {"by": by, **kept, **finished}}

@@ -118,7 +118,7 @@ def train(
         except (KeyboardInterrupt, SystemExit):
             processes.wait_stopped()
             raise
-        # The folder is whole and free for all of them.
+        # All wait here until the first process has completed the folder and unlocked it.
         processes.gather(None)
     return folder.path
 
@@ -206,7 +206,7 @@ class ActiveRun:
     def _check_process_count(self, found: dict[str, Any] | None) -> None:
         """Raise a `CheckpointError` if the number of processes of a stopped run has changed."""
         before, now = (found or {}).get("processes", 1), self.processes.count
-        # The draws of other processes would be different.
+        # Random draws depend on the number of processes.
         if found is not None and before != now and self.folder.last_checkpoint() is not None:
             raise CheckpointError(
                 f"{self.folder.path} has a stopped run that was trained by {before} "
@@ -322,7 +322,7 @@ class ActiveRun:
                 self.scores.score_finished(trainer.model)
         state = None
         if self.config.train.fsdp:
-            # All processes give their rows.
+            # A collective call: each process has some rows of the weights.
             state = sharding.state_of(trainer.model, keep=self.folder.writes)
         with self.processes.together():
             if self.folder.writes:
@@ -416,7 +416,7 @@ def make_trainer(
         processing_class=prepared.tokenizer,
         callbacks=list(callbacks),
     )
-    # It prints every log to stdout, which belongs to the caller.
+    # `PrinterCallback` prints every log to stdout, which belongs to the caller.
     handler = trainer.callback_handler
     handler.callbacks = [c for c in handler.callbacks if type(c).__name__ != "PrinterCallback"]
     return trainer

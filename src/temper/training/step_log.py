@@ -145,7 +145,7 @@ def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
 def moved(value: Any, device: torch.device) -> Any:
     """Move every tensor of nested dicts to a device."""
     if isinstance(value, Tensor):
-        # Apple's devices have no double precision; what is kept in it is read as plain numbers.
+        # Apple's GPUs have no double precision, so such sums stay on the CPU.
         double = value.dtype == torch.float64 and device.type == "mps"
         return value if double else value.to(device)
     if isinstance(value, dict):

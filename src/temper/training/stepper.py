@@ -302,7 +302,7 @@ class Stepper:
             raise ValueError(
                 f"The losses of {self.method.name!r} yielded more totals than its plan declares."
             )
-        # Passes without a graph leave weights gathered, which a rule may be about to move.
+        # Passes without a backward leave sharded weights gathered; the rule needs the shards.
         self.params.refresh(self.network.model)
         return whole
 

@@ -198,12 +198,12 @@ class RobustTrainer(Trainer):
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
         """Count the steps of the run: those of ``args``, times the trainings of the method."""
-        # The model is made and loaded by now, and the optimizer is not.
+        # The model is loaded by now, and the optimizer does not exist yet.
         if self.args.fsdp:
             sharding.shard(self.model)
-            # Transformers then leaves placement and the exchange of gradients to the model.
+            # Transformers then leaves device placement and gradient exchange to the model.
             self.is_distributed_loading_by_transformers = True
-            # Gradients that wait for the last micro-batch would be whole ones.
+            # Gradients kept for the last micro-batch would be unsharded, which takes memory.
             self.accelerator.gradient_state.plugin_kwargs["sync_each_batch"] = True
         self.stepper = Stepper(
             self.model,
@@ -282,7 +282,7 @@ class RobustTrainer(Trainer):
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
         """Take the micro-batches of one optimizer step and count its units over all ranks."""
-        # Transformers would count labels.
+        # Transformers would count labels instead of rows.
         samples = list(islice(epoch_iterator, num_batches))
         batches = [Batch.of(sample) for sample in samples if sample]
         units = sum(map(self.running().network.heads.units, batches))
