@@ -118,7 +118,6 @@ def _rows(settings: DataSettings) -> Examples:
 
 
 def _check_unseen(model: str, rows: Examples) -> None:
-    """Raise if the model was trained on the rows: it has learned their wrong labels."""
     from temper.evaluation.sets import seen_among
 
     if trained := seen_among(Checkpoint.of(model), rows).trained:

@@ -191,7 +191,6 @@ def fit(
 
 
 def _check(tree: Mapping[str, Any], model: str) -> None:
-    """Raise on settings that `fit` chooses itself, and on models that are not encoders."""
     from temper.training.config import RunConfig, is_scratch
 
     chosen = [name for name in ("method", "recipe", "tasks", "model") if name in tree]
@@ -258,7 +257,6 @@ def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
 
 
 def _export(folder: Path, progress: Progress) -> None:
-    """Export the model to a folder that runs without Temper, if that is supported."""
     from temper.export.export import export
 
     try:

@@ -36,7 +36,7 @@ from temper.training.settings import without_alias
 LISTS = (
     "augment", "class_weights", "coverage", "label_names", "perspectives", "report_to", "trust",
 )  # fmt: skip
-"""Keywords that take a list, also written as a text with commas."""
+"""Keywords that take a list or a string with commas."""
 NUMBERS = ("class_weights", "coverage")
 OF_ONE_DATASET = {
     "data", "text_column", "text_pair_column", "label_column", "train_split", "eval_split",
@@ -121,7 +121,6 @@ def split_list(text: str | Iterable[str], option: str) -> list[str]:
 
 
 def _listed(name: str, value: Any) -> Any:
-    """Split a string at commas, and parse the numbers of ``class_weights``."""
     parts: list[Any] = []
     single = isinstance(value, str) or not isinstance(value, Iterable)
     for part in [value] if single else value:
@@ -265,7 +264,6 @@ def _config(config: Any) -> Tree:
 
 
 def _without_aliases(tree: Mapping[str, Any]) -> Tree:
-    """Replace names of `TrainingArguments` in the table ``train`` by the names used here."""
     if not isinstance(tree.get("train"), Mapping):
         return dict(tree)
     pairs = [without_alias(("train", name), value) for name, value in tree["train"].items()]

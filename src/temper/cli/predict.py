@@ -157,7 +157,7 @@ def _check_folder(file: Path, option: str) -> None:
 def _read_table(
     model: Checkpoint, data: str, reading: Mapping[str, Any], *, columns: str
 ) -> Examples:
-    """Read texts from a file, a folder or the Hub, with the run's columns and encoding."""
+    """Read texts; by default with the columns and encoding of the model's training run."""
     examples = load_examples(
         data,
         columns=Columns(reading.get("text_column"), reading.get("text_pair_column")),

@@ -186,7 +186,7 @@ def print_headline(shown: Headline) -> None:
 
 
 def _wide() -> Console:
-    """Return a console on stdout; a file or a pipe gets the full width."""
+    """Return a console on stdout; a file or a pipe gets lines of 200 columns."""
     console = Screen(highlight=False)
     return console if console.is_terminal else Screen(highlight=False, width=200)
 

@@ -52,7 +52,7 @@ class Cluster:
 
     @classmethod
     def of(cls, table: Any) -> Cluster | None:
-        """Return the checked cluster of the settings ``cluster``; None without an address."""
+        """Check the table ``cluster`` and return the cluster; None if it has no address."""
         settings = section(ClusterSettings, "cluster", table)
         if settings.address is not None:
             cluster = cls(settings.address, settings.cpus, settings.gpus)
@@ -81,7 +81,7 @@ class Cluster:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """Yield the module ``ray``, connected inside this context unless it already is."""
+        """Connect to the cluster inside this context, and yield the module ``ray``."""
         self.check()
         ray = load_ray()
         is_new = not ray.is_initialized()

@@ -17,7 +17,7 @@ from temper.errors import CheckpointError, SettingError, TemperError, WriteError
 RUN = re.compile(r"(?:.*/)?runs/[^/]+")
 """Pattern of the folder of a run, at the beginning of a file's path."""
 MARKS = ("settings.json", "run.json")
-"""Written last: an evaluation is complete with the first, a run with the second."""
+"""Files that are written last: the first completes an evaluation, the second a run."""
 OF_A_STUDY = {"study.json", "tune.json", "journal.log", "runs", "trials"}
 
 
@@ -108,7 +108,6 @@ class Store:
         self.known.update(states)
 
     def _upload(self, remote: Any, root: str, names: Collection[str]) -> None:
-        """Write files to the store; files of `MARKS` come last."""
         marks = {name for name in names if Path(name).name in MARKS}
         for part in ([name for name in names if name not in marks], sorted(marks)):
             if part:
@@ -129,7 +128,7 @@ class Store:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and the path of the URL; its errors become one of Temper's."""
+        """Yield the file system and path of the URL; turn its errors into a `TemperError`."""
         from fsspec.core import url_to_fs
 
         try:

@@ -269,7 +269,6 @@ def _compared(
     *,
     onnx: str | None = None,
 ) -> Likeness:
-    """Predict with the exported files, and compare with the model's predictions ``asked``."""
     answers = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair)
     return Likeness.of(asked, answers, labels)
 
@@ -349,7 +348,6 @@ def _usage(record: Mapping[str, Any]) -> str:
 
 
 def _named(rows: Examples) -> list[Any]:
-    """Return the label of each row, or its list of labels, in the form of a prediction."""
     names, labels = rows.label_names or (), rows.labels or ()
     if rows.kind == "multi_label":
         return [list(compress(names, label)) for label in labels]

@@ -139,7 +139,6 @@ class Batcher:
         return passes
 
     async def _reply(self, part: list[_Waiting]) -> None:
-        """Answer a pass; if it fails, each of its requests by itself."""
         rows, begin = [row for each in part for row in each.rows], time.monotonic()
         loop = asyncio.get_running_loop()
         try:

@@ -36,7 +36,7 @@ STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """Values of C, the inverse l2 strength, to choose from."""
 CHOOSING: Final = 5
 CHOICE_TOLERANCE: Final = 1e-4
-"""Scikit-learn's tolerance: with 10,000 rows, exact models take minutes."""
+"""Tolerance while C is chosen, as in scikit-learn: exact models take minutes."""
 BATCH: Final = 64
 PAIRED_ROWS: Final = 2000
 """Maximum rows for SetFit, whose number of pairs grows quadratically."""
@@ -120,7 +120,7 @@ def fit_alternative(
 def frozen_predictor(
     run: RunConfig, classes: Sequence[str], *, seed: int = 0
 ) -> ClassifierPredictor:
-    """Load a run's encoder with a new linear layer, seeded; `embeddings` reads its embeddings."""
+    """Load a run's encoder, for `embeddings`, with a linear layer drawn from ``seed``."""
     # The head is fitted later, so that of the checkpoint is ignored.
     classifier, tokenizer = load_classifier(
         run.model, labels=classes, device=run.train.device, new_head=True

@@ -177,7 +177,6 @@ def _summary(goal: str, winner: Candidate, plain: Candidate, study: Study) -> st
 def _with_alternatives(
     study: Study, plan: StudyConfig, beside: Sequence[Alternative], search: Search
 ) -> tuple[Study, list[str]]:
-    """Add the alternatives to the final comparison; return the comparison and their names."""
     path, sets = study.folder, evaluation_sets(plan, search.splits)
     content = read_json(path / "study.json")
     plain = next(iter(content["runs"].values()))

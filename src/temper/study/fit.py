@@ -384,7 +384,6 @@ class Search:
         trial.means.append(probabilities.mean(axis=0))
 
     def _predicted(self, trial: Trial, train: IntegerArray, held: IntegerArray) -> FloatArray:
-        """Train on some rows and return the probabilities of others after each epoch."""
         rows, key = self.choice.rows.select(train), self._key(trial, train)
         if trial.candidate.start is not None and key not in self.starts:
             folder = self.folder / str(len(self.starts))
@@ -399,7 +398,6 @@ class Search:
     def _write_start(
         self, trial: Trial, rows: Examples, folder: Path, index: IntegerArray | None = None
     ) -> None:
-        """Write the classifier that training starts from."""
         if trial.candidate.start is FROZEN:
             linear = self.choice.linear[trial.model]
             if index is None and len(rows) > len(self.choice.rows):

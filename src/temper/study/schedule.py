@@ -247,7 +247,7 @@ def _runs(
 def step_cost(
     seconds: Mapping[str, Mapping[int, float | None]], *, reference: str
 ) -> dict[str, dict[str, float]]:
-    """Compare the columns' median step times, by column and seed; None if unknown.
+    """Compare median step times. ``seconds`` is column -> seed -> time, None if unknown.
 
     The result has ``step_seconds`` (median over seeds) and ``over_reference`` (median over common
     seeds, if any).
@@ -365,7 +365,7 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
 
 
 def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
-    """Return the training cost of each column in forward passes, relative to the first, plain one.
+    """Return the training cost of each column in forward passes, relative to the first one (plain).
 
     The passes of a step are counted on a network, and multiplied by the number of steps. Columns
     whose passes cannot be counted are left out.

@@ -57,7 +57,7 @@ FOLD_ROWS: Final = 500
 
 
 def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
-    """Split validation folds, as ``dev``, from the training rows."""
+    """Split the training rows into folds; each has its validation rows as ``dev``."""
     check_folds(splits.train)
     parts = folds(splits.train, PARTS, seed=seed)
     result = []
@@ -78,7 +78,7 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
 
 
 def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
-    """Raise a `DataError` if a fold contains reported rows."""
+    """Raise a `DataError` if a fold contains evaluation rows of the final comparison."""
     for name, rows in (("train", fold.train), ("dev", fold.dev)):
         shared = sum(len(rows.overlap(other)) for other in reported)
         if shared:
@@ -367,7 +367,7 @@ def _allowed(search: Search, study: Any) -> Allowed:
 
 
 def _measured(search: Search, baseline: Any) -> Allowed:
-    """Return the allowed parts, from a trial with at least one finished fold."""
+    """Estimate the allowed parts from a trial with at least one finished fold."""
     if search.request.budget.unit == "runs":
         return search.allowed()
     return search.allowed(FOLDS * _spent([baseline]) / len(baseline.user_attrs["scores"]))
@@ -448,7 +448,7 @@ def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
 
 
 def _seconds(study: Any, jobs: Sequence[Job], elapsed: float) -> float:
-    """Return the seconds of runs; those of runs finished before a stop are stored in the study."""
+    """Return the seconds that runs took; runs finished before a stop have stored theirs."""
     name = "+".join(job.key for job in jobs)
     if name not in study.user_attrs:
         training = [(job.run.record() or {}).get("times", {}) for job in jobs]

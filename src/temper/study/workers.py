@@ -113,7 +113,6 @@ def _end_within(seconds: float, children: Iterable[BaseProcess]) -> list[BasePro
 
 
 def _loss_in_words(children: Mapping[int, BaseProcess], running: Mapping[int, GridCell]) -> str:
-    """Describe which workers died, how and in which run, and what to do."""
     lost = []
     for pid, child in children.items():
         code = child.exitcode
@@ -236,7 +235,6 @@ def _start_worker(
     numbers: Any,
     stop: Any,
 ) -> None:
-    """Initialize a worker: signals, threads, GPUs and the study."""
     global _worker
     # Ctrl-C reaches every process of a terminal; the study's process handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -262,7 +260,6 @@ def _do_run(cell: GridCell) -> float | None:
 
 
 def _end_with_parent() -> None:
-    """End this process if the study's process has died."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

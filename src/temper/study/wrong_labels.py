@@ -149,8 +149,6 @@ def held_out_probabilities(
 
 
 class _Epochs(Listener):
-    """Predict held-out rows after each epoch."""
-
     def __init__(self, predictor: ClassifierPredictor, held: Examples, progress: Progress) -> None:
         self.predictor, self.held, self.progress = predictor, held, progress
         self.probabilities: list[FloatArray] = []

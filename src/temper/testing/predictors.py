@@ -328,7 +328,6 @@ class _Check:
             yield f"{what} differ from what `predict` answers by more than {TOLERANCE:g}."
 
     def _far(self, one: FloatArray, two: FloatArray) -> bool:
-        """Return whether predictions differ by more than the tolerance."""
         if one.shape != two.shape:
             return True
         scale = max(1.0, float(np.abs(two).max())) if self.predictor.gives == "values" else 1.0

@@ -171,7 +171,6 @@ def check_rows(trainer: Any) -> None:
 
 
 def _check_labels(model: Any, rows: Any) -> None:
-    """Raise if labels are strings, or their names differ from the model's."""
     if not countable(rows) or isinstance(rows, TaskRows):
         return
     first = rows[0]
@@ -241,7 +240,6 @@ def _refuse_length(tokens: int, row: int | None, *, longest: int | None) -> None
 
 
 def _check_tasks(trainer: Any, rows: TaskRows) -> None:
-    """Raise if the rows have other tasks than the model, or a setting supports only one task."""
     model = innermost(unwrap(trainer.model))
     of_model = tuple(getattr(getattr(model, "config", None), "task_names", None) or ())
     given = tuple(rows.parts)

@@ -262,7 +262,6 @@ def checked_method(table: Any) -> Tree:
 
 
 def _method_of(table: Tree) -> Method:
-    """Return the method of a checked table ``method``."""
     return methods.configure(str(table["name"]), _without_name(table))
 
 
@@ -335,7 +334,7 @@ def check_method(model: str, config: Method) -> None:
 
 
 def identity(architecture: Mapping[str, Any]) -> Tree:
-    """Return the settings of a network for a hash, with that of its word vectors' file."""
+    """Return the settings of a network to hash; a hash replaces the path of word vectors."""
     vectors = architecture.get("vectors")
     if vectors is None:
         return dict(architecture)

@@ -99,7 +99,7 @@ def _kept(file: Path, asked: dict[str, Any]) -> tuple[list[str] | None, dict[str
 def _order_of_classes(
     folder: str, theirs: Sequence[str] | None, labels: Sequence[str] | None
 ) -> list[int] | None:
-    """Return the index of each class of the student in a teacher's outputs; None: a regression."""
+    """Return the index of each of the student's classes in a teacher's outputs."""
     if labels is None and theirs is None:
         return None
     order = [each for each in match_names(labels or (), theirs or ()) if each is not None]

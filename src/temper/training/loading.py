@@ -29,7 +29,7 @@ from temper.seeding import derive_seed, generator
 
 ROW = "row_index"
 TASK = "task"
-"""Name of the model's input for the number of the batch's task, [B]."""
+"""Name of the batch entry with the task number of each row, [B]."""
 
 LABELS = ("labels", "label")
 # Arguments of a loader other than its rows, their order and the collator.

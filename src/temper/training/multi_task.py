@@ -117,7 +117,6 @@ class MultiTaskConfig:
         return self.first.seed
 
     def settings(self) -> Tree:
-        """Return the resolved settings in the form of ``run.json``."""
         shared = {name: table for name, table in self.first.settings().items() if name != "data"}
         tables = {name: run.data.model_dump(mode="json") for name, run in self.tasks.items()}
         return {**shared, "tasks": tables}
@@ -266,7 +265,7 @@ def notices_of(splits: Mapping[str, Splits]) -> list[str]:
 
 
 class _ActiveTasks(ActiveRun):
-    """A run on several tasks between its checks and its end."""
+    """A checked run on several tasks that is being trained."""
 
     def __init__(
         self,
@@ -331,7 +330,7 @@ class _ActiveTasks(ActiveRun):
         return {"epochs": epochs} if epochs else {}
 
     def _of_task(self, name: str) -> ActiveRun:
-        """Return the part of the run on one task as a run, to write its record."""
+        """Return a run on one task, which only writes the record of this task."""
         others = [other for other in self.whole.tasks if other != name]
         rows: Any = self.prepared.rows
         together = (

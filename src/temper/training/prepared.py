@@ -301,7 +301,6 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
 
 
 def _named_like(splits: Splits, names: Sequence[str]) -> Splits:
-    """Map the labels of all sets to other class names."""
     train, dev = splits.train.map_labels(names), splits.dev
     # Dev rows may have no labels.
     dev = dev if dev.kind == "unlabeled" else dev.map_labels(names)

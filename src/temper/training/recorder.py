@@ -317,7 +317,7 @@ class EpochScores(Listener):
         return {"metric": sets[0].metric, "scores": epochs, "kept": {"by": by, **kept, **finished}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Score the epoch that ended with the checkpoint, if the run stopped before its score."""
+        """Score the last finished epoch, if the run stopped between its checkpoint and score."""
         ended = state.epoch == round(state.epoch or 0) or state.global_step >= state.max_steps
         scored = self.entries and self.entries[-1]["step"] >= state.global_step
         if state.global_step and ended and not scored:
@@ -372,7 +372,6 @@ class EpochScores(Listener):
         }
 
     def _drop(self, is_unwanted: Callable[[int], bool]) -> None:
-        """Delete the stored weights of unwanted steps, if this process writes the folder."""
         for folder, at in self._kept() if self.folder.writes else ():
             if is_unwanted(at):
                 shutil.rmtree(folder)

@@ -121,7 +121,7 @@ def state_of(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
 
 
 def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
-    """Write the weights of a model without ``save_pretrained``; ``state`` if they were gathered."""
+    """Write the weights of a model without ``save_pretrained``, or the gathered ``state``."""
     if state is None:
         save_model(model, str(path))
     else:
@@ -129,7 +129,7 @@ def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
 
 
 class OptimizerState:
-    """Load the state of an unsharded optimizer into one whose parameters may be sharded."""
+    """Wraps an optimizer whose parameters may be sharded, to load an unsharded state."""
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
@@ -139,7 +139,7 @@ class OptimizerState:
         return state
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Load a whole state; of tensors as large as a sharded parameter, this process's rows."""
+        """Load a state; of tensors with the shape of a sharded parameter, this process's rows."""
         groups = self.optimizer.param_groups
         parameters = [tensor for group in groups for tensor in group["params"]]
         shards = Shards({str(n): p for n, p in enumerate(parameters) if hasattr(p, "to_local")})

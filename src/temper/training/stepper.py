@@ -230,7 +230,6 @@ class Stepper:
         self.rule.before_forward(self.params, self.state, step, streams)
 
     def _begin_run(self) -> None:
-        """Run the rule's ``begin_run`` once, before the first step of the run."""
         if self._begun or self.number:
             return
         self._begun = True

@@ -56,11 +56,11 @@ def _supported(kind: str) -> dict[str, Support]:
 
 _CONTENT = tomllib.loads(asset("temper.training", "supported.toml"))
 ARGUMENTS = _supported("arguments")
-"""Fields of ``TrainingArguments``."""
+"""Field of ``TrainingArguments`` -> its support."""
 PARAMETERS = _supported("parameters")
-"""Parameters of ``Trainer.__init__``."""
+"""Parameter of ``Trainer.__init__`` -> its support."""
 HOOKS = _supported("hooks")
-"""Methods and attributes of ``Trainer`` that a subclass may override."""
+"""Method or attribute of ``Trainer`` that a subclass may override -> its support."""
 
 
 def check_arguments(args: Any) -> None:

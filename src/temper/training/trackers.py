@@ -123,7 +123,7 @@ KNOWN: dict[str, Callable[[TrackedRun, str | None], Tracker]] = {
     "wandb": _wandb,
     "mlflow": _mlflow,
 }
-"""Trackers that also receive scores; Transformers' others receive the training logs only."""
+"""Name -> function that opens a tracker; other trackers of Transformers get no scores."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class OpenTrackers:
 def tracked(
     run: TrackedRun, report_to: Sequence[str], notice: Callable[[str], None] = LOG.warning
 ) -> Iterator[OpenTrackers]:
-    """Open a run in its trackers of ``train.report_to``, or continue it there."""
+    """Open a run, or continue it, in each tracker of ``report_to``."""
     file = run.folder / TRACKED
     known: dict[str, str] = read_json(file) if file.exists() else {}
     opened: dict[str, Tracker] = {}

@@ -548,7 +548,7 @@ def times_as_long(args: Any, trainings: int) -> Any:
 
 
 def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:
-    """Make a scheduler repeat its schedule from each of the steps ``starts`` on."""
+    """Make a scheduler start its schedule again at each of the steps ``starts``."""
     if given or not isinstance(scheduler, LambdaLR):
         reason = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
         raise SettingError(
