@@ -255,6 +255,7 @@ def tables(lines: Sequence[Line], chosen: Mapping[str, float]) -> str:
     parts = ["### Learning rates", _rates(lines, chosen)]
     parts += ["### Tuned plain fine-tuning", _tuned(used), "### Scores and gains", _explained()]
     parts += [_section(used, metric, decisions) for metric, decisions in found.items()]
+    parts += ["### Means over the tasks", _over_tasks(used)]
     parts += ["### Two more seeds", _more_seeds([one for each in found.values() for one in each])]
     return "\n\n".join(parts)
 
@@ -346,6 +347,57 @@ def _without_gain(decisions: Sequence[Decision]) -> list[str]:
     return ["\n".join(["No gain by any score, because runs are missing:\n", *listed])] * bool(
         listed
     )
+
+
+def _over_tasks(lines: Sequence[Line]) -> str:
+    rows = []
+    # Only one task has a suite.
+    for metric in (each for each in METRICS if each.part != "suite"):
+        values = {task: scores(lines, task, metric) for task in tasks_of(metric)}
+        tuned = {task: tuned_plain(lines, task)[0] for task in values}
+        for column in METHODS:
+            if not any(column in of_task for of_task in values.values()):
+                continue
+            baselines = (
+                dict.fromkeys(values, PLAIN[0]),
+                tuned,
+                dict.fromkeys(values, equal_compute(column)),
+            )
+            cells = [over_tasks(values, column, each, metric.sign) for each in baselines]
+            rows.append([metric.title, column, *cells])
+    text = fill(
+        "Gains in points, the mean over the tasks with runs of both sides; each task counts once, "
+        "with the mean over its shared seeds. In parentheses: the number of tasks. The 95% "
+        "intervals (t, of at least three tasks) describe other tasks. They decide no verdict.",
+        width=WIDTH,
+    )
+    head = ["score", "method", "over plain", "over tuned plain", "over equal compute"]
+    return f"{text}\n\n{pipe_table(head, rows)}"
+
+
+def over_tasks(
+    values: Mapping[str, Values], column: str, baselines: Mapping[str, str | None], sign: int
+) -> str:
+    """Return a column's mean gain over the tasks, its 95% interval, and the number of tasks.
+
+    Args:
+        values: Task -> scores.
+        column: The method.
+        baselines: Task -> the column that it is compared with.
+        sign: 1 if a higher score is better, else -1.
+    """
+    gains = []
+    for task, of_task in values.items():
+        ours, theirs = of_task.get(column, {}), of_task.get(baselines[task] or "", {})
+        if shared := ours.keys() & theirs.keys():
+            gains.append(sign * fmean(ours[seed] - theirs[seed] for seed in shared))
+    if not gains:
+        return NOT_RUN
+    interval = ""
+    if len(gains) >= LEAST_SEEDS:
+        low, high = stats.ttest_1samp(gains, 0.0).confidence_interval(1 - LEVEL)
+        interval = f" [{_signed(low)}, {_signed(high)}]"
+    return f"{_signed(fmean(gains))}{interval} ({len(gains)})"
 
 
 def _interval(effect: Effect | None) -> str:

@@ -1,4 +1,4 @@
-"""Detectors of anomalies on hand-worked numbers and against scikit-learn."""
+"""OOD detectors on hand-worked numbers and against scikit-learn."""
 
 from __future__ import annotations
 

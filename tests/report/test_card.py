@@ -33,9 +33,7 @@ def test_the_hub_library_reads_every_score_with_its_set(run: Path) -> None:
     assert accuracy.metric_value == pytest.approx(0.83)
     shift = results["Distribution shift: Accuracy, imdb", "imdb"]
     assert (shift.dataset_type, shift.dataset_split) == ("stanfordnlp/imdb", "test")
-    assert (
-        results["Anomaly detection: AUROC, by max softmax, trec", "trec"].metric_type == "roc_auc"
-    )
+    assert results["OOD detection: AUROC, by max softmax, trec", "trec"].metric_type == "roc_auc"
 
 
 def test_the_card_describes_training_scores_limits_and_usage(run: Path) -> None:

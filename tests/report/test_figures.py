@@ -73,7 +73,7 @@ def test_a_study_draws_every_kind_of_figure(study: Path) -> None:
         "Reliability, dev",
         "Reliability, imdb",
         "Reliability, yelp",
-        "Anomalies: trec",
+        "OOD texts: trec",
         "Total loss",
         "Term: consistency",
         "Term: task",
@@ -221,7 +221,7 @@ def test_a_curve_of_many_rows_stays_small_and_keeps_its_ends(evaluation: Path) -
 def test_rows_without_anomalies_draw_no_curve(make_study: MakeStudy) -> None:
     study = make_study(Plan(extra=robustness_scores))
     assert "Attacks" not in drawn(study)
-    assert [title for title in drawn(study) if title.startswith("Anomalies")] == ["Anomalies: trec"]
+    assert [title for title in drawn(study) if title.startswith("OOD texts")] == ["OOD texts: trec"]
 
 
 def test_the_bar_of_a_perspective_is_the_fraction_of_the_gap_closed(make_study: MakeStudy) -> None:
@@ -291,7 +291,7 @@ def test_a_single_detector_has_no_bars(study: Path) -> None:
 
 def test_several_columns_share_the_detector_with_the_largest_mean_area(study: Path) -> None:
     attack_study(study, detectors=True)
-    figure = drawn(study)["Anomalies: trec"]
+    figure = drawn(study)["OOD texts: trec"]
     chance, *curves = chart(figure, Lines).curves
     assert chance.column is None
     assert [one.column for one in curves] == ["plain", "uegr"]

@@ -92,7 +92,7 @@ def test_a_detector_that_a_run_lacks_is_left_out_of_its_means(make_study: MakeSt
     assert ("energy", "mean of 2 sets") not in keys
     assert ("knn", "mean of 2 sets") in keys
     assert (
-        "Anomaly detection: set 'news' is left out of the means by the energy; uegr (seed 1) "
+        "OOD detection: set 'news' is left out of the means by the energy; uegr (seed 1) "
         "lacks it." in found.notices
     )
 

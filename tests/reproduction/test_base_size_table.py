@@ -280,3 +280,25 @@ def test_tables_are_written_between_the_markers(tmp_path: Path) -> None:
     assert text.startswith("before\n<!-- base-size -->\n### ")
     assert text.endswith("-->\nafter\n")
     assert "old" not in text
+
+
+def test_the_mean_over_the_tasks_counts_each_task_once_and_only_shared_seeds() -> None:
+    values = {
+        "sst2": {"uegr": {0: 91.0, 1: 93.0}, "plain": {0: 90.0, 1: 90.0, 2: 0.0}},
+        "cola": {"uegr": {0: 40.0}, "plain": {0: 39.0}},
+        "mrpc": {"uegr": {0: 80.0}, "plain": {0: 77.0}},
+        "rte": {"uegr": {0: 80.0}, "plain": {1: 70.0}},
+    }
+
+    text = base_size_table.over_tasks(values, "uegr", dict.fromkeys(values, "plain"), 1)
+
+    # Gains 2, 1 and 3: mean 2, standard error 1 / sqrt(3), t of 2 degrees of freedom 4.303.
+    assert text == "+2.0 [−0.5, +4.5] (3)"
+
+
+def test_a_lower_score_is_a_gain_of_calibration_and_two_tasks_have_no_interval() -> None:
+    values = {task: {"uegr": {0: 4.0}, "plain": {0: 6.0}} for task in ("sst2", "cola")}
+
+    text = base_size_table.over_tasks(values, "uegr", dict.fromkeys(values, "plain"), -1)
+
+    assert text == "+2.0 (2)"

@@ -52,7 +52,7 @@ class CalibrationSettings(BaseModel):
     )
     false_alarms: OpenShare = Field(
         default=0.05,
-        description="Fraction of in-distribution texts that may be flagged as anomalies.",
+        description="Fraction of in-distribution texts that may be flagged as OOD.",
     )
     fit_rows: int | None = Field(
         default=None,

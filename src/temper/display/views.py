@@ -94,6 +94,11 @@ class View:
     answered: bool = False
     unchanged_texts: bool = False
 
+    @property
+    def title_in_text(self) -> str:
+        """The title for the middle of a sentence; an acronym at its start keeps its capitals."""
+        return self.title if self.title[:2].isupper() else self.title.lower()
+
     def lead(self, metric: str) -> str:
         """Return the name of the primary score, given the task's metric."""
         return metric if self.leads == METRIC else self.leads

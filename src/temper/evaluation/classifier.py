@@ -286,7 +286,7 @@ class ClassifierPredictor(TextPredictor):
             for part in session.parts(examples, batch_size=batch_size):
                 trace = session.read(part)
                 layers = [layer.detach().float().cpu() for layer in trace.at_head()]
-                yield States(part.indices, part.rows, layers)
+                yield States(part.indices, layers)
 
     def lacks_second_derivative(self) -> str:
         """Return why the model cannot be differentiated twice and what to do; empty if it can."""

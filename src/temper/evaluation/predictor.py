@@ -248,13 +248,11 @@ class States:
 
     Args:
         indices: Position of each of the B rows in its set.
-        rows: Hash of each row's text.
         layers: Each layer's state at the position that the head reads, [B, D] fp32; the last one
             is the head's input.
     """
 
     indices: list[int]
-    rows: list[str]
     layers: list[Tensor]
 
 

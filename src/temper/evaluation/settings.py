@@ -322,7 +322,7 @@ class SetSources(BaseModel):
         faults = []
         if self.fit is not None and not self.detects(settings):
             faults.append(
-                "`sets.fit` names rows that detectors of anomalies learn from, but no anomalies "
+                "`sets.fit` names rows that OOD detectors learn from, but no OOD texts "
                 "are measured. Leave it out, or give --anomaly NAME=PATH."
             )
         if self.held_out is not None and "calibration" not in settings.perspectives:

@@ -35,7 +35,7 @@ SUMMARY = View(
     "averaged over task, shift, attacks, OOD detection and calibration.",
     leads="relative_improvement",
     sums_up=lambda rows: [row for row in rows if not row.key.set],
-    words=lambda key: views().of(key.set).title.lower() if key.set else "mean of the parts",
+    words=lambda key: views().of(key.set).title_in_text if key.set else "mean of the parts",
     judged=False,
 )
 AFTER = replace(
@@ -206,7 +206,7 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
         return
     clean = {view.name: "clean" for view in views() if view.improves}
     parts = [name for name in clean if scores.common(name)]
-    absent = [views().of(name).title.lower() for name in clean if name not in parts]
+    absent = [views().of(name).title_in_text for name in clean if name not in parts]
     if parts and absent:
         scores.notices.append(
             f"The average relative improvement is over the other parts, without {listed(absent)}: "

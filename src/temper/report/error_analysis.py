@@ -174,7 +174,7 @@ def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
 
 def _perturbation(view: View, condition: str) -> str:
     """Return the name of a perturbation without its strength: ``embedding attack (PGD)``."""
-    title, words = view.title.lower(), view.condition(condition)
+    title, words = view.title_in_text, view.condition(condition)
     return title if words in title else f"{title} ({words})"
 
 

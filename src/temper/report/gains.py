@@ -122,7 +122,7 @@ class Gain(Rating):
             ours=self.row.unit.with_sign(self.row.unit.text(ours)),
             compared=f"`{reference}`: {self.row.unit.with_sign(self.row.unit.text(theirs))}, "
             f"{_with_unit(self.row, value)}{f', 95% CI {interval}' if interval else ''}",
-            title=self.view.title.lower(),
+            title=self.view.title_in_text,
         )
 
 

@@ -172,7 +172,9 @@ def _verdict(comparison: Comparison) -> Headline:
         for row in comparison.rows
         if any(cell.mean is not None for cell in row.cells.values())
     }
-    unmeasured = tuple(view.title for view in views() if view.judged and view.name not in scored)
+    unmeasured = tuple(
+        view.title_in_text for view in views() if view.judged and view.name not in scored
+    )
     reference = comparison.reference
     others = [name for name in comparison.columns if name != reference]
     if reference is None:
@@ -236,7 +238,7 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
     placed = [level for level in result if level.fraction is not None and not _is_task(level)]
     if placed:
         weakest = min(placed, key=lambda level: level.fraction or 0.0)
-        named = weakest.view.title.lower()
+        named = weakest.view.title_in_text
         sentence += (
             f"; it is weakest in {named}: {weakest.text} {weakest.score}, {weakest.standing}"
         )
@@ -401,14 +403,14 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
     if open_:
         sizes = listed(
             [
-                f"{gain.view.title.lower()} {gain.row.unit.text(gain.difference.least)} "
+                f"{gain.view.title_in_text} {gain.row.unit.text(gain.difference.least)} "
                 f"{unit_of(gain.row)}".rstrip()
                 for gain in open_
             ]
         )
         messages.append(f"Minimum detectable difference ({100 * POWER:.0f}% power): {sizes}.")
     blind = [
-        gain.view.title.lower()
+        gain.view.title_in_text
         for gain in gains
         if gain.difference.standard_error and gain.difference.least is None
     ]
@@ -438,7 +440,7 @@ def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
             row_variance=difference.row_variance,
         )
         needed = f"more than {MOST_SEEDS}" if count is None else f"about {count}"
-        counts.append(f"{gain.view.title.lower()} {needed}")
+        counts.append(f"{gain.view.title_in_text} {needed}")
     points = f"{comparison.detect:g} point{'' if comparison.detect == 1 else 's'}"
     if not counts:
         return [f"This study does not allow an estimate of the seeds that detect {points}."]

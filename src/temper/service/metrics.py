@@ -39,7 +39,7 @@ METRICS: tuple[tuple[str, Any, str, Sequence[str]], ...] = (
     ("rows", Counter, "Texts that the model answered.", []),
     ("batch_rows", partial(Histogram, buckets=ROWS), "Texts that were answered together.", []),
     ("abstentions", Counter, "Texts abstained from, by rule; several may apply.", ["rule"]),
-    ("anomalies", Counter, "Texts that were flagged as anomalies.", []),
+    ("anomalies", Counter, "Texts that were flagged as OOD.", []),
     ("shift_tests", Counter, "Windows of texts that were compared with held-out rows.", []),
     ("shift_alarms", Counter, ALARMS, []),
     ("shift_p", Gauge, "The last window's p value.", []),

@@ -31,7 +31,7 @@ from temper.backward.hooks import Accumulates, AfterStep, BeginsRun, RecomputesG
 from temper.backward.rule import implements
 from temper.errors import NonFiniteError, SettingError
 from temper.forward import StepContext
-from temper.forward.totals import HasLosses, step_totals
+from temper.forward.totals import step_totals
 from temper.heads import Heads
 from temper.methods import Method, build
 from temper.methods.method import size_warning
@@ -252,7 +252,6 @@ class Stepper:
         *,
         micro: int = 0,
         last: bool = True,
-        prepass: bool = False,
         backward: Callable[[Tensor], None] = torch.Tensor.backward,
         forward_context: Context = nullcontext,
         no_sync: Context = nullcontext,
@@ -264,22 +263,15 @@ class Stepper:
             step: Position in training; losses are divided by its ``units``.
             micro: Number of the micro-batch within the step.
             last: Whether it is the step's last micro-batch.
-            prepass: Whether this is a pass before training, with the clean loss only.
             backward: Runs backward on a total, for example through a loss scaler.
             forward_context: Context of every forward pass, for example autocast.
             no_sync: Context of every forward and backward pass except the last one of the step, in
                 which distributed training synchronizes gradients.
         """
-        checks.check_batch(batch, longest=self.longest)
-        if batch.labels is not None:
-            self.method.check_head(type(self.network.heads.of(batch.labels)))
+        self._check_batch(batch)
         streams = self.streams.at(step=step.number, micro=micro)
-        methods: Sequence[HasLosses] = self.method.composed()
-        if prepass:
-            methods = ()
-            streams = Streams(streams.local("prepare"), step.number, micro, streams.rank)
         context = StepContext(self.network, batch, self.state, step, streams)
-        losses = step_totals(methods, context)
+        losses = step_totals(self.method.composed(), context)
         passes = context.plan.all_totals
         whole = torch.zeros((), device=batch.device)
         for index in range(passes):
@@ -304,6 +296,11 @@ class Stepper:
         # Passes without a backward leave sharded weights gathered; the rule needs the shards.
         self.params.refresh(self.network.model)
         return whole
+
+    def _check_batch(self, batch: Batch) -> None:
+        checks.check_batch(batch, longest=self.longest)
+        if batch.labels is not None:
+            self.method.check_head(type(self.network.heads.of(batch.labels)))
 
     def recompute_gradient(self, step: Step, repeat: Callable[[], None]) -> None:
         """Let the rule compute the step's gradient again, for example at other weights."""
@@ -476,11 +473,7 @@ class Stepper:
                 break
             if not accumulates:
                 continue
-            self.params.clear_gradients()
-            units = self.network.heads.units(batch) * self.ranks
-            step = Step(index, units=units, rows=batch.size * self.ranks, ranks=self.ranks)
-            self.run_passes(batch, step, prepass=True)
-            self.check(step)
+            self._clean_gradient(batch, index)
             self.rule.accumulate(self.params.gradients(), self.params, self.state)
         self.params.clear_gradients()
         if calibration:
@@ -488,6 +481,22 @@ class Stepper:
             self.rule.calibrate(self.network, calibration, self.params, self.state, first, streams)
         self.network.reset()
         self.log.clear()
+
+    def _clean_gradient(self, batch: Batch, index: int) -> None:
+        """Compute the gradient of the clean loss on a batch before training."""
+        self._check_batch(batch)
+        self.params.clear_gradients()
+        units = self.network.heads.units(batch) * self.ranks
+        step = Step(index, units=units, rows=batch.size * self.ranks, ranks=self.ranks)
+        streams = self.streams.at(step=index)
+        # Other draws than those of the training step of this number.
+        streams = replace(streams, seed=streams.local("prepare"))
+        losses = next(step_totals((), StepContext(self.network, batch, self.state, step, streams)))
+        total = losses.total(step)
+        self.log.add(losses, batch, total, step)
+        torch.autograd.backward(total)
+        self.params.refresh(self.network.model)
+        self.check(step)
 
     def begin_epoch(self, epoch: int) -> None:
         """Begin an epoch, from 0; needed by rules whose masks last an epoch."""

@@ -102,7 +102,7 @@ def in_words(comparison: Comparison) -> str:
             if known:
                 means[detector] = sum(known) / len(known)
         order = sorted(means, key=lambda detector: -means[detector])
-        ends = {"Most anomalies are detected": order[:1], "fewest": order[1:][-1:]}
+        ends = {"Most OOD texts are detected": order[:1], "fewest": order[1:][-1:]}
         findings = [
             f"{which} {CONDITIONS[detector]}: {PERCENT.text(means[detector])}% {where}, "
             f"at {false[detector].value_text(column)} false alarms on dev"
@@ -143,7 +143,7 @@ ALARMS = Perspective(
     summary="fraction of in-distribution and of OOD texts that each OOD detector flags, with its "
     "threshold set for 5% false alarms",
     scores=(
-        ScoreFacts("detections", "Anomalies detected", True, 1.0, NO_ROWS),
+        ScoreFacts("detections", "OOD texts detected", True, 1.0, NO_ROWS),
         ScoreFacts("false_alarms", "False alarms", None, None, NO_ROWS),
     ),
     score=score,

@@ -338,7 +338,7 @@ def roc_curves(source: Source) -> list[Figure]:
             ", OOD rows positive; further to the upper left is better, and the thin dotted line is "
             f"chance. {source.drawn_seeds}"
         )
-        drawn.append(Figure(f"Anomalies: {name}", caption.rstrip(), chart))
+        drawn.append(Figure(f"OOD texts: {name}", caption.rstrip(), chart))
     return drawn
 
 
@@ -360,7 +360,7 @@ def _scores(run: Run, perspective: str) -> dict[tuple[str, str], FloatArray]:
 
 ANOMALY = Perspective(
     name="anomaly",
-    title="Anomaly detection",
+    title="OOD detection",
     order=120,
     heading=Heading.CALIBRATION,
     explained="AUROC is the chance that an OOD text gets a higher OOD score than an "
