@@ -48,8 +48,8 @@ def carry_out(request: Request, splits: Splits, folder: Path, progress: Progress
     search = Search(request, recipes, splits, folds, folder, progress)
     if splits.train.kind != "classification" and set(search.weights) != {ACCURACY}:
         raise SettingError(
-            "Calibration and robustness need texts with exactly one class each. Give --goal "
-            "accuracy."
+            "This goal measures calibration or robustness, which need texts with exactly one "
+            "class each. Give --goal accuracy."
         )
     identity = _identity(search)
     before = read_json(folder / RECORD) if (folder / RECORD).exists() else {}

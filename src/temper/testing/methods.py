@@ -110,7 +110,7 @@ def check_method(
 
 
 def law(check: Law) -> Law:
-    """Register a law under its function's name."""
+    """Add a check to `LAWS` under its function's name."""
     LAWS[check.__name__] = check
     return check
 

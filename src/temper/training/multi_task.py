@@ -79,7 +79,9 @@ class MultiTaskConfig:
             )
             tables = {}
         if not isinstance(shared, Mapping):
-            raise SettingError(f"`data` must be a table of settings, got {shared!r}.")
+            raise SettingError(
+                f"`data` must be a table of settings, got {shared!r}. Write `data.KEY=VALUE`."
+            )
         result += [
             f"`data.{name}` selects the data of one task and cannot be shared by tasks. Write "
             f"`tasks.NAME.{name}`."

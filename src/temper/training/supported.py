@@ -24,7 +24,7 @@ class Support:
 
     Args:
         verdict: The list that it is in.
-        note: Alternative to it, or the reason why it has no effect.
+        note: Advice on what to use instead, or why it has no effect.
         refuses: The values that raise an error, if it works with others.
     """
 
