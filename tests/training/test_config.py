@@ -200,7 +200,7 @@ def test_unlabeled_text_and_a_method_for_it_require_each_other() -> None:
             RunConfig.of(tree(data=given_, method=method))
         assert RunConfig.of(tree(data=pool, method=method)).data.unlabeled == "pool.csv"
         # With the other faults, and not instead of them.
-        with pytest.raises(SettingError, match=r"(?s)`train\.epochs`.*'alternating' trains on"):
+        with pytest.raises(SettingError, match=r"(?s)`train\.epochs`.*'alternating' also trains on"):
             RunConfig.of(tree(data=given_, method=method, train={"epochs": 0}))
     with pytest.raises(SettingError, match=r"unlabeled_rows is 5, but there is no unlabeled"):
         RunConfig.of(tree(data={"source": "demo", "unlabeled_rows": 5}))
