@@ -367,8 +367,8 @@ def _over_tasks(lines: Sequence[Line]) -> str:
     text = fill(
         "Gains in points, the mean over the tasks with runs of both sides; each task counts once, "
         "with the mean over its shared seeds. In parentheses: the number of tasks. The 95% "
-        "intervals (t, of at least three tasks) describe other tasks. They decide no verdict. Methods "
-        "that were run on one task are left out.",
+        "intervals (t, of at least three tasks) describe other tasks. They decide no verdict. "
+        "Methods that were run on one task are left out.",
         width=WIDTH,
     )
     head = ["score", "method", "over plain", "over tuned plain", "over equal compute"]

@@ -252,7 +252,7 @@ def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
     ("arguments", "words"),
     [
         (("nowhere", "--data", "d.csv"), "stored in the folder of a checkpoint"),
-        (("nowhere",), "--data is needed"),
+        (("nowhere",), "--data is missing"),
         (("nowhere", "--remove", "--data", "d.csv"), "--remove accepts no other option"),
         (("model", "--data", "demo", "--set", "train.epochs=1"), "train"),
         (("model", "--data", "demo", "--set", "sets.suite=sentiment"), "sets.suite"),

@@ -143,7 +143,7 @@ WORDS = {
     "indivisible": "`train.batch_size` is 5, .* 2 processes .* Give a multiple of 2",
     "device": "`train.device` is 'cuda:1'.*Use 'auto', 'cuda' or 'cpu'",
     "lora": "An adapter .*`train.peft`. is not supported with `train.fsdp`",
-    "teacher": "A method with a teacher is for a run of one process",
+    "teacher": "A method with a teacher supports only one process",
     "tasks": "A run on several tasks trains in one process, and there are 2",
     "unknown": "Unknown method 'uerg'",
 }

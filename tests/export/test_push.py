@@ -130,7 +130,7 @@ def unrecorded(run: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "settings", "message"),
     [
-        (unfinished, {}, "is not finished .status 'stopped'., and the state of its optimizer"),
+        (unfinished, {}, "is not finished .status 'stopped'., so it has no"),
         (pickled, {}, r"holds optimizer\.pt: a pickle runs code"),
         (damaged, {}, r"config\.json is damaged or was changed"),
         (unrecorded, {}, "is no folder of a run"),

@@ -83,7 +83,7 @@ def test_responses_equal_predict_with_the_same_options() -> None:
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        ({"coverage": 0.5}, "`coverage` must be one that was calibrated (0.9, 0.8)."),
+        ({"coverage": 0.5}, "`coverage` must be a value of `temper calibrate` (0.9, 0.8)."),
     ],
 )
 def test_options_without_calibration_return_an_error(question: Any, words: str) -> None:
@@ -113,7 +113,7 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
         "20",
     )
     plain = Model().classifier()
-    with pytest.raises(SettingError, match="`shift_rows` is of a comparison .* keeps none"):
+    with pytest.raises(SettingError, match="`service.shift_rows` .* has none"):
         Service(plain, ServiceSettings(shift_rows=100))
     Service(plain, ServiceSettings())
     with pytest.raises(SettingError, match="`coverage` needs a calibration with thresholds"):

@@ -213,5 +213,5 @@ def test_too_few_rows_to_choose_by_raise_an_error() -> None:
 
 
 def test_keep_fraction_without_keep_best_raises_an_error(project: Path) -> None:
-    with pytest.raises(SettingError, match=r"keep_fraction.*is read with.*'best'"):
+    with pytest.raises(SettingError, match=r"keep_fraction.*no effect.*'last'"):
         config(project, keep_fraction=0.3)

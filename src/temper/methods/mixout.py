@@ -157,7 +157,7 @@ class Mixing(InitialWeightsRule):
 
 @register(
     "mixout",
-    summary="Passes see a random part of the weights as before training",
+    summary="Random weights are reset to their initial values in each pass",
     cost="3F + mask",
     memory="one copy of the weights, and one of those that are mixed during a step",
     paper="Lee et al., ICLR 2020",

@@ -69,8 +69,8 @@ ADVERSARIAL = Perspective(
     improves=True,
     averaged=True,
     answered=True,
-    summary="the same on sets made to mislead (--adversarial, --suite), and contrast pairs "
-    "right in both rows",
+    summary="the task's metric on adversarial sets (--adversarial, --suite), and the fraction of "
+    "contrast pairs with both rows correct",
     scores=(*METRICS, CONSISTENCY),
     kinds=ALL_KINDS,
     rows=rows,

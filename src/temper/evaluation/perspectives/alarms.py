@@ -140,8 +140,8 @@ ALARMS = Perspective(
     figures=figures,
     judged=False,
     rescores=("task", "anomaly"),
-    summary="fraction of in-distribution and OOD texts that raise an alarm, by detector, with a "
-    "threshold at 5% false alarms",
+    summary="fraction of in-distribution and of OOD texts that each OOD detector flags, with its "
+    "threshold set for 5% false alarms",
     scores=(
         ScoreFacts("detections", "OOD texts detected", True, 1.0, NO_ROWS),
         ScoreFacts("false_alarms", "False alarms", None, None, NO_ROWS),

@@ -378,8 +378,8 @@ ANOMALY = Perspective(
     without_training="mahalanobis",
     averaged=True,
     own_rows=False,
-    summary="AUROC, AUPR and FPR at 95% TPR of four detectors on texts of other tasks "
-    "(--anomaly, --suite); for other labels than one per text by hidden states",
+    summary="AUROC, AUPR and FPR at 95% TPR of four OOD detectors (--anomaly, --suite); only of "
+    "the one on hidden states if a text does not have exactly one class",
     scores=SCORES,
     rows=rows,
     score=score,

@@ -478,9 +478,9 @@ CALIBRATION = Perspective(
     averaged=True,
     rescores=LABELED,
     kinds=ALL_KINDS,
-    summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; before and after "
-    "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags; ECE of "
-    "answers and of next tokens",
+    summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier score and NLL, before and "
+    "after temperature scaling; a subset of these for several labels per text, tags, answer "
+    "spans and next tokens",
     scores=(*SCORES, OF_ENTITIES),
     rows=rows,
     score=score,

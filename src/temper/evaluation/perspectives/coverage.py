@@ -288,8 +288,8 @@ COVERAGE = Perspective(
     judged=False,
     rescores=LABELED,
     summary=(
-        "fraction of texts whose conformal set at 90% contains the label, and size of the sets: by "
-        "set, class, group, and under attacks that are measured"
+        "coverage and mean size of conformal prediction sets at 90%: for each dataset, class and "
+        "group, and under each attack that is run"
     ),
     scores=(
         ScoreFacts("set_size", "Mean size of the sets", False, NOMINAL, NO_ROWS, CLASSES),

@@ -177,7 +177,8 @@ EMBEDDING_ATTACK = Perspective(
     conditions={"fgm": "FGM", "pgd": "PGD"},
     figures=figures,
     unchanged_texts=True,
-    summary="the metric under FGM and PGD on the word embeddings, by radius, and the drop",
+    summary="the task's metric under FGM and PGD on the word embeddings, for each radius, and its "
+    "drop",
     scores=(*METRICS, "drop"),
     kinds=ALL_KINDS,
     rows=rows,

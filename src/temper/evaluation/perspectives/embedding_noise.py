@@ -135,7 +135,8 @@ EMBEDDING_NOISE = Perspective(
     leads="area",
     words=words,
     figures=figures,
-    summary="the metric under Gaussian noise on the embeddings, and the area under its curve",
+    summary="the task's metric under Gaussian noise on the embeddings, and the area under its "
+    "curve over the noise levels",
     scores=("area", *METRICS),
     kinds=ALL_KINDS,
     rows=rows,

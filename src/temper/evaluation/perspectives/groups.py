@@ -97,7 +97,7 @@ GROUPS = Perspective(
     words=words,
     figures=figures,
     rescores=LABELED,
-    summary="accuracy of every group of the data, of the worst with 10 rows or more, and the "
+    summary="accuracy of each group of rows, of the worst group with at least 10 rows, and the "
     "mean over such groups",
     scores=(
         "accuracy",

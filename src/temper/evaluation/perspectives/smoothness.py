@@ -213,8 +213,8 @@ SMOOTHNESS = Perspective(
     minor=inner_layers,
     figures=figures,
     ranked=False,
-    summary="squared Jacobian and Hessian norms of every layer by the word embeddings, with "
-    "standard errors",
+    summary="squared norms of every layer's Jacobian and Hessian with respect to the word "
+    "embeddings, with standard errors",
     scores=(
         ScoreFacts("jacobian_norm", "Squared Jacobian norm", False, 0.0, NOT_FINITE, ANY_SIZE),
         ScoreFacts("hessian_norm", "Squared Hessian norm", False, 0.0, NOT_FINITE, ANY_SIZE),

@@ -235,8 +235,8 @@ TEXT_ATTACK = Perspective(
     short="Text attack",
     conditions=CONDITIONS,
     figures=figures,
-    summary="the metric on texts edited until the prediction is wrong: success, fraction of "
-    "changed words, queries",
+    summary="the task's metric on texts that are edited until the prediction is wrong; attack "
+    "success, fraction of changed words, queries",
     scores=(
         *metrics_of("classification"),
         "drop",

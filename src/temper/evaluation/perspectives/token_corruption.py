@@ -150,7 +150,8 @@ TOKEN_CORRUPTION = Perspective(
     conditions=KINDS,
     words=words,
     figures=figures,
-    summary="the metric with tokens replaced by random ones, masked or dropped, and its area",
+    summary="the task's metric with tokens replaced at random, masked or dropped, and the area "
+    "under its curve over the rates",
     scores=("area", *METRICS),
     rows=rows,
     score=score,

@@ -135,7 +135,8 @@ WORST_CASE = Perspective(
     leads="worst_case_accuracy",
     conditions=CONDITIONS,
     figures=figures,
-    summary="right under all of a set of changes that keep the label (HELM's robustness)",
+    summary="fraction of texts that are predicted correctly under every one of several changes "
+    "that preserve the label (HELM's robustness)",
     scores=(
         ScoreFacts(
             "worst_case_accuracy",

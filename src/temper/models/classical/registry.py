@@ -142,7 +142,7 @@ class Architecture:
         return {
             "source": "built from the training text",
             "architecture": f"{self.summary}, embeddings {width} wide",
-            "parameters": f"{width} a word and more",
+            "parameters": f"at least {width} per word",
             "learning_rate": f"{self.settings.TRAIN['learning_rate']:g}",
             "note": f"trained from scratch ({self.source}); settings: architecture.KEY",
         }
