@@ -264,9 +264,9 @@ def test_a_risk_has_a_confidence_threshold_or_raises_an_error(calibrated: Path) 
         "at most 25.00% of the predictions above it are wrong" in message
         for message in result.notices
     )
-    with pytest.raises(SettingError, match="`max_risk` 0.001 cannot be guaranteed") as told:
+    with pytest.raises(SettingError, match="`max_risk` 0.001 cannot be guaranteed") as refusal:
         classifier(texts, max_risk=0.001)
-    (least,) = map(float, re.findall(r"--max-risk\) to (\d\.\d+),", str(told.value)))
+    (least,) = map(float, re.findall(r"--max-risk\) to (\d\.\d+),", str(refusal.value)))
     assert any(row.abstain == "" for row in classifier(texts, max_risk=least))
     with pytest.raises(SettingError):
         classifier(texts, max_risk=least - 1e-3)

@@ -201,9 +201,9 @@ def test_the_command_prints_one_error_stops_at_a_signal_and_resumes(tmp_path: Pa
     assert re.search(r"exitcode\s*: 2 ", message)
 
     whole = torchrun(tmp_path, tmp_path / "whole")
-    told, message = whole.communicate(timeout=300)
+    output, message = whole.communicate(timeout=300)
     assert whole.returncode == 0, message
-    assert told.count("Run: ") == 1
+    assert output.count("Run: ") == 1
 
     logs = tmp_path / "parts" / "metrics.jsonl"
     stopped = torchrun(tmp_path, tmp_path / "parts")

@@ -54,13 +54,13 @@ def test_every_detector_is_scored_against_the_dev_rows(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     result = evaluate(predictor, data, ONLY)
-    told = [entry for entry in result.scores if entry["perspective"] == "anomaly"]
-    assert [entry["condition"] for entry in told] == [d for d in DETECTORS for _ in range(3)]
-    assert {(entry["set"], entry["n"]) for entry in told} == {("odd", 39)}
+    anomaly = [entry for entry in result.scores if entry["perspective"] == "anomaly"]
+    assert [entry["condition"] for entry in anomaly] == [d for d in DETECTORS for _ in range(3)]
+    assert {(entry["set"], entry["n"]) for entry in anomaly} == {("odd", 39)}
     flags = [0] * 24 + [1] * 15
     for detector in DETECTORS[1:]:
         scores = np.concatenate([values(result, name, detector) for name in ("dev", "odd")])
-        by_name = {e["name"]: e["value"] for e in told if e["condition"] == detector}
+        by_name = {e["name"]: e["value"] for e in anomaly if e["condition"] == detector}
         assert by_name["auroc"] == pytest.approx(metrics.roc_auc_score(flags, scores))
         assert by_name["aupr"] == pytest.approx(metrics.average_precision_score(flags, scores))
     assert_same_scores(score(result.rows, "accuracy", settings=ONLY), result.scores)

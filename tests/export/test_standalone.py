@@ -80,8 +80,8 @@ class Setting:
 
     def kept(self, made: Calibration) -> Pipeline:
         """Write a calibration, and return the pipeline that has read it."""
-        told = {} if self.classes == 1 else {"temperature": TEMPERATURE}
-        record = write_calibration(self.folder, made, told)
+        details = {} if self.classes == 1 else {"temperature": TEMPERATURE}
+        record = write_calibration(self.folder, made, details)
         self.pipeline.calibration = json.loads((self.folder / "calibration.json").read_bytes())
         self.pipeline.arrays = load_file(self.folder / record["arrays"]["file"])
         return self.pipeline

@@ -156,8 +156,8 @@ def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
 
 
 def test_few_columns_are_named(make_study: MakeStudy) -> None:
-    told = comparison(make_study(Plan(columns=["plain", "uegr", "other"], seeds=[0])))
-    assert told.title.startswith("uegr, other against plain")
+    compared = comparison(make_study(Plan(columns=["plain", "uegr", "other"], seeds=[0])))
+    assert compared.title.startswith("uegr, other against plain")
 
 
 def lines_of(text: str) -> list[str]:

@@ -131,10 +131,10 @@ def alarms(*, mean: float, windows: int, rows: int = 20) -> int:
         for part in (texts[:7], texts[7:8], texts[8:]):
             answers = classifier(part)
             result.append(window.add(answers))
-    told = [each[0] for each in result if each is not None]
-    assert len(told) == windows
-    assert all(shift.rows == rows for shift in told)
-    return sum(shift.shifted for shift in told)
+    shifts = [each[0] for each in result if each is not None]
+    assert len(shifts) == windows
+    assert all(shift.rows == rows for shift in shifts)
+    return sum(shift.shifted for shift in shifts)
 
 
 def test_in_distribution_traffic_alarms_at_the_declared_rate() -> None:
@@ -170,8 +170,8 @@ def test_a_window_is_of_the_last_texts_alone() -> None:
     window = ShiftWindow(classifier, 30)
     texts = [*drawn(100, seed=3, mean=9.0), *drawn(30, seed=4)]
     whole = classifier(texts)
-    told = window.add(whole)
-    assert told is not None
-    assert (told[0].rows, told[0].shifted) == (30, False)
+    shifts = window.add(whole)
+    assert shifts is not None
+    assert (shifts[0].rows, shifts[0].shifted) == (30, False)
     alone = classifier(texts[100:])
-    assert told == (alone.shift, alone.scores)
+    assert shifts == (alone.shift, alone.scores)

@@ -119,10 +119,10 @@ def test_a_stopped_run_keeps_the_same_best_epoch(project: Path, best: Path, step
 def test_the_record_contains_the_best_epoch_and_its_selection_rows(
     project: Path, best: Path
 ) -> None:
-    told, data = record(best)["epochs"], record(best)["data"]
-    values = [entry["selection"] for entry in told["scores"]]
+    epochs, data = record(best)["epochs"], record(best)["data"]
+    values = [entry["selection"] for entry in epochs["scores"]]
     chosen = values.index(max(values))
-    assert told["kept"] == {"by": "best", **told["scores"][chosen]}
+    assert epochs["kept"] == {"by": "best", **epochs["scores"][chosen]}
     assert (data["selection"]["rows"], data["train"]["rows"]) == (8, 32)
     assert data["selection"]["seed"] == 0
     _, expected = carve(load_splits(config(project).data).train, 0.2, seed=0)
