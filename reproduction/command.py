@@ -33,21 +33,36 @@ def parser() -> ArgumentParser:
     """Return the parser of the command line."""
     made = ArgumentParser(
         "temper reproduce",
-        description="Run a table or figure of the papers as studies. The same command "
-        "resumes a stopped run.",
+        description="Train what a table or figure of the papers reports, and print it next to "
+        "the published numbers. Run the same command again to resume.",
         allow_abbrev=False,
     )
     add = made.add_argument
-    add("name", nargs="?", metavar="TABLE", help="a table or figure; without it, all are listed")
-    add("--scale", help="full: as in the paper; small (default); smoke: a few steps")
-    add("--seeds", type=int, metavar="N", help="number of seeds (default: the scale's)")
-    add("--cases", metavar="A,B", help="cases (default: the scale's)")
-    add("--model", metavar="NAME", help="model for all cases; the table names it as a difference")
+    add("name", nargs="?", metavar="TABLE", help="table or figure (default: list all of them)")
     add(
-        "--data-root", type=Path, metavar="DIR", help="folder with a folder for each task and suite"
+        "--scale",
+        help="full: as in the paper; small: fewer or smaller runs (default); smoke: a few steps",
     )
-    add("--device", help="auto, cpu, cuda, cuda:N or mps")
-    add("--workers", type=int, metavar="N", help="number of processes that run the runs of a case")
+    add("--seeds", type=int, metavar="N", help="number of seeds (default: the scale's)")
+    add("--cases", metavar="A,B", help="MODEL-TASK pairs to train (default: the scale's)")
+    add(
+        "--model",
+        metavar="NAME",
+        help="train this model instead of those of the paper; the table says so",
+    )
+    add(
+        "--data-root",
+        type=Path,
+        metavar="DIR",
+        help="folder with the data of tasks and suites (default: TEMPER_DATA)",
+    )
+    add("--device", help="auto, cpu, cuda, cuda:N or mps (default: auto)")
+    add(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of runs that are trained in parallel (default: 1)",
+    )
     add(
         "--out",
         type=Path,
@@ -59,17 +74,41 @@ def parser() -> ArgumentParser:
         dest="source",
         type=Path,
         metavar="DIR",
-        help="read finished studies and train nothing",
+        help="make the table from finished runs in this folder; train nothing",
     )
-    add("--keep", type=Path, metavar="DIR", help="store plans, records and scores for --from")
-    add("--figure", type=Path, metavar="FILE", help="plot cost and gain of the methods as SVG")
-    add("--printed", action="store_true", help="print the numbers of the papers")
-    add("--check-arithmetic", action="store_true", help="print inconsistent numbers of the papers")
-    add("--claims", action="store_true", help="print a verdict on each claim of the papers")
-    add("--write", action="store_true", help="update the output of commands in the documents")
+    add(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="copy settings and scores of the runs to this folder, for --from",
+    )
+    add(
+        "--figure",
+        type=Path,
+        metavar="FILE",
+        help="also plot the cost and gain of each method to this SVG file",
+    )
+    add("--printed", action="store_true", help="print the published numbers; train nothing")
+    add(
+        "--check-arithmetic",
+        action="store_true",
+        help="print published numbers that contradict each other; train nothing",
+    )
+    add(
+        "--claims",
+        action="store_true",
+        help="print whether each claim of the papers was reproduced; train nothing",
+    )
+    add(
+        "--write",
+        action="store_true",
+        help="update the output of commands that docs/ shows (for developers)",
+    )
     form = made.add_mutually_exclusive_group()
-    form.add_argument("--markdown", dest="form", action="store_const", const="markdown")
-    form.add_argument("--json", dest="form", action="store_const", const="json")
+    form.add_argument(
+        "--markdown", dest="form", action="store_const", const="markdown", help="print Markdown"
+    )
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="print JSON")
     return made
 
 

@@ -150,13 +150,13 @@ def markdown() -> str:
     rows = []
     for label in METHODS:
         result = entry(METHODS[label][0])
-        told = [
+        counts = [
             f"{each:g}{'' if size == whole else ' (of its part)'}"
             for each, size in moved(label, params).values()
         ]
         # About 1% of the products belong to the head and the attention.
         number = f"{round(passes(label, model), 1):g}F"
-        rows.append([label, number, result.cost, " + ".join(told) or "0", result.memory])
+        rows.append([label, number, result.cost, " + ".join(counts) or "0", result.memory])
     return pipe_table(HEADINGS, rows) + "\n"
 
 

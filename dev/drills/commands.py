@@ -176,14 +176,14 @@ class Child:
     def _watch(self, root: str) -> Callable[[str, tuple[Any, ...]], None]:
         fault, count = self.fault, 0
 
-        def watch(event: str, told: tuple[Any, ...]) -> None:
+        def watch(event: str, arguments: tuple[Any, ...]) -> None:
             nonlocal count
             if event == "open":
-                path, _, flags = told
+                path, _, flags = arguments
                 if not isinstance(path, str | bytes | os.PathLike) or not flags & WRITING:
                     return
             elif event in CHANGES:
-                path = told[0]
+                path = arguments[0]
             else:
                 return
             name = os.fsdecode(path)

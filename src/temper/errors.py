@@ -1,4 +1,4 @@
-"""The errors of Temper; a message has the expectation, the finding, the position and advice."""
+"""The errors of Temper: messages have the expected and the actual value, the place and advice."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class TemperError(Exception):
     """Base of all errors that a user can cause and fix.
 
-    The command line prints the message alone and leaves with ``exit_code``. What others wrote is
-    cut in it where it is too long to read.
+    The command line prints only the message and exits with ``exit_code``. Overlong messages and
+    words are shortened.
     """
 
     exit_code = 2
@@ -34,18 +34,18 @@ class SettingError(TemperError):
 
 
 class FieldError(SettingError):
-    """Report wrong fields of a method's settings, by the name that a reader gave them."""
+    """Report wrong fields of a method's settings."""
 
     def __init__(self, error: ValidationError, settings: type[BaseModel], prefix: str) -> None:
         super().__init__("\n".join(faults(error, settings, prefix)))
         self._checked = (error, settings)
 
     def under(self, prefix: str) -> SettingError:
-        """Return the error with another prefix, such as ``"method."`` of a file of settings."""
+        """Return the same error with another prefix of the field names, such as ``"method."``."""
         return FieldError(*self._checked, prefix)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let a process of a study pass its words on to another."""
+        """Pickle it as a `SettingError`, so that it can cross processes."""
         return SettingError, (str(self),)
 
 
@@ -54,7 +54,7 @@ class DataError(TemperError):
 
 
 class UnlabeledError(DataError):
-    """A set has no labels, but labels are needed."""
+    """Report data without labels where labels are needed."""
 
 
 class ModelError(TemperError):
@@ -62,7 +62,7 @@ class ModelError(TemperError):
 
 
 class CompositionError(TemperError):
-    """Report two parts of a method that claim the same slot, naming both."""
+    """Report two methods, or parts of one, that conflict."""
 
 
 class CheckpointError(TemperError):
@@ -74,26 +74,25 @@ class LockedError(CheckpointError):
 
 
 class WriteError(CheckpointError):
-    """A file could not be written; the message has the reason, and the free and needed space."""
+    """Report a file that could not be written, with the reason."""
 
 
 class HubError(TemperError):
-    """The Hub cannot be reached, or rejected a request."""
+    """Report that the Hugging Face Hub cannot be reached or rejected a request."""
 
 
 class Terminated(SystemExit):
-    """The process ends by SIGTERM after saving its state: exit code 143."""
+    """Exit after SIGTERM, with code 143; raised once the state is saved."""
 
     def __init__(self) -> None:
         super().__init__(143)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let a process of a study pass it on to another."""
         return Terminated, ()
 
 
 class MemoryLimitError(TemperError):
-    """The memory of the device was not enough for a step."""
+    """Report too little memory, on a GPU or the CPU."""
 
 
 class ProcessLostError(TemperError):
@@ -101,11 +100,11 @@ class ProcessLostError(TemperError):
 
 
 class OtherProcessError(TemperError):
-    """Another process of the same run stopped with an error, which it reports itself."""
+    """Report that another process of the same run failed; that process reports the reason."""
 
 
 class NonFiniteError(TemperError):
-    """Report a NaN or infinite loss with its step (from 0), its term and the ids of its rows."""
+    """Report a NaN or infinite loss: its step (from 0), loss term and row ids."""
 
     def __init__(self, message: str, *, step: int, term: str, rows: list[int]) -> None:
         super().__init__(message)
@@ -114,27 +113,26 @@ class NonFiniteError(TemperError):
         self.rows = rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let a process of a study pass it on to another."""
         made = partial(NonFiniteError, step=self.step, term=self.term, rows=self.rows)
         return made, (str(self),)
 
 
 @dataclass(frozen=True)
 class Option:
-    """Annotation of a setting's type: the options that set it, such as ``--model NAME``."""
+    """Annotation of a setting with its command-line option, such as ``--model NAME``."""
 
     usage: str
 
 
 LONGEST = 400
-"""Maximum number of characters of external text in a message."""
+"""Maximum length of a text of other origin (user, library) in a message, in characters."""
 LONGEST_VALUE = 60
 LONGEST_LIST = 4000
 LONGEST_MESSAGE = 12_000
 
 
 def shortened(text: str, *, longest: int = LONGEST) -> str:
-    """Cut the middle out of a text that is too long for a message.
+    """Replace the middle of a text that is too long for a message by ``...``.
 
     Example:
         >>> shortened("a" * 50, longest=21)
@@ -145,7 +143,7 @@ def shortened(text: str, *, longest: int = LONGEST) -> str:
 
 
 def brief(value: object) -> str:
-    """Return the `repr` of a value, cut to the length of user data that a message may contain.
+    """Return the `repr` of a value for a message, shortened to 60 characters.
 
     Example:
         >>> brief("good"), len(brief(["good"] * 9999))
@@ -169,9 +167,9 @@ SECRETS = re.compile(r"((?<!abfs)(?<!abfss):/{1,2})[^/\s]*@|\?\S+")
 
 
 def shown(text: object) -> str:
-    """Write a URL, or a text with URLs, without user, password and query, which may be secret.
+    """Remove user, password and query, which may be secret, from the URLs in a text.
 
-    The part before the @ of ``abfs://`` is a container, and is kept.
+    The part before the @ of ``abfs://`` is the name of a container, and is kept.
 
     Example:
         >>> shown("ftp://user:secret@host/x"), shown("https://host/x?sig=SECRET")
@@ -181,7 +179,7 @@ def shown(text: object) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the message that a name is unknown, with near matches and the known names.
+    """Return the error message for an unknown name, with near matches and all known names.
 
     Example:
         >>> unknown("method", "uerg", ["plain", "uegr"])
@@ -197,19 +195,19 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the pip command that installs the packages of one of Temper's extras."""
-    # It names the packages: Temper is not on a package index, so its extras cannot be named.
+    """Return the pip command that installs one of Temper's extras."""
+    # Temper is not on a package index, so the command names packages instead of the extra.
     marked = re.compile(rf"^([^;]+);.*extra == [\"']{re.escape(extra)}[\"']")
     result = (marked.match(each) for each in metadata.requires("temper-lm") or ())
     return "pip install " + " ".join(shlex.quote(each[1].strip()) for each in result if each)
 
 
 def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, list[str]]:
-    """Return the dotted name of a wrong field, and the names that its table knows."""
+    """Return the dotted name of a wrong field, and the valid names in its table."""
     field = str(loc[0]) if loc else ""
     fields = settings.model_fields
     tables = {name: tables_of(fields[name].annotation) for name in fields}
-    # Settings may have further tables under names that are known only while it runs.
+    # Settings may have further tables whose names are known only at run time.
     tables |= {name: [table] for name, table in getattr(settings, "sections", dict)().items()}
     if field not in tables or len(loc) < 2:
         inner = [f"{name}.{key}" for name in tables for key in _keys(tables[name])]
@@ -220,7 +218,7 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
     if not tables_here:
         return field, list(fields)
     if len(tables_here) > 1:
-        # Of several tables the error names which one was meant before it names the field.
+        # If a field accepts several tables, pydantic puts the table's name before the field.
         loc = (field, *loc[2:])
     if len(loc) < 2:
         return field, list(fields)
@@ -228,8 +226,8 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
 
 
 def tables_of(annotation: Any) -> list[type[BaseModel]]:
-    """Return the classes of settings that a field accepts."""
-    # An annotated class passes on the attributes of its class.
+    """Return the pydantic models that a field's annotation allows."""
+    # `Annotated` types also have the attributes of their class, so only classes count.
     parts = [part for part in _within(annotation) if isinstance(part, type)]
     return [part for part in parts if hasattr(part, "model_fields")]
 
@@ -251,14 +249,14 @@ _WORDS = {
     "must be less than": "must be <",
     r" after validation, not \d+|, unable to parse .*|, got a number with a .*": "",
 }
-"""Patterns of pydantic's messages, and ours instead."""
+"""Pattern in pydantic's messages -> replacement."""
 
 
-def perhaps(value: object) -> str:
-    """Return which fraction was perhaps meant by a number above 1; empty if none was.
+def percent_hint(value: object) -> str:
+    """Return a hint if a fraction seems to be given in percent; else an empty text.
 
     Example:
-        >>> perhaps(95), perhaps(-1)
+        >>> percent_hint(95), percent_hint(-1)
         (' (perhaps 0.95 was meant)', '')
     """
     if isinstance(value, int | float) and 1 < value < 100:
@@ -267,13 +265,13 @@ def perhaps(value: object) -> str:
 
 
 def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> list[str]:
-    """Return one line per wrong field; ``prefix``, such as ``"train."``, precedes its name."""
+    """Return one message per wrong field, named with ``prefix``, such as ``"train."``."""
     lines: dict[str, list[str]] = {}
     for fault in error.errors(include_url=False):
         field, names = _place(fault["loc"], settings)
         where = f"`{prefix}{field}`" if field else f"`{prefix.rstrip('.')}`"
         if fault["type"] == "too_short" and where in lines:
-            # It follows from the errors of the list's entries, which are reported.
+            # The list is too short only because entries are wrong, which is reported already.
             continue
         if fault["type"] == "extra_forbidden":
             known = [prefix + name for name in names]
@@ -294,9 +292,9 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
             else:
                 came = f", got {brief(fault['input'])}" if field else ""
                 top = bounds.get("lt", bounds.get("le"))
-                # The bounds of a whole number are int.
+                # Settings that are whole numbers have int bounds, and get no hint.
                 if isinstance(top, float) and top == 1:
-                    came += perhaps(fault["input"])
+                    came += percent_hint(fault["input"])
                 further = f"{where} {message}{came}."
             lines.setdefault(where, [])
             if further not in lines[where]:

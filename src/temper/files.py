@@ -1,4 +1,4 @@
-"""Write files and folders atomically, and report failures in one line."""
+"""Write files and folders atomically, and turn failed writes into errors with a remedy."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from temper.errors import CheckpointError, LockedError, MemoryLimitError, WriteE
 from temper.locks import has_ended, locked, process_tag
 
 SCHEMA = 1
-"""Schema number of all records; another release needs it to read them."""
+"""Version of the format of all JSON records; a release reads only its own."""
 CHECKSUMS = "checksums.json"
-"""Hashes of the files of a checkpoint to resume from."""
+"""File in a checkpoint with the SHA-256 of its other files."""
 NAME_MAX = 255
-"""Bytes of the longest file name that common file systems take."""
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
-"""Error numbers that only writing raises."""
-REFUSALS = {*FULL, errno.EIO, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
-"""Error numbers if it cannot or must not write, or cannot read other files."""
-# Libraries in Rust have the number only in their text.
+"""Maximum length of a file name on common file systems, in bytes."""
+WRITE_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+"""Values of `errno` that only a write can raise."""
+WRITE_FAILURES = {*WRITE_ONLY, errno.EIO, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
+"""Values of `errno` for a failed write; a read can raise some of them, too."""
+# Errors of Rust libraries have the number only in their text.
 NUMBER = re.compile(r"(?:os error |code: )(\d+)")
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn exceptions of a file system or library on a failed write into a `WriteError`."""
+    """Raise a `WriteError` instead of an `OSError` or a library's error if writing a path fails."""
     try:
         yield
     except Exception as error:
@@ -43,10 +43,10 @@ def writing(path: Path) -> Iterator[None]:
             match = NUMBER.search(str(error))
             number = int(match[1]) if match else None
         filename = getattr(error, "filename", None)
-        # An error of another file counts only if reading cannot raise it.
+        # An error about another file counts only if it cannot come from reading that file.
         near = Path(os.path.realpath(path)).parent
         elsewhere = filename is not None and near not in Path(os.path.realpath(filename)).parents
-        if number not in (FULL if elsewhere else REFUSALS):
+        if number not in (WRITE_ONLY if elsewhere else WRITE_FAILURES):
             raise
         raise WriteError(_refused(path, number)) from error
 
@@ -56,14 +56,14 @@ def _refused(path: Path, number: int) -> str:
     if number in (errno.ENOSPC, errno.EDQUOT):
         free = free_bytes(path)
         room = "" if free is None else f" ({size_in_words(free)} are free)"
-        return f"{message}{room}. Free some room, and give the same command again."
+        return f"{message}{room}. Free disk space, and run the command again."
     if number == errno.ENAMETOOLONG:
         return f"{message}. Names have at most {NAME_MAX} bytes: give a shorter one."
-    return f"{message}. See to it that the folder can be written to, and give the command again."
+    return f"{message}. Make the folder writable, and run the command again."
 
 
 def free_bytes(path: Path) -> int | None:
-    """Return the free bytes of the file system of an existing or new path, None if unknown."""
+    """Return the free bytes on the disk of a path, which need not exist; None if unknown."""
     folder = Path(os.path.realpath(path))
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
@@ -74,30 +74,30 @@ def free_bytes(path: Path) -> int | None:
 
 
 def check_free(path: Path, wanted: int, *, what: str) -> None:
-    """Raise `WriteError` before work if fewer than ``wanted`` bytes are free; ignores quotas."""
+    """Raise `WriteError` if a disk has fewer than ``wanted`` bytes free; quotas are ignored."""
     free = free_bytes(path)
     if free is not None and free < wanted:
         raise WriteError(
             f"{path} has room for {size_in_words(free)}, and {what} takes at least "
-            f"{size_in_words(wanted)}. Free some room, or give another --out."
+            f"{size_in_words(wanted)}. Free disk space, or give another --out."
         )
 
 
 def check_memory(wanted: int, *, what: str) -> None:
-    """Raise `MemoryLimitError` before work if fewer than ``wanted`` bytes are free."""
+    """Raise `MemoryLimitError` if fewer than ``wanted`` bytes of memory are free."""
     free = memory.free_memory()
     if free is not None and free < wanted:
         raise MemoryLimitError(
-            f"{what} take at least {size_in_words(wanted)} of memory, and {size_in_words(free)} "
-            "are free. Evaluate fewer rows (--eval-rows)."
+            f"Too little memory: {what} take at least {size_in_words(wanted)}, and "
+            f"{size_in_words(free)} are free. Evaluate fewer rows (--eval-rows)."
         )
 
 
 def check_table(path: Path) -> None:
-    """Raise before reading if a Parquet file needs more than the free memory.
+    """Raise if the rows of a Parquet file are larger than the free memory; reads metadata only.
 
     Raises:
-        MemoryLimitError: Fewer bytes are free than its encoded columns have.
+        MemoryLimitError: Less memory is free than the encoded columns take.
         OSError, pyarrow.ArrowException: The file cannot be read.
     """
     from pyarrow import parquet
@@ -109,7 +109,7 @@ def check_table(path: Path) -> None:
 
 
 def size_in_words(size: int) -> str:
-    """Write a number of bytes for people.
+    """Format a number of bytes with a decimal unit.
 
     Example:
         >>> size_in_words(90_868_376)
@@ -122,19 +122,19 @@ def size_in_words(size: int) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a record, a JSON object with the number of its schema, atomically, and return it."""
+    """Write a JSON object atomically, with `SCHEMA` added, and return it."""
     record = {"schema": SCHEMA, **content}
     write_text(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
     return record
 
 
 def check_schema(path: Path, content: Any) -> None:
-    """Raise `CheckpointError` if this release does not know the schema of a record."""
+    """Raise `CheckpointError` if a JSON record has another version than `SCHEMA`."""
     result = content.get("schema", SCHEMA) if isinstance(content, Mapping) else SCHEMA
     if result != SCHEMA:
         raise CheckpointError(
             f"{path} has schema {result!r}; this release reads schema {SCHEMA}: another release "
-            "of Temper wrote it. Use that one, or give the command again that wrote the file."
+            "of Temper wrote the file. Use that release, or run the command for the file again."
         )
 
 
@@ -153,9 +153,9 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Yield a temporary name to write to; it replaces the file if the context succeeds."""
+    """Yield a temporary path to write to; on success it is renamed to ``path``."""
     with writing(path):
-        # A link stays, and the file that it points to is replaced.
+        # A symbolic link stays: the file that it points to is replaced.
         target = Path(os.path.realpath(path))
         temporary = hidden(target, process_tag())
         beginning = hidden(target, "").name
@@ -184,7 +184,7 @@ def hidden(path: Path, ending: str) -> Path:
 
 
 def sweep(folder: Path, names: Iterator[str] | tuple[str, ...]) -> None:
-    """Remove leftovers of killed `write_text` calls in a folder that only this process writes."""
+    """Remove temporary files of killed `write_text` calls; only for a folder that is locked."""
     for name in names:
         for left in folder.glob(f".{name}.*"):
             left.unlink(missing_ok=True)
@@ -192,13 +192,13 @@ def sweep(folder: Path, names: Iterator[str] | tuple[str, ...]) -> None:
 
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder to write to; it replaces the folder if the context succeeds.
+    """Yield a temporary folder to write to; on success it replaces ``path``.
 
-    All of it happens in ``.NAME.writing`` next to the folder, which is locked: another process that
-    writes the same folder gets a `CheckpointError`. Files that a killed process left are removed,
-    and a folder that it had moved away is put back.
+    The temporary folder is in ``.NAME.writing`` next to ``path``. This is locked: another process
+    that writes the same folder gets a `LockedError`. Leftovers of an earlier, killed call are
+    cleaned up first.
     """
-    # A link stays, and the folder that it points to is replaced.
+    # A symbolic link stays: the folder that it points to is replaced.
     target = Path(os.path.realpath(path))
     made = make_folder(target.parent)
     try:
@@ -218,7 +218,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 
 def put_back(path: Path) -> None:
-    """Undo what a killed `staged_folder` left next to a folder, unless a process is writing it."""
+    """Undo a killed `staged_folder`: restore the old folder and remove the temporary one."""
     target = Path(os.path.realpath(path))
     if hidden(target, "writing").exists():
         with writing(path), suppress(LockedError), _tidied(target, path):
@@ -227,7 +227,7 @@ def put_back(path: Path) -> None:
 
 @contextmanager
 def _tidied(target: Path, path: Path) -> Iterator[Path]:
-    """Yield the locked and empty folder next to a folder, in which its next content is written."""
+    """Lock ``.NAME.writing`` next to a folder, undo what a killed call left in it, and yield it."""
     work = hidden(target, "writing")
     try:
         with locked(work, what=path):
@@ -241,20 +241,20 @@ def _tidied(target: Path, path: Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
-    """Create a folder for output; return the created ones, innermost first, for `remove_empty`."""
+    """Create a folder and its parents; return the created ones, innermost first."""
     path = Path(os.path.realpath(path))
     try:
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(
-            f"The folder {path} cannot be made: {error.strerror}. Give another {option}."
+            f"The folder {path} cannot be created: {error.strerror}. Give another {option}."
         ) from error
     return made
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Remove folders that `make_folder` made, except those that are not empty."""
+    """Remove the folders that `make_folder` created, up to the first that is not empty."""
     for folder in folders:
         try:
             folder.rmdir()
@@ -264,7 +264,7 @@ def remove_empty(folders: list[Path]) -> None:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file under a folder by its path in it, without `CHECKSUMS`."""
+    """Return relative path -> SHA-256 of all files under a folder, except `CHECKSUMS`."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != CHECKSUMS)
     return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
 
@@ -275,11 +275,11 @@ def sha256(file: Path) -> str:
 
 
 def disagreements(folder: Path, recorded: Mapping[str, str]) -> list[str]:
-    """Return a message for each file that is missing or differs from the recorded `checksums`."""
+    """Return a message per file that is missing or does not have its recorded SHA-256."""
     faults = []
     for name, expected in recorded.items():
         file = folder / name
-        # Of a damaged list: `Path.is_file` raises where a name is too long.
+        # Unlike `Path.is_file`, it does not raise on overlong names of a damaged list.
         if not os.path.isfile(file):
             faults.append(f"{file} is missing.")
         elif sha256(file) != expected:

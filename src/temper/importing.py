@@ -1,8 +1,4 @@
-"""Import a Python file or module that a user names, and report the line at which its code fails.
-
-The code runs with all rights of the process, so it is imported only if the user names it.
-`on_first_use` imports a package's names when they are used.
-"""
+"""Import code that a user names, with errors that give the line of the fault."""
 
 from __future__ import annotations
 
@@ -19,11 +15,14 @@ from temper.errors import SettingError
 
 
 def import_named(what: str, *, purpose: str) -> ModuleType:
-    """Import a ``.py`` file, or a module by its dotted name; one that is loaded does not run again.
+    """Import a ``.py`` file, or a module by its dotted name, unless it is loaded already.
+
+    The code runs with all rights of the process. ``purpose`` says in errors what it is imported
+    for.
 
     Raises:
-        SettingError: If it does not exist, its name is another module's, or its code fails; the
-            message gives the line.
+        SettingError: The file or module does not exist, another module has its name, or its code
+            fails.
     """
     if not what.endswith(".py"):
         return run_import(what, lambda: importlib.import_module(what), purpose=purpose)
@@ -41,13 +40,16 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
 
 
 def check_file_exists(what: str, *, purpose: str) -> None:
-    """Raise if a ``.py`` file does not exist; modules are not looked up."""
+    """Raise a `SettingError` if a ``.py`` file does not exist; module names are not checked."""
     if what.endswith(".py") and not Path(what).is_file():
         raise SettingError(f"There is no file {what} to import {purpose} from.")
 
 
 def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__``: it imports a public name when that is first used."""
+    """Return a ``__getattr__`` for a package that imports public names lazily.
+
+    ``modules`` maps each name to the submodule that defines it.
+    """
 
     def get(name: str) -> Any:
         if name not in modules:
@@ -58,18 +60,18 @@ def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], An
 
 
 def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> ModuleType:
-    """Run a user's import; if it fails, raise a `SettingError` with the line."""
+    """Call an import function; if it fails, raise a `SettingError` with file and line."""
     try:
         return act()
     except Exception as error:
         raise SettingError(
             f"Importing {purpose} from {what} failed: {type(error).__name__}: {error} "
-            f"({place_of(error)})."
+            f"({location_of(error)})."
         ) from error
 
 
-def place_of(error: BaseException) -> str:
-    """Return the file and line that raised an error."""
+def location_of(error: BaseException) -> str:
+    """Return the file and line that raised an exception, as text."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "no line known"
 

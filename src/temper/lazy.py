@@ -1,8 +1,7 @@
-"""Libraries that take long to import, each imported when one of its names is first used.
+"""Proxies of slow libraries, which are imported when one of their names is first used.
 
-Files with settings write ``from temper.lazy import torch`` instead of ``import torch``, so that an
-error in a setting does not wait for torch. Types of annotations are imported under
-``TYPE_CHECKING``.
+Files with settings write ``from temper.lazy import torch`` instead of ``import torch``. So a wrong
+setting is reported before torch is loaded. Import names for annotations under ``TYPE_CHECKING``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One process at a time writes a folder; the others learn which one does.
+"""Lock a folder, so that only one process writes it; the error of others names that process.
 
-The lock is one of filelock: the system releases it when its process ends, however it ends.
+filelock's locks end with their process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from temper.errors import LockedError
 
 NAME, OWNER = ".lock", ".lock-owner"
 LOCK = re.compile(r"\.lock(-owner)?")
-"""Files in a locked folder, which a killed process leaves there."""
+"""Matches the names of the lock files, which a killed process leaves in the folder."""
 WAIT = 0.25
-"""Seconds to wait for a lock, which `check_unlocked` of another process takes for a moment."""
+"""Seconds to wait for a lock, because `check_unlocked` of another process takes it for a moment."""
 
 
 @contextmanager
 def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
-    """Lock a folder inside this context; it is created if it does not exist.
+    """Lock a folder inside this context; create it if it does not exist.
+
+    The error names ``what`` instead of the folder, if given.
 
     Raises:
         LockedError: Another process has locked it.
-        OSError: The file system refuses.
+        OSError: The lock file cannot be written.
     """
     lock = _acquired(folder, what or folder)
     pid = os.getpid()
@@ -41,9 +43,9 @@ def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
         (folder / OWNER).write_text(f"{_this_process()}, since {since}", encoding="utf-8")
         yield
     finally:
-        # A forked process has a copy of the lock, and is not its owner.
+        # A forked process has a copy of the lock, but does not own it.
         if os.getpid() == pid:
-            # The lock last: while it is there, the next run removes what a refusal left.
+            # The lock is removed last: while it exists, the next run removes the other leftovers.
             with contextlib.suppress(OSError):
                 for name in (OWNER, NAME):
                     (folder / name).unlink(missing_ok=True)
@@ -57,7 +59,7 @@ def _acquired(folder: Path, what: Path) -> FileLock:
         try:
             lock.acquire()
         except FileNotFoundError:
-            # Another process removed the folder with the end of its work.
+            # The last owner removed the folder at the end of its work.
             continue
         except Timeout as error:
             raise LockedError(_refusal(what, _owner(folder))) from error
@@ -65,7 +67,7 @@ def _acquired(folder: Path, what: Path) -> FileLock:
 
 
 def check_unlocked(folder: Path, *, what: Path) -> None:
-    """Raise `LockedError` before any work if another process writes to a folder."""
+    """Raise `LockedError` if another process has locked a folder; the error names ``what``."""
     if not (folder / NAME).exists():
         return
     try:
@@ -76,24 +78,24 @@ def check_unlocked(folder: Path, *, what: Path) -> None:
         if not owner.startswith(f"{_this_process()},"):
             raise LockedError(_refusal(what, owner)) from error
     except OSError:
-        # It is gone by now, or may not be opened.
+        # The lock file is gone by now, or cannot be opened.
         pass
 
 
 def has_lock(folder: Path) -> bool:
-    """Return whether there is a lock file in a folder, of a running process or of a dead one."""
-    # filelock < 4 removes its file with the lock, even where the owner's could not be removed.
+    """Return whether a folder has a lock file, be it of a running or of a killed process."""
+    # filelock < 4 removes its own file on release, even if the owner's could not be removed.
     return any((folder / name).exists() for name in (NAME, OWNER))
 
 
 def process_tag() -> str:
-    """Return the ending of files that this process is writing, which identifies it to others."""
+    """Return the ending of this process's temporary files: hash of the machine and process id."""
     machine = hashlib.sha256(f"{socket.gethostname()} {_machine()}".encode()).hexdigest()[:8]
     return f"{machine}_{os.getpid()}"
 
 
 def has_ended(tag: str) -> bool:
-    """Return whether a `process_tag` is that of a process of this machine which has ended."""
+    """Return whether the process of a `process_tag` ran on this machine and has ended."""
     machine, _, pid = tag.partition("_")
     if os.name == "nt" or machine != process_tag().partition("_")[0] or not pid.isdecimal():
         return False
@@ -117,11 +119,11 @@ def _owner(folder: Path) -> str:
 
 
 def _refusal(what: Path, owner: str) -> str:
-    return f"{what} is being written by {owner}. Wait for it to end, or write elsewhere."
+    return f"{what} is being written by {owner}. Wait until it ends, or give another folder."
 
 
 def _machine() -> str:
-    """Identify the machine, its start and container, because process ids are only unique there."""
+    """Return boot id and container, because process ids are unique only within them."""
     parts = []
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())

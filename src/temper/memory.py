@@ -1,4 +1,4 @@
-"""Read how much memory is in use at most and how much is free, and know errors of too little."""
+"""Measure the peak and the free memory of a process, and recognize out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True)
 class Gauge:
-    """A way to read the peak of the memory in use, in bytes.
+    """Measures the peak memory since `start`, in bytes.
 
-    ``memory_cuda`` is what torch allocated on the GPU, weights included. ``memory_resident`` is the
-    whole process since `start`, ``memory_process`` the whole process since it began.
+    Args:
+        name: ``memory_cuda`` (allocated by torch on the GPU), ``memory_resident`` (of the whole
+            process), or ``memory_process`` (the same, but since the process began: `start` does
+            nothing).
     """
 
     name: str
@@ -31,12 +33,12 @@ class Gauge:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that this process can still take; None if they are unknown."""
+    """Return the bytes that this process can still allocate; None if unknown."""
     free = []
     with suppress(OSError, KeyError, ValueError):
         free.append(int(_fields(_SYSTEM)["MemAvailable:"]) * 1024)
     with suppress(OSError, KeyError, ValueError):
-        # In a container the limit counts, and the system gives up inactive files first.
+        # In a container the cgroup's limit counts; pages of inactive files can be reclaimed.
         limit, used = (
             int((_GROUP / f"memory.{name}").read_text("ascii")) for name in ("max", "current")
         )
@@ -50,16 +52,16 @@ def _fields(file: Path) -> dict[str, str]:
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Return whether an error means out of memory, on any device."""
+    """Return whether an exception means out of memory, on a GPU or the CPU."""
     import torch
 
     exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    # Torch raises a RuntimeError for it on the CPU.
+    # On the CPU torch raises a RuntimeError.
     return exhausted or "can't allocate memory" in str(error)
 
 
 def gauge_of(device: torch.device | None) -> Gauge | None:
-    """Return the gauge of a GPU's memory, or else of the process's; None if it cannot be read."""
+    """Return the gauge of a GPU, else of this process; None if the platform has none."""
     if device is not None and device.type == "cuda":
         import torch
 
@@ -69,7 +71,7 @@ def gauge_of(device: torch.device | None) -> Gauge | None:
             peak=lambda: torch.cuda.max_memory_allocated(device),
         )
     try:
-        # Linux may allow a process to forget its peak.
+        # Linux lets a process reset its peak, unless a sandbox forbids it.
         _reset()
         if _resident() > 0:
             return Gauge("memory_resident", start=_reset, peak=_resident)
@@ -85,7 +87,6 @@ def _reset() -> None:
 
 
 def _resident() -> int:
-    """Return the peak of the resident memory since it was reset, in bytes."""
     for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -93,7 +94,6 @@ def _resident() -> int:
 
 
 def _process() -> int:
-    """Return the peak of the resident memory since the process started, in bytes."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

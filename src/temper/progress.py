@@ -1,4 +1,4 @@
-"""Receivers of the progress of long work."""
+"""The interface that receives the progress of training, evaluation and studies."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 
 class Progress:
-    """Receives the progress of runs, steps and evaluations; this base class ignores it."""
+    """Base class of progress displays; it ignores all calls."""
 
     def runs(self, number: int, total: int, name: str) -> None:
-        """A run of a study begins: ``number`` counts from 1, ``name`` is column and seed."""
+        """Run ``number`` (from 1) of a study begins; ``name`` is its method and seed."""
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        """An optimizer step of the run is done; ``loss`` is the last logged one, if any."""
+        """An optimizer step of the run is done; ``loss`` is the last logged loss, if any."""
 
     def logged(self, entry: Mapping[str, Any]) -> None:
         """A line of ``metrics.jsonl`` was written (docs/formats.md): losses or scores."""
 
     def evaluation(self, done: int, total: int, what: str) -> None:
-        """A part of an evaluation is done; ``what`` names the measurement."""
+        """``done`` of ``total`` parts of a measurement are done; ``what`` is its name."""
 
     def notice(self, text: str) -> None:
-        """Receive a problem that the user should know, for example rows that were dropped."""
+        """Receive a warning for the user, for example that rows were dropped."""
 
     def info(self, text: str) -> None:
         """Receive an informational message, for example which columns are read."""

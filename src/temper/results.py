@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result(ABC):
-    """The result of a command: a folder with scores."""
+    """The result of a command: a folder, with its scores and its report."""
 
     folder: Path
 
@@ -37,7 +37,7 @@ class Result(ABC):
         return build(self.folder)
 
     def headline(self) -> Headline:
-        """Return the first screen of the report: recommendation, certainty and scores."""
+        """Return the summary at the top of the report: recommendation, certainty and scores."""
         from temper.report import verdict
 
         return verdict(*self._read())
@@ -65,7 +65,7 @@ class Result(ABC):
 
 @dataclass(frozen=True, repr=False)
 class TrainingResult(Result):
-    """A finished run: the folder of its checkpoint, and the content of its ``run.json``."""
+    """A finished run: its folder, which has the checkpoint, and the content of ``run.json``."""
 
     folder: Path
     record: Mapping[str, Any]
@@ -76,7 +76,7 @@ class TrainingResult(Result):
 
     @property
     def scores(self) -> pandas.DataFrame:
-        """A line for each epoch: the task's metric on the validation rows."""
+        """The task's metric on the validation set, one row per epoch."""
         import pandas
 
         epochs = self.record.get("epochs", {})
@@ -89,10 +89,10 @@ class TrainingResult(Result):
         return pandas.DataFrame(lines)
 
     def load(self, *, device: str | None = None) -> Predictor:
-        """Load a predictor: it has ``predict(examples)``, ``model`` and ``tokenizer``.
+        """Load the trained model as a predictor with ``predict(examples)``.
 
         Args:
-            device: None uses a GPU if there is one.
+            device: Name of a device; None uses a GPU if there is one.
         """
         from temper.checkpoints.checkpoint import Checkpoint
         from temper.evaluation.loading import load_predictor
@@ -102,7 +102,7 @@ class TrainingResult(Result):
 
 @dataclass(frozen=True, repr=False)
 class EvaluationResult(Result):
-    """An evaluation: its folder, the content of ``scores.json``, and each set's source by name."""
+    """An evaluation: its folder, the content of ``scores.json``, and each set's data source."""
 
     folder: Path
     content: Mapping[str, Any]
@@ -114,13 +114,13 @@ class EvaluationResult(Result):
 
     @property
     def scores(self) -> pandas.DataFrame:
-        """A line for each score, with its 95% interval and n."""
+        """One row per metric, with its 95% interval and the number of examples n."""
         import pandas
 
         return pandas.DataFrame(self.content["scores"])
 
     def errors(self) -> ErrorAnalysis | None:
-        """Analyze the errors (confusions, classes, worst rows, advice); None for a regression."""
+        """Confusions, scores by class, worst rows and advice; None for a regression."""
         from temper.display.folders import read
         from temper.report import error_analysis
 

@@ -1,11 +1,10 @@
-"""Named random streams: every draw is a function of (seed, name, place), so runs can resume.
+"""Named random streams: each draw depends only on the run's seed, a name and a position.
 
-Nothing here keeps a generator alive between two draws. A stream's seed is a hash of the run's
-seed, the stream's name and where the draw stands (step, micro-batch, rank, pass ...). Stopping and
-resuming therefore needs no generator state, and two passes see the same dropout when they use the
-same name.
+The seed of a draw is a hash of the run's seed, the name of the stream, and the position (step,
+micro-batch, rank, pass ...). So a resumed run needs no generator state, and two passes with the
+same name use the same dropout masks.
 
-torch is imported only if a generator is made: modules that do without it derive seeds too.
+torch is imported only if a generator is created.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 def derive_seed(seed: int, *key: object) -> int:
     """Hash a seed and a key to a new seed in [0, 2^63).
 
-    The key is the purpose and position of the draw: anything whose ``repr`` is stable.
+    The key is the name and position of the draw: any values whose ``repr`` is the same in each
+    process.
 
     Example:
         >>> derive_seed(0, "mask", 1) == derive_seed(0, "mask", 1)
@@ -35,9 +35,9 @@ def derive_seed(seed: int, *key: object) -> int:
 
 @dataclass(frozen=True)
 class Streams:
-    """Seeds of the random draws at one place of a run.
+    """Seeds for the random draws of one micro-batch.
 
-    Step and micro-batch (within the step) count from 0. Only local streams depend on the rank.
+    ``step`` and ``micro``, the micro-batch in the step, count from 0.
     """
 
     seed: int
@@ -49,11 +49,11 @@ class Streams:
         return replace(self, step=step, micro=micro)
 
     def local(self, name: str, *key: object) -> int:
-        """Return the seed of a draw that differs by rank and micro-batch (dropout, noise)."""
+        """Return the seed of a draw that differs by micro-batch and rank (dropout, noise)."""
         return derive_seed(self.seed, name, self.step, self.micro, self.rank, *key)
 
     def shared(self, name: str, *key: object) -> int:
-        """Return the seed of a draw that must be the same on all ranks (gradient masks)."""
+        """Return the seed of a draw that is the same on all ranks (gradient masks)."""
         return derive_seed(self.seed, name, self.step, *key)
 
 
@@ -65,10 +65,9 @@ def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
-    """Seed torch's global generators for a block and put their states back after it.
+    """Seed torch's global generators inside this context, then restore their states.
 
-    Dropout inside models draws from the global generator; this makes those draws a function of
-    ``seed`` and leaves the caller's own randomness untouched.
+    Dropout modules draw from the global generators.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Settings as nested tables: read from TOML, written ``KEY=VALUE``, laid one over the other."""
+"""Read settings from TOML files and ``KEY=VALUE`` texts, and merge them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from temper.errors import SettingError, TemperError, brief, faults
 
 Settings = TypeVar("Settings", bound=BaseModel)
 Tree = dict[str, Any]
-"""Nested settings, as a TOML file has them."""
+"""Nested settings, as parsed from TOML."""
 
 
 class Faults(list[str]):
-    """Faults of settings, gathered to be one error.
+    """Collects wrong settings, so that one error reports all of them.
 
     Example:
         >>> faults = Faults()
@@ -32,14 +32,14 @@ class Faults(list[str]):
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Collect exceptions that are raised inside this context."""
+        """Add the message of an error that is raised inside this context, and continue after it."""
         try:
             yield
         except TemperError as error:
             self += str(error).splitlines()
 
     def refuse(self) -> None:
-        """Raise all faults, each once, as one `SettingError`, if there are any."""
+        """Raise one `SettingError` with all distinct messages, if there are any."""
         if self:
             raise SettingError("\n".join(dict.fromkeys(self)))
 
@@ -59,7 +59,7 @@ def read_toml(path: Path) -> Tree:
 
 
 def parse_value(text: str) -> Any:
-    """Read the right-hand side of ``KEY=VALUE`` as a TOML value; a bare word is a string.
+    """Parse the value of ``KEY=VALUE`` as TOML; a bare word is a string.
 
     Example:
         >>> parse_value("0.1"), parse_value("[1, 2]"), parse_value("linear"), parse_value("true")
@@ -70,7 +70,9 @@ def parse_value(text: str) -> Any:
         parsed = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError) as error:
         if text[:1] in ("[", "{", '"', "'"):
-            raise SettingError(f"The value {text!r} is not valid TOML: {error}.") from error
+            raise SettingError(
+                f"The value {text!r} is not valid TOML: {error}. Put quotes around each text."
+            ) from error
         return text
     # A date, or a line break that opened a second key, was not meant as TOML: keep the text.
     plain = isinstance(parsed["value"], bool | int | float | str | list | dict)
@@ -78,7 +80,7 @@ def parse_value(text: str) -> Any:
 
 
 def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
-    """Split ``a.b=VALUE`` into its path and value.
+    """Split ``a.b=VALUE`` into the parts of its key and the parsed value.
 
     Example:
         >>> parse_assignment("method.epsilon=0.1")
@@ -94,10 +96,10 @@ def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
 
 
 def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...], Any]]) -> Tree:
-    """Return nested settings with some values replaced.
+    """Return nested settings with the values of some keys replaced.
 
     Raises:
-        SettingError: If one path is given two values, or leads through a value that is no table.
+        SettingError: A key is given twice, or a part of it is a value instead of a table.
 
     Example:
         >>> override({"train": {"epochs": 3}}, [(("train", "epochs"), 1)])
@@ -128,10 +130,10 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
 
 
 def section(settings: type[Settings], name: str, table: Any) -> Settings:
-    """Check one table of settings and fill in its defaults; checked settings are kept.
+    """Validate a table of settings as a ``settings`` object; an instance is returned as it is.
 
     Raises:
-        SettingError: If anything is wrong; it lists every fault, with the table's ``name``.
+        SettingError: Lists every wrong setting as ``name.FIELD``.
     """
     if isinstance(table, settings):
         return table
@@ -149,7 +151,10 @@ DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 def known_device(device: str) -> str:
-    """Check the name of a device.
+    """Check the name of a device, and return it.
+
+    Raises:
+        ValueError: Not auto, cpu, cuda, cuda:N or mps; pydantic reports it.
 
     Example:
         >>> known_device("cuda:1")
@@ -165,10 +170,10 @@ Device = Annotated[str, AfterValidator(known_device)]
 
 
 def named_pairs(given: Any) -> Any:
-    """Read ``MODEL=DATA`` pairs of class names; a mapping is returned as it is.
+    """Parse ``MODEL=DATA`` pairs of class names; a mapping is returned as it is.
 
     Raises:
-        ValueError: If a pair has another form or a name occurs twice, for pydantic.
+        ValueError: A pair is malformed or a name occurs twice; pydantic reports it.
 
     Example:
         >>> named_pairs(["POSITIVE=pos,NEGATIVE=neg"])

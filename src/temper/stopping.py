@@ -1,4 +1,4 @@
-"""Stop after the next step, at which work can be saved, on SIGTERM and Ctrl-C."""
+"""React to SIGTERM and Ctrl-C: let the current step finish, save, and then exit."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from typing import Any, NoReturn, Self
 from temper.errors import Terminated
 
 GRACE = 20.0
-"""Seconds to reach a point at which work is saved; clusters allow 30."""
-PASSED_ON = 1.0
-"""Seconds in which a further signal is the same one: a launcher passes on what the terminal has
-sent to all processes already."""
+"""Seconds until work that has not stopped is interrupted; most clusters kill it after 30."""
+FORWARDED = 1.0
+"""Seconds in which a second signal is ignored, because launchers forward the terminal's Ctrl-C."""
 
 
 class StopRequest:
-    """Note SIGTERM and SIGINT inside this context, and leave it to the work when it stops.
+    """Records SIGTERM or SIGINT in ``number``, so that the work can stop at a safe point.
 
-    A second signal, after `PASSED_ON`, ends the work at once, and so does the end of the grace
-    period. A signal that the process ignores (``nohup``) stays ignored, and outside the main thread
-    nothing is changed.
+    A second signal more than `FORWARDED` seconds later ends the work at once, and so does the end
+    of `GRACE`. Ignored signals (``nohup``) stay ignored. Outside the main thread it does nothing.
 
     Example:
         >>> with StopRequest() as stop:
@@ -54,7 +52,7 @@ class StopRequest:
 
     def _take(self, number: int, _: object) -> None:
         if self.number:
-            if time.monotonic() - self._since >= PASSED_ON:
+            if time.monotonic() - self._since >= FORWARDED:
                 raise stop_error(number)
             return
         self.number, self._since = number, time.monotonic()
@@ -64,13 +62,13 @@ class StopRequest:
 
 
 def stop_error(number: int) -> BaseException:
-    """Return the exception of a signal, with exit code 130 for SIGINT, 143 for SIGTERM."""
+    """Return the exception for a signal: exit code 130 for SIGINT, 143 for SIGTERM."""
     return KeyboardInterrupt() if number == signal.SIGINT else Terminated()
 
 
 @contextmanager
 def terminating() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM inside this context, so that temporary files are removed."""
+    """Raise `Terminated` on SIGTERM inside this context, so that cleanup code runs."""
     older = raise_terminated() if threading.current_thread() is threading.main_thread() else None
     try:
         yield
@@ -80,7 +78,7 @@ def terminating() -> Iterator[None]:
 
 
 def raise_terminated() -> Callable[..., Any] | int | None:
-    """Make SIGTERM raise `Terminated` in this process, and return the previous handler."""
+    """Make SIGTERM raise `Terminated` in this process; return the previous signal handler."""
 
     def stop(number: int, _: object) -> NoReturn:
         raise stop_error(number)

@@ -1,4 +1,4 @@
-"""The shapes that every layer shares: batches, steps, loss terms.
+"""Data structures of a training step: batches, steps and loss terms.
 
 Shape letters, everywhere: B rows of a batch, T tokens, D embedding size, C classes, K passes.
 """
@@ -19,21 +19,23 @@ Gradients: TypeAlias = "dict[str, Tensor]"
 State = dict[str, Any]
 Reduction = Literal["mean", "sum"]
 TEACHER = "teacher_logits"
-"""Key of a batch for the outputs of another model."""
+"""Key of a collated batch for the teacher's logits, in distillation."""
 UNLABELED = -100
 """Label of a unit without a loss, as in torch and Transformers."""
 CONTEXT = "context_mask"
-"""Key of the tokens that an answer may start or end at, in a collated batch."""
+"""Key of a collated batch for the mask of tokens where an answer span may start or end."""
 Pool = Literal["mean", "max"]
 POOLS: tuple[Pool, ...] = ("mean", "max")
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How a text that is longer than the model reads is split into windows.
+    """How a text that exceeds the model's input length is split into windows.
 
-    Neighboring windows share ``stride`` >= 0 tokens. Text after ``max_windows`` >= 1 is cut.
-    ``pool`` is how the logits of the windows are pooled.
+    Args:
+        stride: Tokens that neighboring windows share, >= 0.
+        pool: How the windows' logits are pooled into those of the text.
+        max_windows: Maximum number of windows, >= 1; the rest of the text is cut.
     """
 
     stride: int
@@ -49,12 +51,12 @@ class Batch:
         inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask [B,
             T]`` ...), without labels. Multiple choice has [B, N, T], and texts in windows have [B,
             W, T].
-        labels: Class indices [B] (int64), targets [B] (float) for a regression, or what another
-            head defines (`temper.heads`); None without labels.
-        rows: Index of each row in the training set [B], where known; used to name rows in errors.
-        teacher: Logits or log-probabilities [B, C] that another model gives the rows, values [B, 1]
-            of a regression; None if there is none.
-        context: Tokens that an answer may start or end at [B, T], boolean, for spans; None for all.
+        labels: Class indices [B] (int64), targets [B] (float) for a regression, or the form of
+            another head (`temper.heads`); None without labels.
+        rows: Index of each row in the training set [B], if known; errors name rows by it.
+        teacher: The teacher's logits or log-probabilities [B, C], or values [B, 1] for a
+            regression; None without a teacher.
+        context: Tokens where an answer span may start or end [B, T], boolean; None allows all.
     """
 
     inputs: dict[str, Tensor]
@@ -65,12 +67,12 @@ class Batch:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any]) -> Batch:
-        """Split a collated mapping into model inputs, labels and rows.
+        """Split the output of a collator into model inputs, labels and other fields.
 
         Args:
-            inputs: Output of a collator. ``labels`` or ``label``, ``row_index``,
-                ``teacher_logits`` and ``context_mask`` are taken out, and ``start_positions`` and
-                ``end_positions`` [B] become labels [B, 2].
+            inputs: All keys are model inputs except ``labels`` or ``label``, ``row_index``,
+                ``teacher_logits`` and ``context_mask``. ``start_positions`` and ``end_positions``
+                [B] become labels [B, 2].
         """
         rest = dict(inputs)
         teacher = rest.pop(TEACHER, None)
@@ -93,12 +95,12 @@ class Batch:
 
     @property
     def ids(self) -> Tensor:
-        """Token ids [B, T]; choices or windows of a row follow each other, [B, N * T]."""
+        """Token ids [B, T]; the N choices or windows of a row are concatenated, [B, N * T]."""
         return self.inputs["input_ids"].flatten(1)
 
     @property
     def mask(self) -> Tensor:
-        """Real tokens, boolean, shaped as `ids`; all true if the model takes no attention mask."""
+        """Whether a token is not padding, shaped as `ids`; all true without an attention mask."""
         mask = self.inputs.get("attention_mask")
         if mask is None:
             return torch.ones_like(self.ids, dtype=torch.bool)
@@ -106,12 +108,12 @@ class Batch:
 
     @property
     def begins(self) -> Tensor:
-        """First real token of each row [B], because padding may be before or after a row."""
+        """Position of each row's first token that is not padding [B]; padding may come first."""
         return self.mask.int().argmax(-1)
 
     @property
     def sequences(self) -> tuple[Tensor, Tensor]:
-        """Ids and mask by sequence that the encoder reads, [B, T]; of N choices [B * N, T]."""
+        """Ids and mask as the encoder reads them, [B, T]; with N choices or windows [B * N, T]."""
         length = self.inputs["input_ids"].shape[-1]
         return self.ids.reshape(-1, length), self.mask.reshape(-1, length)
 
@@ -123,7 +125,7 @@ class Batch:
         return self._mapped(lambda tensor: tensor.to(device))
 
     def repeat(self, copies: int) -> Batch:
-        """Stack K copies of the batch along the rows, [K*B, ...], pass after pass."""
+        """Repeat the whole batch K times along the rows, [K*B, ...]."""
         if copies == 1:
             return self
 
@@ -142,19 +144,19 @@ class Batch:
 
 @dataclass(frozen=True)
 class Step:
-    """The current step, and the number of units that divides the losses of its micro-batches.
+    """The optimizer step of a micro-batch, and the counts that its losses are divided by.
 
     Args:
         number: Optimizer step, from 0.
-        units: Units (rows, words ...) of this optimizer step over all micro-batches and ranks (N),
-            which losses are divided by.
+        units: Units (rows, words ...) of this optimizer step over all micro-batches and
+            ranks (N). Losses are divided by it.
         rows: Rows of this optimizer step over all micro-batches and ranks; None if each row is one
             unit.
         ranks: Number of processes (W).
         total: Optimizer steps of the whole run, 0 if unknown.
-        loss_scale: Factor of a loss scaler for the losses, and so for the gradients.
-        skipped: Whether a loss scaler left the optimizer's step out.
-        rates: Learning rate and weight decay by parameter, for rules that ask for them.
+        loss_scale: Factor by which a loss scaler multiplies losses and gradients.
+        skipped: Whether the loss scaler skipped the optimizer's step.
+        rates: Parameter name -> (learning rate, weight decay), for update rules that need them.
     """
 
     number: int = 0
@@ -168,19 +170,19 @@ class Step:
 
     @property
     def units_per_row(self) -> float:
-        """Mean number of units of a row of this step."""
+        """Mean number of units per row in this step."""
         return 1.0 if self.rows is None else max(self.units, 1) / max(self.rows, 1)
 
 
 @dataclass(frozen=True)
 class Term:
-    """A named loss with one value per row.
+    """A named loss term of a micro-batch, with one value per row.
 
     Args:
-        rows: Loss of each row [B], the sum over its units, fp32, not divided by anything.
-        reduction: ``mean`` over the units of the optimizer step, or ``sum``, that mean times the
+        rows: Loss of each row [B], fp32: the sum over its units, without any division.
+        reduction: ``mean`` over the units of the optimizer step, or ``sum``: that mean times the
             rows of the step.
-        logits: The logits that it was computed from; the gradient there is logged.
+        logits: The logits that the term was computed from; their gradient is logged.
     """
 
     name: str
@@ -190,12 +192,12 @@ class Term:
     logits: tuple[Tensor, ...] = ()
 
     def value(self, step: Step) -> Tensor:
-        """Return this micro-batch's fraction of the weighted loss (methods.md, "Reduction").
+        """Return this micro-batch's part of the weighted loss (methods.md, "Reduction").
 
         ``W * sum(rows) / N`` for ``mean`` and ``W * sum(rows) * R / N`` for ``sum``, with N units
-        and R rows of the step. The average over ranks that distributed training takes cancels W.
-        With one unit per row R / N is 1. With several, a sum over units would weigh a term by the
-        length of the texts.
+        and R rows in the step. Distributed training averages over the W ranks, which cancels W.
+        With one unit per row R / N is 1. With several, a sum over units would weight a term by text
+        length.
         """
         of_mean = self.reduction == "mean"
         # A step may have no labeled unit: its loss is then 0.
@@ -205,12 +207,12 @@ class Term:
 
 @dataclass(frozen=True)
 class LossTerms:
-    """The terms, with distinct names, that one backward pass sums.
+    """The loss terms, with distinct names, whose sum one backward pass differentiates.
 
     Args:
-        diagnostics: Detached scalars to log next to them, by name.
-        carried: A scalar that is 0 and has a gradient: what other terms owe to weights that they
-            were cut off from.
+        diagnostics: Name -> detached scalar to log next to the terms.
+        carried: A scalar of value 0 whose gradient is added to weights from which the terms are
+            detached.
     """
 
     terms: tuple[Term, ...]
@@ -224,12 +226,12 @@ class LossTerms:
         diagnostics: Mapping[str, Tensor] | None = None,
         carried: Tensor | None = None,
     ) -> LossTerms:
-        """Collect terms; two of one name raise `CompositionError`."""
+        """Collect terms; raise a `CompositionError` if two have the same name."""
         collected = tuple(terms)
         names = [term.name for term in collected]
         if len(set(names)) != len(names):
             raise CompositionError(
-                f"A loss term is present twice: {names}. Terms must have distinct names."
+                f"Loss terms must have distinct names, got {names}. Rename one of them."
             )
         return cls(collected, diagnostics or {}, carried)
 

@@ -63,7 +63,7 @@ def test_a_record_is_read_once(tmp_path: Path) -> None:
     assert (model.key, model.encoding) == ("abc", "cp1252")
     (model.folder / "run.json").unlink()
     assert (model.key, model.encoding) == ("abc", "cp1252")
-    with pytest.raises(CheckpointError, match="is no folder of a run"):
+    with pytest.raises(CheckpointError, match="has no run.json"):
         Checkpoint.of(model.folder).training_rows()
 
 

@@ -119,7 +119,7 @@ def test_created_folders_are_removed_if_they_are_empty(tmp_path: Path) -> None:
 
 def test_a_folder_under_a_file_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(CheckpointError, match="cannot be made: Not a directory"):
+    with pytest.raises(CheckpointError, match="cannot be created: Not a directory"):
         make_folder(tmp_path / "file" / "run")
 
 

@@ -79,7 +79,7 @@ def test_a_temperature_is_saved_applied_and_removed(run: Path, held_out: Path) -
     assert f"Temperature {made['temperature']:.4f} from 20 rows" in shown.stdout
     succeed("calibrate", run, "--remove")
     assert predicted(run, held_out) == before
-    refused(call("calibrate", run, "--remove"), "there is no calibration to remove")
+    refused(call("calibrate", run, "--remove"), "has no calibration to remove")
 
 
 def test_an_evaluation_measures_the_uncalibrated_model_and_reports_it(
@@ -112,17 +112,17 @@ def test_dev_rows_of_the_run_are_excluded_by_default(
     data = tiny_data / "reviews"
     refused(
         call("calibrate", run, "--data", data, "--device", "cpu"),
-        f"All 12 rows that are read of {data} are dev rows of", "--with-dev",
+        f"All 12 rows of {data} are validation rows of", "--with-dev",
     )  # fmt: skip
     few = write_csv(tmp_path / "few.csv", [*sentences(3, thing="phone"), *labeled(held_out)])
     without = call("calibrate", run, "--data", few, "--device", "cpu", "--json")
     assert json.loads(without.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 3}
     assert json.loads(without.stdout)["held_out"]["rows"] == 20
-    assert "3 of 23 rows, the first row 1, are left out: they are dev rows" in without.stderr
+    assert "3 of 23 rows, the first row 1, are left out: they are validation rows" in without.stderr
     taken = call("calibrate", run, "--data", few, "--with-dev", "--device", "cpu", "--json")
     assert json.loads(taken.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 0}
     assert json.loads(taken.stdout)["held_out"]["rows"] == 23
-    assert "3 of 23 rows are dev rows" in taken.stderr
+    assert "3 of 23 rows are validation rows" in taken.stderr
 
 
 def test_a_doubtful_temperature_and_a_replaced_one_are_reported(
@@ -163,7 +163,7 @@ def test_a_temperature_alone_does_not_replace_a_full_calibration(run: Path, held
     before = (run / "calibration.json").read_bytes()
     refused(
         call("calibrate", run, "--data", held_out, "--device", "cpu"),
-        "calibration.json has prediction sets and a detector", "20 rows", "remove the file",
+        "calibration.json has prediction sets and a detector", "20 rows", "--remove",
     )  # fmt: skip
     assert (run / "calibration.json").read_bytes() == before
 
@@ -251,8 +251,8 @@ def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nowhere", "--data", "d.csv"), "kept in the folder of a checkpoint"),
-        (("nowhere",), "--data is needed"),
+        (("nowhere", "--data", "d.csv"), "stored in the folder of a checkpoint"),
+        (("nowhere",), "--data is missing"),
         (("nowhere", "--remove", "--data", "d.csv"), "--remove accepts no other option"),
         (("model", "--data", "demo", "--set", "train.epochs=1"), "train"),
         (("model", "--data", "demo", "--set", "sets.suite=sentiment"), "sets.suite"),

@@ -75,12 +75,14 @@ def test_intervals_contain_the_target_and_few_rows_are_flagged(
         "--device", "cpu", "--abstain", "anomaly",
     )  # fmt: skip
     covered, flagged = [], []
-    for row, told in zip(table, result, strict=True):
-        low, high = told["interval"]
-        assert (told["value"] - low, high - told["value"]) == pytest.approx((width, width))
+    for row, predicted in zip(table, result, strict=True):
+        low, high = predicted["interval"]
+        assert (predicted["value"] - low, high - predicted["value"]) == pytest.approx(
+            (width, width)
+        )
         covered.append(low <= float(row["label"]) <= high)
-        flagged.append(told["anomalous"])
-        assert told["abstain"] == ("anomaly" if told["anomalous"] else "")
+        flagged.append(predicted["anomalous"])
+        assert predicted["abstain"] == ("anomaly" if predicted["anomalous"] else "")
     # Four deviations of 600 rows beside those that the thresholds are of.
     for fraction, wanted in ((np.mean(covered), COVERAGE), (np.mean(flagged), ALARMS)):
         spread = wanted * (1 - wanted) * (1 / 600 + 1 / len(residuals))

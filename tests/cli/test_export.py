@@ -74,8 +74,8 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 def with_temperature(run: Path, value: float) -> None:
-    told = {"temperature": value, "held_out": {"rows": 40}, "notices": []}
-    write_calibration(run, Calibration(32, value), told)
+    details = {"temperature": value, "held_out": {"rows": 40}, "notices": []}
+    write_calibration(run, Calibration(32, value), details)
 
 
 def test_the_export_predicts_as_the_model_without_temper_installed(

@@ -34,7 +34,7 @@ def test_settings_are_found_by_a_part_of_their_name() -> None:
     names = [row["setting"] for row in answer("list", "settings", "lora")]
     assert names[:2] == ["train.lora", "train.lora.rank"]
     assert all("lora" in name for name in names)
-    rows = [row for row in answer("list", "settings", "architecture.") if "Of " in row["meaning"]]
+    rows = [row for row in answer("list", "settings", "architecture.") if "For " in row["meaning"]]
     assert ["architecture.filters", 100] in [[row["setting"], row["default"]] for row in rows]
     refused(call("list", "settings", "no such setting"), "no such setting")
 

@@ -93,7 +93,7 @@ def test_several_tasks_accept_the_names_of_known_tasks(name: str) -> None:
         (("--task", "a=x.csv", "--text-column", "t"), ("`text_column` describes one dataset",)),
         (("--task", "a=x.csv", "--set", "data_root=."), ("each `task` names its own",)),
         (("--task", "a=x.csv", "--task", "b=y.csv", "--set", "data.unlabeled=u.csv"),
-         ("has no phase for it",)),
+         ("does not train on it",)),
         (("--task", "a=x.csv", "--task", "b=y.csv", "--set", "method=5"),
          ("`method` must be a table", "got 5")),
     ],

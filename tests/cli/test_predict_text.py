@@ -134,4 +134,4 @@ def test_cells_that_a_spreadsheet_would_run_are_written_as_text(
             written[name] = [row["text"] for row in csv.DictReader(file)]
     assert written["raw"] == hostile
     assert written["safe"] == [*(f"'{text}" for text in hostile[:-1]), hostile[-1]]
-    refused(call("predict", trained, "--text", "a", "--raw"), "--raw is about the cells of --out")
+    refused(call("predict", trained, "--text", "a", "--raw"), "--raw has an effect only with --out")

@@ -127,8 +127,8 @@ def test_an_evaluation_scores_answer_spans(run: Path, tmp_path: Path) -> None:
     answers = Classifier.load(run)(
         [row["question"] for row in rows], [row["context"] for row in rows]
     )
-    told = [answer.span.text for answer in answers if answer.span is not None]
-    f1, exact = answer_scores(told, [row["answers"]["text"] for row in rows]).mean(0)
+    predicted = [answer.span.text for answer in answers if answer.span is not None]
+    f1, exact = answer_scores(predicted, [row["answers"]["text"] for row in rows]).mean(0)
     assert result["shift", "span_f1"] == pytest.approx(f1)
     assert result["shift", "span_exact_match"] == pytest.approx(exact)
     measured = {"task", "shift", "calibration", "selective", "embedding_attack", "embedding_noise"}

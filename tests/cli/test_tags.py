@@ -40,8 +40,8 @@ def write_tagged(path: Path, *, indices: bool = False, held_out: bool = False) -
             kind = TYPES.get(word)
             tags.append("O" if kind is None else f"{'I' if kind == last else 'B'}-{kind}")
             last = kind
-        told = [names.index(tag) for tag in tags] if indices else tags
-        rows.append({"tokens": words[number % 4 :], "ner_tags": told})
+        labeled = [names.index(tag) for tag in tags] if indices else tags
+        rows.append({"tokens": words[number % 4 :], "ner_tags": labeled})
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return path
 
@@ -169,8 +169,8 @@ def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> Non
     answers = ClassifierPredictor(model, tokenizer).predict(
         Examples("rows", [" ".join(row["tokens"]) for row in rows])
     )
-    told = [row.astype(int).tolist() for row in answers.by_example(answers.prediction)]
-    sums = dict(zip(COUNTS, tag_counts(labels, told, names).sum(0), strict=True))
+    labeled = [row.astype(int).tolist() for row in answers.by_example(answers.prediction)]
+    sums = dict(zip(COUNTS, tag_counts(labels, labeled, names).sum(0), strict=True))
     assert result["shift", "entity_f1"] == pytest.approx(float(tag_score("entity_f1", sums)))
     assert result["shift", "word_accuracy"] == pytest.approx(sums["right_words"] / sums["words"])
     low = [e for e in scores["scores"] if e["perspective"] == "embedding_attack" and e["n"]]

@@ -64,8 +64,8 @@ def test_a_flipped_bit_in_any_file_is_named(
     files = [entry for entry in sorted(copy.iterdir()) if entry.name != "run.json"]
     file = data.draw(st.sampled_from(files))
     flip(file, position)
-    (told,) = verify(copy)
-    assert told.faults == (
+    (verified,) = verify(copy)
+    assert verified.faults == (
         f"{file} is damaged or was changed: its SHA-256 is not the recorded one.",
     )
 

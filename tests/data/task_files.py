@@ -65,19 +65,19 @@ def hub_cache(
     folder.mkdir(parents=True)
     texts = {column: datasets.Value("string") for column in columns}
     features = datasets.Features({**texts, "label": datasets.ClassLabel(names=list(names))})
-    told = datasets.SplitDict(dataset_name=name)
+    sizes = datasets.SplitDict(dataset_name=name)
     for split, labels in splits.items():
         with ArrowWriter(features=features, path=str(folder / f"{name}-{split}.arrow")) as writer:
             for index, label in enumerate(labels):
                 words = {column: f"{column} of {split} {index}" for column in columns}
                 writer.write({**words, "label": label})
             writer.finalize()
-        told.add(datasets.SplitInfo(split, num_examples=len(labels), dataset_name=name))
+        sizes.add(datasets.SplitInfo(split, num_examples=len(labels), dataset_name=name))
     datasets.DatasetInfo(
         features=features,
         builder_name="parquet",
         dataset_name=name,
         config_name=config,
         version="0.0.0",
-        splits=told,
+        splits=sizes,
     ).write_to_directory(str(folder))

@@ -264,7 +264,7 @@ def test_no_row_left_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="no rows that can be read"):
             read_table(write(tmp_path, content, name), SKIPPING)
     path = write(tmp_path, '{"text": null, "label": 1}\n', "a.jsonl")
-    with pytest.raises(DataError, match="line 1: no row has a text and a label"):
+    with pytest.raises(DataError, match="line 1: no row has a readable text"):
         load_examples(str(path), reading=SKIPPING)
 
 

@@ -132,5 +132,5 @@ def test_an_index_beyond_the_target_is_an_error() -> None:
 def test_columns_must_fit_each_other_and_the_kind() -> None:
     with pytest.raises(DataError, match="2 texts but 1 labels"):
         Examples("toy", ["a", "b"], labels=[0], kind="classification")
-    with pytest.raises(DataError, match="of kind 'unlabeled' but has labels"):
+    with pytest.raises(DataError, match="has kind 'unlabeled', but it has labels"):
         Examples("toy", ["a"], labels=[0])

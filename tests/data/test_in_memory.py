@@ -152,10 +152,10 @@ def test_another_process_gives_the_same_data_the_same_name() -> None:
         "import sys; from temper.data import in_memory as m\n"
         f"print(m.hold({COLUMNS!r})); print('pandas' in sys.modules, 'datasets' in sys.modules)"
     )
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     # Neither library is imported for those who do not use it.
-    assert told == [hold(COLUMNS), "False", "False"]
-    kept = in_memory.everything()
+    assert printed == [hold(COLUMNS), "False", "False"]
+    kept = in_memory.all_held()
     assert kept[hold(COLUMNS)].splits["train"] == COLUMNS

@@ -25,7 +25,7 @@ from temper.data.perturbations import (
     NEGATED,
     PRONOUNS,
     SHORTEST,
-    TYPO_SHARE,
+    TYPO_FRACTION,
     Edit,
     contract,
     drawn_edits,
@@ -133,7 +133,7 @@ def test_a_tenth_of_the_words_rounded_up_gets_a_typing_error(count: int, expecte
         assert (len(changed), len(wrong)) == (count, expected)
         # One error: a letter more, one less, or as many with one or two in other places.
         assert all(abs(len(word) - 6) <= 1 and word[0] == "w" for word in wrong)
-    assert TYPO_SHARE == 0.1
+    assert TYPO_FRACTION == 0.1
 
 
 def test_typing_errors_skip_short_words_and_use_all_kinds_and_positions() -> None:

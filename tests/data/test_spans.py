@@ -14,7 +14,7 @@ from temper.data.encode import LazilyEncoded, encode
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
-from temper.data.spans import answer_place
+from temper.data.spans import answer_span
 from temper.errors import DataError
 from temper.testing.tiny import WORDS, tiny_tokenizer
 from tests.data.test_tags import write
@@ -89,7 +89,7 @@ def test_positions_are_those_of_the_answer_with_any_padding(
     item, batch = encoded[0], Collator(tokenizer)(encoded.items)
     ids = batch["input_ids"][0, batch["start_positions"][0] : batch["end_positions"][0] + 1]
     assert ids.tolist() == tokenizer.convert_tokens_to_ids(context[first : last + 1])
-    span = answer_place(item, item["start_positions"], item["end_positions"])
+    span = answer_span(item, item["start_positions"], item["end_positions"])
     assert span == (start, start + len(answer))
     # The context alone may have an answer: neither question, nor special tokens, nor padding.
     allowed = batch["input_ids"][0][batch["context_mask"][0]].tolist()

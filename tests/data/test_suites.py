@@ -72,9 +72,9 @@ def test_an_unknown_suite_is_named_with_those_that_are_near() -> None:
         ('[shift.a]\npath = "a"\n[anomaly.a]\npath = "b"\n', "got 'a' twice"),
         ('[shift.dev]\npath = "a"\n', "none 'dev'"),
         ('[shift."a b"]\npath = "a"\n', "got 'a b'"),
-        ("", "must name a set"),
+        ("", "must have at least one set"),
         ("labels = 3\n", "not valid TOML"),
-        ('name = "other"\n[shift.a]\npath = "a"\n', "`name` is that of the file"),
+        ('name = "other"\n[shift.a]\npath = "a"\n', "must not set `name`"),
     ],
 )
 def test_invalid_suites_raise_an_error(tmp_path: Path, text: str, message: str) -> None:
@@ -189,7 +189,7 @@ def test_a_suite_renames_labels_to_those_of_its_task(tmp_path: Path) -> None:
     ("names", "message"),
     [
         ('{ neutral = "bad" }', "Set 's', `rename`: .*label 'neutral'"),
-        ('{ good = "bad" }', "two labels must not become one, and 'bad' would be"),
+        ('{ good = "bad" }', "`rename` gives two labels the name 'bad'"),
     ],
 )
 def test_renaming_to_unknown_or_equal_labels_raises_an_error(

@@ -96,7 +96,7 @@ def test_a_batch_is_padded_by_windows_and_tokens(side: str) -> None:
 
 
 def test_a_stride_without_room_and_a_slow_tokenizer_raise_an_error() -> None:
-    with pytest.raises(SettingError, match="below 6, .* got 6"):
+    with pytest.raises(SettingError, match="below 6 .* got 6"):
         encoded(text(9), stride=6)
     tokenizer = tiny_tokenizer()
     examples = Examples("long", [text(9)])

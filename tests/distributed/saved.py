@@ -197,8 +197,8 @@ def ruled(update: UpdateRule, model: nn.Module) -> dict[str, Tensor]:
         for kind, tensors in kinds.items()
         for name, tensor in tensors.items()
     }
-    told = {**rule.diagnostics(state), **rule.regularization_losses(state)}
-    return {**result, **{f"told/{name}": torch.as_tensor(value) for name, value in told.items()}}
+    logged = {**rule.diagnostics(state), **rule.regularization_losses(state)}
+    return {**result, **{f"told/{name}": torch.as_tensor(value) for name, value in logged.items()}}
 
 
 def ruled_toys(*, sharded: bool, cases: Iterable[str] = tuple(RULES)) -> dict[str, Tensor]:

@@ -143,7 +143,7 @@ WORDS = {
     "indivisible": "`train.batch_size` is 5, .* 2 processes .* Give a multiple of 2",
     "device": "`train.device` is 'cuda:1'.*Use 'auto', 'cuda' or 'cpu'",
     "lora": "An adapter .*`train.peft`. is not supported with `train.fsdp`",
-    "teacher": "A method with a teacher is for a run of one process",
+    "teacher": "A method with a teacher supports only one process",
     "tasks": "A run on several tasks trains in one process, and there are 2",
     "unknown": "Unknown method 'uerg'",
 }
@@ -201,9 +201,9 @@ def test_the_command_prints_one_error_stops_at_a_signal_and_resumes(tmp_path: Pa
     assert re.search(r"exitcode\s*: 2 ", message)
 
     whole = torchrun(tmp_path, tmp_path / "whole")
-    told, message = whole.communicate(timeout=300)
+    output, message = whole.communicate(timeout=300)
     assert whole.returncode == 0, message
-    assert told.count("Run: ") == 1
+    assert output.count("Run: ") == 1
 
     logs = tmp_path / "parts" / "metrics.jsonl"
     stopped = torchrun(tmp_path, tmp_path / "parts")

@@ -67,7 +67,7 @@ def test_without_anomaly_sets_there_are_no_alarm_scores() -> None:
     ("gives", "rows", "said"),
     [
         ("probabilities", 20, "A coverage of 0.95 needs at least 19 held-out rows"),
-        ("values", 60, "a regression gives no probabilities"),
+        ("values", 60, "a regression has no probabilities"),
     ],
 )
 def test_undefined_alarm_scores_have_a_reason(gives: str, rows: int, said: str) -> None:

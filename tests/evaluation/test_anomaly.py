@@ -54,13 +54,13 @@ def test_every_detector_is_scored_against_the_dev_rows(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     result = evaluate(predictor, data, ONLY)
-    told = [entry for entry in result.scores if entry["perspective"] == "anomaly"]
-    assert [entry["condition"] for entry in told] == [d for d in DETECTORS for _ in range(3)]
-    assert {(entry["set"], entry["n"]) for entry in told} == {("odd", 39)}
+    anomaly = [entry for entry in result.scores if entry["perspective"] == "anomaly"]
+    assert [entry["condition"] for entry in anomaly] == [d for d in DETECTORS for _ in range(3)]
+    assert {(entry["set"], entry["n"]) for entry in anomaly} == {("odd", 39)}
     flags = [0] * 24 + [1] * 15
     for detector in DETECTORS[1:]:
         scores = np.concatenate([values(result, name, detector) for name in ("dev", "odd")])
-        by_name = {e["name"]: e["value"] for e in told if e["condition"] == detector}
+        by_name = {e["name"]: e["value"] for e in anomaly if e["condition"] == detector}
         assert by_name["auroc"] == pytest.approx(metrics.roc_auc_score(flags, scores))
         assert by_name["aupr"] == pytest.approx(metrics.average_precision_score(flags, scores))
     assert_same_scores(score(result.rows, "accuracy", settings=ONLY), result.scores)
@@ -161,7 +161,10 @@ def test_only_requested_detectors_are_measured(
 def test_an_unsupported_detector_is_skipped_with_a_notice(
     predictor: ClassifierPredictor, data: EvaluationData, examples_of: Any
 ) -> None:
-    for fit, words in ((None, "no in-distribution"), (examples_of("fit", rows=3), "at least 4")):
+    for fit, words in (
+        (None, "needs rows to fit it on"),
+        (examples_of("fit", rows=3), "at least 4"),
+    ):
         result = evaluate(predictor, EvaluationData(data.dev, anomaly=data.anomaly, fit=fit), ONLY)
         scores = {e["condition"] for e in result.scores if e["perspective"] == "anomaly"}
         assert scores == set(DETECTORS[:3])
@@ -174,7 +177,7 @@ def test_a_function_is_scored_only_by_detectors_of_probabilities(data: Evaluatio
     assert {e["condition"] for e in result.scores if e["perspective"] == "anomaly"} == {"clean"}
     messages = [notice for notice in result.notices if "is left out" in notice]
     assert len(messages) == 3
-    assert "needs logits, and the predictor gives probabilities" in messages[0]
+    assert "needs logits, but the predictor returns probabilities" in messages[0]
     assert "hidden states of a CallablePredictor cannot be read" in messages[2]
 
 
@@ -194,7 +197,7 @@ def test_a_regression_is_scored_only_by_detectors_of_states(
     )
     scores = {e["condition"]: e for e in result.scores if e["perspective"] == "anomaly"}
     assert set(scores) == {"clean", "mahalanobis"}
-    assert scores["clean"]["reason"] == "a regression gives no probabilities"
+    assert scores["clean"]["reason"] == "a regression has no probabilities"
     assert scores["mahalanobis"]["value"] is not None
 
 

@@ -194,7 +194,7 @@ def test_undefined_coverage_has_a_reason() -> None:
     settings = ONLY.model_copy(update={"perspectives": ("task", "coverage")})
     result = evaluate(values_only, EvaluationData(dev, metric="pearson"), settings)
     reasons = {e["reason"] for e in result.scores if e["perspective"] == "coverage"}
-    assert reasons == {"a regression gives no sets of classes"}
+    assert reasons == {"a regression has no classes to predict sets of"}
 
 
 def test_a_set_of_merged_classes_has_no_sets() -> None:
@@ -209,4 +209,4 @@ def test_a_set_of_merged_classes_has_no_sets() -> None:
     reasons = {
         e["reason"] for e in result.scores if (e["perspective"], e["set"]) == ("coverage", "two")
     }
-    assert reasons == {"its classes are not those of dev"}
+    assert reasons == {"its classes differ from those of dev"}

@@ -123,9 +123,7 @@ def test_other_data_settings_for_the_rows_of_a_run_raise_an_error(
 ) -> None:
     data = {"source": str(tmp_path / "reviews")} if named else {}
     message = re.escape(f"but data.{name}: {own!r} -> {other!r}. Leave that out")
-    with pytest.raises(
-        SettingError, match=f"{message}, or name the split .* with --set data.eval_split"
-    ):
+    with pytest.raises(SettingError, match=f"{message}, or name a split .* --set data.eval_split"):
         evaluated(run, {**data, name: other})
 
 
@@ -159,7 +157,7 @@ def test_a_kind_of_labels_that_the_model_does_not_predict_raises_an_error(
 ) -> None:
     file = tmp_path / "other.csv"
     file.write_text("text,label\na,0\nb,1\n", encoding="utf-8")
-    message = r"`data\.kind` is 'regression', and what .*run answers is classification\. Leave it"
+    message = r"`data\.kind` is 'regression', but .*run predicts classification\. Leave it"
     for data in ({"kind": "regression"}, {"kind": "regression", "source": str(file)}):
         with pytest.raises(SettingError, match=message):
             evaluated(run, data)

@@ -113,8 +113,8 @@ def test_a_predictor_object_of_an_importable_module_is_loaded(
         ("object_of_mine", PredictorSettings(gives="values"), "--gives cannot be given"),
         ("Answers", PredictorSettings(), "is a class. Name a function"),
         ("number", PredictorSettings(gives="logits"), "is int, expected a function"),
-        ("nothing", PredictorSettings(), "Unknown name 'nothing'.* It is looked for in"),
-        ("", PredictorSettings(), "Code is named file.py:NAME"),
+        ("nothing", PredictorSettings(), "Unknown name 'nothing'.* It must be defined in"),
+        ("", PredictorSettings(), "must be given as file.py:NAME"),
     ],
 )
 def test_code_that_is_no_predictor_raises_an_error(
@@ -153,7 +153,7 @@ def test_a_skops_file_and_a_folder_with_one_answer_as_the_pipeline_does(tmp_path
         result = predictor.predict(Examples("toy", TEXTS)).probabilities
         assert result == pytest.approx(chain.predict_proba(TEXTS))
     saved(tmp_path / "other.skops")
-    with pytest.raises(ModelError, match="holds model.skops, other.skops. Name one of them"):
+    with pytest.raises(ModelError, match="has several skops files: model.skops, other.skops"):
         load_predictor(Checkpoint.of(tmp_path))
 
 

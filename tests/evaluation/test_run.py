@@ -174,7 +174,7 @@ def test_a_regression_is_measured_and_has_no_calibration(
     )
     entry = by_name(result, "calibration", "ece_10")
     assert entry["value"] is None
-    assert entry["reason"] == "a regression gives no probabilities"
+    assert entry["reason"] == "a regression has no probabilities"
 
 
 def test_undefined_scores_have_a_reason() -> None:
@@ -289,9 +289,9 @@ def test_all_unsuitable_sets_are_reported_at_once() -> None:
     ("settings", "message"),
     [
         ({"perspectives": ("taks",)}, "Unknown perspective 'taks'. Did you mean 'task'"),
-        ({"embedding_attack": {"radii": (0.1, 0.1)}}, "must not name one twice"),
+        ({"embedding_attack": {"radii": (0.1, 0.1)}}, "must not repeat a value"),
         ({"embedding_attack": {"radii": (-0.1,)}}, "greater than 0"),
-        ({"embedding_noise": {"sigmas": ()}}, "must name at least one"),
+        ({"embedding_noise": {"sigmas": ()}}, "must have at least one value"),
         ({"text_attack": {"rows": 5}}, r"`text_attack` \(only 'text_attack' does\)"),
         ({"embedding_attack": {"pgd": {"steps": 0}}}, "greater than or equal to 1"),
         ({"embedding_attack": {"fgm": False, "pgd": None}}, "neither `fgm` nor `pgd`"),
@@ -339,7 +339,7 @@ def test_default_and_all_select_groups_of_perspectives() -> None:
     assert EvaluationSettings(perspectives=("all",)).perspectives == perspectives.names()
     more = EvaluationSettings(perspectives=("default", "cost")).perspectives
     assert more == (*perspectives.defaults(), "cost")
-    with pytest.raises(ValidationError, match="must not name one twice"):
+    with pytest.raises(ValidationError, match="must not repeat a value"):
         EvaluationSettings(perspectives=("default", "task"))
 
 

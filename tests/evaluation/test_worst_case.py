@@ -187,8 +187,8 @@ def test_pairs_are_perturbed_on_both_sides() -> None:
     ("given", "said"),
     [
         (["typo"], "Unknown perturbation 'typo'. Did you mean 'typos'"),
-        ([], "`evaluate.worst_case.perturbations` must name at least one"),
-        (["typos", "typos"], "must not name one twice"),
+        ([], "`evaluate.worst_case.perturbations` must have at least one value"),
+        (["typos", "typos"], "must not repeat a value"),
     ],
 )
 def test_wrong_names_raise_an_error_with_the_settings(given: list[str], said: str) -> None:

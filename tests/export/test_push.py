@@ -86,13 +86,13 @@ def test_the_card_contains_the_scores_in_the_hubs_metadata(run: Path, hub: Hub) 
         )["scores"]
         if score["perspective"] == "task" and score["name"] == "accuracy"
     )
-    (told,) = (
+    (metric,) = (
         one
         for one in card.data.eval_results
         if one.metric_type == "accuracy" and one.metric_name.startswith("In distribution")
     )
-    assert (told.metric_value, told.dataset_name) == (accuracy["value"], "dev")
-    assert told.task_type == "text-classification"
+    assert (metric.metric_value, metric.dataset_name) == (accuracy["value"], "dev")
+    assert metric.task_type == "text-classification"
 
 
 def test_no_text_of_a_row_is_uploaded_by_default(run: Path, hub: Hub) -> None:
@@ -130,7 +130,7 @@ def unrecorded(run: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "settings", "message"),
     [
-        (unfinished, {}, "is not finished .status 'stopped'., and the state of its optimizer"),
+        (unfinished, {}, "is not finished .status 'stopped'., so it has no"),
         (pickled, {}, r"holds optimizer\.pt: a pickle runs code"),
         (damaged, {}, r"config\.json is damaged or was changed"),
         (unrecorded, {}, "is no folder of a run"),

@@ -80,8 +80,8 @@ class Setting:
 
     def kept(self, made: Calibration) -> Pipeline:
         """Write a calibration, and return the pipeline that has read it."""
-        told = {} if self.classes == 1 else {"temperature": TEMPERATURE}
-        record = write_calibration(self.folder, made, told)
+        details = {} if self.classes == 1 else {"temperature": TEMPERATURE}
+        record = write_calibration(self.folder, made, details)
         self.pipeline.calibration = json.loads((self.folder / "calibration.json").read_bytes())
         self.pipeline.arrays = load_file(self.folder / record["arrays"]["file"])
         return self.pipeline
@@ -182,8 +182,8 @@ def test_a_model_that_shows_no_states_is_compared_by_its_outputs(
     ("asked", "words"),
     [
         ({"coverage": 0.7}, r"one of \['0.5', '0.8'\], got 0.7"),
-        ({"abstain": "anomalies"}, "must be 'anomaly' or 'set>K'"),
-        ({"max_risk": 1e-9}, "No confidence is shown to keep the risk at 1e-09"),
+        ({"abstain": "anomalies"}, "calibrated rules: 'anomaly' or 'set>K'"),
+        ({"max_risk": 1e-9}, "No threshold keeps the risk at 1e-09"),
     ],
 )
 def test_options_without_calibration_raise_an_error(
@@ -196,7 +196,7 @@ def test_options_without_calibration_raise_an_error(
 
 def test_rules_of_classes_raise_an_error_for_a_regression(regression: Setting) -> None:
     of_values = regression.kept(regression.calibration("all", "mahalanobis"))
-    with pytest.raises(ValueError, match="if they are calibrated"):
+    with pytest.raises(ValueError, match="must name calibrated rules"):
         of_values(["a"], abstain="set>1")
     assert of_values([]) == []
     assert shift(of_values, np.zeros((19, 16))) is None

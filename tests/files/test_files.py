@@ -52,8 +52,8 @@ def test_a_folder_that_a_killed_process_had_moved_away_is_put_back(tmp_path: Pat
 
 
 def test_two_do_not_write_one_folder(tmp_path: Path) -> None:
-    told = pytest.raises(LockedError, match=r"out is being written by process \d+ on")
-    with staged_folder(tmp_path / "out"), told:
+    error = pytest.raises(LockedError, match=r"out is being written by process \d+ on")
+    with staged_folder(tmp_path / "out"), error:
         fill(tmp_path / "out", "second")
     assert names(tmp_path / "out") == []
 
@@ -114,8 +114,8 @@ def test_other_errors_than_failed_writes_pass_unchanged(tmp_path: Path) -> None:
 
 def test_a_read_only_folder_is_reported(tmp_path: Path) -> None:
     error = OSError(errno.EACCES, "", str(tmp_path / "out" / "x"))
-    told = pytest.raises(WriteError, match="Permission denied. See to it that")
-    with told, writing(tmp_path / "out"):
+    refusal = pytest.raises(WriteError, match="Permission denied. Make the folder")
+    with refusal, writing(tmp_path / "out"):
         raise error
 
 

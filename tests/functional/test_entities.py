@@ -66,9 +66,9 @@ rows_of_two = st.lists(
 @given(rows_of_two)
 def test_scores_equal_precision_recall_and_f1(pairs: list[tuple[list[int], list[int]]]) -> None:
     truth, result = set(), set()
-    for number, (wanted, told) in enumerate(pairs):
+    for number, (wanted, predicted) in enumerate(pairs):
         truth |= {(number, *each) for each in strict_entities([NAMES[tag] for tag in wanted])}
-        result |= {(number, *each) for each in strict_entities([NAMES[tag] for tag in told])}
+        result |= {(number, *each) for each in strict_entities([NAMES[tag] for tag in predicted])}
     sums = tag_counts([pair[0] for pair in pairs], [pair[1] for pair in pairs], NAMES).sum(0)
     scores = {name: float(tag_score(name, dict(zip(COUNTS, sums, strict=True)))) for name in RATIOS}
     both = len(truth & result)

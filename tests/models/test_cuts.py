@@ -106,8 +106,8 @@ SQUARE = torch.full((2, 1, 5, 5), 0.2)
     ("model", "message"),
     [
         (tiny_network(), "its forward takes no output_attentions"),
-        (Plain(None), "attention probabilities of each of 2 calls of a block, got 0"),
-        (Plain((SQUARE,)), "attention probabilities of each of 2 calls of a block, got 1"),
+        (Plain(None), "attention probabilities from each of 2 calls of blocks, got 0"),
+        (Plain((SQUARE,)), "attention probabilities from each of 2 calls of blocks, got 1"),
         (Plain((SQUARE, None)), r"shape \(2, heads, 5, 5\), got None"),
         (Plain((SQUARE, SQUARE[..., :3])), r"shape \(2, heads, 5, 5\), got \(2, 1, 5, 3\)"),
     ],
@@ -136,7 +136,7 @@ def test_a_block_skipped_in_the_cut_pass_raises_an_error() -> None:
     network, batch = watched(tiny("bert"), inputs_of("bert"))
     network.logits(batch)
     with (
-        pytest.raises(ModelError, match=r"each of 2 calls of a block, got 3.*layerdrop"),
+        pytest.raises(ModelError, match=r"each of 2 calls of blocks, got 3.*layerdrop"),
         network.cuts(batch).cutting([batch.mask] * 3),
     ):
         network.logits(batch)

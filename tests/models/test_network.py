@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from temper import RDrop, Stepper
 from temper.errors import ModelError
-from temper.models.blocks import drops, find_blocks, find_head
+from temper.models.blocks import find_blocks, find_head, has_dropout
 from temper.models.network import Network
 from temper.models.passes import DropoutPlan, Recording
 from temper.types import Batch
@@ -155,7 +155,7 @@ def test_two_networks_may_share_a_model_but_only_one_plans_its_dropout() -> None
     first, second = Network(model), Network(model)
     first.probe(batch)
     assert torch.equal(first.logits(batch, seed=1), second.logits(batch, seed=1))
-    with pytest.raises(ModelError, match="planned by another Network or Stepper"):
+    with pytest.raises(ModelError, match="Another Network or Stepper controls"):
         second.logits(batch, dropout=DropoutPlan(0, 1, fixed=(0.5,)))
 
 
@@ -224,12 +224,12 @@ def test_the_head_is_the_copy_of_an_adapter_or_follows_the_last_block() -> None:
 
 
 def test_dropping_is_a_layer_s_rate_or_one_that_the_code_reads() -> None:
-    assert drops(tiny_bert())
-    assert not drops(tiny_bert(dropout=0.0, attention=0.0))
+    assert has_dropout(tiny_bert())
+    assert not has_dropout(tiny_bert(dropout=0.0, attention=0.0))
     # OPT calls a function with a rate of its own and has no dropout layer.
-    assert drops(tiny("opt", dropout=0.1))
-    assert not drops(tiny("opt", dropout=0.0))
-    assert not drops(tiny("llama"))
+    assert has_dropout(tiny("opt", dropout=0.1))
+    assert not has_dropout(tiny("opt", dropout=0.0))
+    assert not has_dropout(tiny("llama"))
 
 
 @pytest.mark.parametrize(("rate", "warned"), [(0.0, 1), (0.3, 0)])

@@ -134,7 +134,7 @@ def test_a_model_without_a_folder_needs_a_file_for_its_card(tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match=r"is not a folder. Name a file with --card-path"):
         check_card("owner/model")
     assert check_card("owner/model", tmp_path / "card.md") == tmp_path / "card.md"
-    with pytest.raises(CheckpointError, match=r"got folder"):
+    with pytest.raises(CheckpointError, match=r"is a folder"):
         check_card("owner/model", tmp_path)
 
 
@@ -180,7 +180,7 @@ def test_means_of_two_perspectives_have_different_dataset_names(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("told", "wanted"),
+    ("source", "wanted"),
     [
         ("owner/films:uk@test", ("owner/films", "uk", "test")),
         ("owner/films", ("owner/films", None, None)),
@@ -194,9 +194,9 @@ def test_means_of_two_perspectives_have_different_dataset_names(tmp_path: Path) 
     ],
 )
 def test_a_source_says_type_configuration_and_split(
-    told: str, wanted: tuple[str, str | None, str | None]
+    source: str, wanted: tuple[str, str | None, str | None]
 ) -> None:
-    assert origin(told, "name") == wanted
+    assert origin(source, "name") == wanted
 
 
 def test_skipped_perspectives_are_listed_as_limits(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_escaped_text_holds_no_markup_of_its_own(text: str) -> None:
 
 
 def test_a_page_named_as_markdown_raises_an_error(study: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"named as Markdown"):
+    with pytest.raises(CheckpointError, match=r"the ending of Markdown"):
         build(study, study / "report.md")
 
 

@@ -53,7 +53,7 @@ STUDY, RUN = "study.json", "runs/uegr-s0-abc/run.json"
     [
         (STUDY, {"model": None, "seeds": "all"}, "model: Input .*; seeds: Input should be"),
         (STUDY, {"reference": "plian"}, "Did you mean 'plain'"),
-        (STUDY, {"columns": [{"name": "uegr", "method": "uegr"}] * 2}, "lists a column twice"),
+        (STUDY, {"columns": [{"name": "uegr", "method": "uegr"}] * 2}, "lists a method twice"),
         (STUDY, {"runs": {}}, r"no finished and evaluated run. plain, seed 0"),
         (RUN, {"seed": 7}, "has seed 7, but study.json lists it as 0"),
     ],

@@ -299,15 +299,15 @@ def test_the_score_of_one_model_is_drawn_between_chance_and_perfect(
 
 
 def test_intervals_of_one_seed_are_stated_to_be_over_rows() -> None:
-    told = row("task", 0.80, new=(0.85, "better"))
-    difference = told.cells["new"].difference
+    compared = row("task", 0.80, new=(0.85, "better"))
+    difference = compared.cells["new"].difference
     assert difference is not None
     cells = {
-        **told.cells,
-        "new": replace(told.cells["new"], difference=replace(difference, examples=500)),
+        **compared.cells,
+        "new": replace(compared.cells["new"], difference=replace(difference, examples=500)),
     }
-    assert "over the rows of one seed" in first(replace(told, cells=cells)).sure
-    assert "over the rows of one seed" not in first(told).sure
+    assert "over the rows of one seed" in first(replace(compared, cells=cells)).sure
+    assert "over the rows of one seed" not in first(compared).sure
 
 
 def test_models_at_chance_level_get_no_recommendation() -> None:
@@ -325,10 +325,10 @@ def test_models_at_chance_level_get_no_recommendation() -> None:
     assert headline(compared).recommended is None
     assert "53.0 ± 1.0%" in headline(compared).sentence
     learned = row("task", 0.53, new=(0.60, "better"))
-    told = Comparison(
+    compared = Comparison(
         "study", "m", "accuracy", "plain", columns, (0, 1, 2), (learned, rows[1]), classes=2
     )
-    assert headline(told).recommended == "new"
+    assert headline(compared).recommended == "new"
 
 
 def test_a_score_without_a_chance_level_has_no_mark() -> None:

@@ -156,8 +156,8 @@ def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
 
 
 def test_few_columns_are_named(make_study: MakeStudy) -> None:
-    told = comparison(make_study(Plan(columns=["plain", "uegr", "other"], seeds=[0])))
-    assert told.title.startswith("uegr, other against plain")
+    compared = comparison(make_study(Plan(columns=["plain", "uegr", "other"], seeds=[0])))
+    assert compared.title.startswith("uegr, other against plain")
 
 
 def lines_of(text: str) -> list[str]:
@@ -200,7 +200,7 @@ def test_with_one_seed_nothing_is_marked(make_study: MakeStudy) -> None:
 
 
 def test_a_perspective_without_scores_raises_an_error(study: Path) -> None:
-    with pytest.raises(SettingError, match="perspective with scores here.*smoothness"):
+    with pytest.raises(SettingError, match="perspective with scores in this report.*smoothness"):
         markdown(comparison(study), ["smoothness"])
 
 

@@ -260,11 +260,11 @@ def test_a_run_without_a_defined_score_does_not_affect_other_means(
 ) -> None:
     def fitted(column: str, seed: int) -> list[dict]:
         collapsed = (column, seed) == ("uegr", 1)
-        told = {"reason": "no temperature was fitted"} if collapsed else {}
+        reason = {"reason": "no temperature was fitted"} if collapsed else {}
         errors = [
             score(
                 "calibration", name, "ece_10", None if collapsed else 0.04,
-                condition="temperature", **told,
+                condition="temperature", **reason,
             )
             for name in ("dev", "imdb", "yelp")
         ]  # fmt: skip

@@ -87,7 +87,7 @@ def test_a_run_without_saved_scores_is_missing(study: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("text", [b"", b"no parquet"])
 def test_a_damaged_file_raises_an_error(kept: Path, text: bytes) -> None:
     (kept / "scores.parquet").write_bytes(text)
-    with pytest.raises(CheckpointError, match="is not a kept study"):
+    with pytest.raises(CheckpointError, match="cannot be read"):
         read(kept)
 
 
@@ -97,12 +97,12 @@ def test_an_impossible_score_raises_an_error(kept: Path, value: float) -> None:
     index = table.schema.get_field_index("value")
     values = [value, *table["value"].to_pylist()[1:]]
     pq.write_table(table.set_column(index, "value", pa.array(values)), kept / "scores.parquet")
-    with pytest.raises(CheckpointError, match=r"is not a kept study[\s\S]*value"):
+    with pytest.raises(CheckpointError, match=r"cannot be read[\s\S]*value"):
         comparison(kept)
 
 
 def test_a_saved_study_cannot_be_resumed(kept: Path) -> None:
-    with pytest.raises(CheckpointError, match="whose runs cannot go on"):
+    with pytest.raises(CheckpointError, match="cannot be resumed"):
         check_study_room(kept)
 
 

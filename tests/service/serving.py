@@ -114,9 +114,9 @@ def running(
     **settings: Any,
 ) -> Iterator[Running]:
     """Run a service in a thread until the context ends."""
-    told = ServiceSettings(port=0, **settings)
-    service = Service(classifier, told, terms, token=token)
-    with bind(told, token=token) as bound:
+    config = ServiceSettings(port=0, **settings)
+    service = Service(classifier, config, terms, token=token)
+    with bind(config, token=token) as bound:
         server = server_of(service)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         host, _, port = address_of(bound).removeprefix("http://").rpartition(":")

@@ -122,9 +122,9 @@ HOSTILE = [
     (
         b'{"texts": ["a", "b"], "text_pairs": ["c"]}',
         422,
-        "`text_pairs` has 1, expected one for each of 2",
+        "Give one of `text_pairs` per text, got 1 for 2",
     ),
-    (b'{"texts": ["a", "b", "c", "d"]}', 413, "Got 4 texts, at most 3 a request."),
+    (b'{"texts": ["a", "b", "c", "d"]}', 413, "Got 4 texts, at most 3 per request."),
     (b'{"texts": ["' + b"a" * 51 + b'"]}', 413, "`texts`, index 0: 51 characters, at most 50."),
     (b'{"texts": ["' + b"a" * 5000 + b'"]}', 413, "more than 4,000 bytes"),
 ]

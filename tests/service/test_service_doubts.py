@@ -83,7 +83,7 @@ def test_responses_equal_predict_with_the_same_options() -> None:
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        ({"coverage": 0.5}, "`coverage` must be one that was calibrated (0.9, 0.8)."),
+        ({"coverage": 0.5}, "`coverage` must be a value of `temper calibrate` (0.9, 0.8)."),
     ],
 )
 def test_options_without_calibration_return_an_error(question: Any, words: str) -> None:
@@ -102,7 +102,7 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
     )
     for option in (["--coverage", ".9"], ["--abstain", "anomaly"], ["--max-risk", ".1"]):
         result = call("serve", f"{code}:ask", "--port", "0", *option)
-        refused(result, "keeps no calibration", "temper calibrate")
+        refused(result, "has no calibration", "temper calibrate")
     refused(
         call("serve", f"{code}:ask", "--port", "0", "--set", "service.shift_rows=50"),
         "`shift_rows`",
@@ -113,10 +113,10 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
         "20",
     )
     plain = Model().classifier()
-    with pytest.raises(SettingError, match="`shift_rows` is of a comparison .* keeps none"):
+    with pytest.raises(SettingError, match="`service.shift_rows` .* has none"):
         Service(plain, ServiceSettings(shift_rows=100))
     Service(plain, ServiceSettings())
-    with pytest.raises(SettingError, match="`coverage` needs held-out rows"):
+    with pytest.raises(SettingError, match="`coverage` needs a calibration with thresholds"):
         plain.terms(coverage=0.9)
 
 
@@ -131,10 +131,10 @@ def alarms(*, mean: float, windows: int, rows: int = 20) -> int:
         for part in (texts[:7], texts[7:8], texts[8:]):
             answers = classifier(part)
             result.append(window.add(answers))
-    told = [each[0] for each in result if each is not None]
-    assert len(told) == windows
-    assert all(shift.rows == rows for shift in told)
-    return sum(shift.shifted for shift in told)
+    shifts = [each[0] for each in result if each is not None]
+    assert len(shifts) == windows
+    assert all(shift.rows == rows for shift in shifts)
+    return sum(shift.shifted for shift in shifts)
 
 
 def test_in_distribution_traffic_alarms_at_the_declared_rate() -> None:
@@ -170,8 +170,8 @@ def test_a_window_is_of_the_last_texts_alone() -> None:
     window = ShiftWindow(classifier, 30)
     texts = [*drawn(100, seed=3, mean=9.0), *drawn(30, seed=4)]
     whole = classifier(texts)
-    told = window.add(whole)
-    assert told is not None
-    assert (told[0].rows, told[0].shifted) == (30, False)
+    shifts = window.add(whole)
+    assert shifts is not None
+    assert (shifts[0].rows, shifts[0].shifted) == (30, False)
     alone = classifier(texts[100:])
-    assert told == (alone.shift, alone.scores)
+    assert shifts == (alone.shift, alone.scores)

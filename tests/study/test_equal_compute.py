@@ -39,11 +39,11 @@ def planned(tiny_model: Path, tiny_data: Path) -> Any:
 
 def added(config: StudyConfig) -> tuple[list[Column], list[str]]:
     """Return the columns that a plan is given, and the notices."""
-    told = Told()
-    result = with_equal_compute(config, load_splits(config.data), told)
+    progress = Told()
+    result = with_equal_compute(config, load_splits(config.data), progress)
     assert result.columns[: len(config.columns)] == config.columns
     assert set(result.runs) == {(column.name, seed) for column in result.columns for seed in (0, 1)}
-    return list(result.columns[len(config.columns) :]), told.said
+    return list(result.columns[len(config.columns) :]), progress.said
 
 
 def test_a_column_costs_its_passes_times_its_length_times_its_trainings(planned: Any) -> None:

@@ -371,5 +371,7 @@ def test_an_object_without_the_predictor_methods_raises_an_error() -> None:
 
 
 def test_too_few_examples_raise_an_error() -> None:
-    with pytest.raises(DataError, match="checked on 4 different texts or more, set 'dev' has 3"):
+    with pytest.raises(
+        DataError, match="checked on 4 different texts or more, but set 'dev' has 3"
+    ):
         check_predictor(Planted(), Examples("dev", ["a", "b", "c", "c"]))

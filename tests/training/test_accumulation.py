@@ -145,7 +145,9 @@ def test_dropping_the_last_step_drops_the_same_rows_under_accumulation(tmp_path:
 
 
 def test_dropping_the_only_step_raises_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="10 rows do not fill one of 16.*lower the batch size"):
+    with pytest.raises(
+        SettingError, match="a step needs 16 rows but there are 10.*lower the batch size"
+    ):
         trained(tmp_path, size=4, accumulation=4, rows=10, dataloader_drop_last=True)
 
 

@@ -190,17 +190,19 @@ def test_the_key_changes_with_the_unlabeled_rows_alone_and_not_with_their_place(
 
 def test_unlabeled_text_and_a_method_for_it_require_each_other() -> None:
     given_, pool = {"source": "demo"}, {"source": "demo", "unlabeled": "pool.csv"}
-    with pytest.raises(SettingError, match=r"'plain' has no phase for it.*`data\.unlabeled`"):
+    with pytest.raises(SettingError, match=r"'plain' does not train on it.*`data\.unlabeled`"):
         RunConfig.of(tree(data=pool))
     with alternating_registered() as name:
         method = {"name": name}
         with pytest.raises(
-            SettingError, match=r"'alternating' trains on text.*data.unlabeled=PATH"
+            SettingError, match=r"'alternating' also trains on unlabeled text.*data.unlabeled=PATH"
         ):
             RunConfig.of(tree(data=given_, method=method))
         assert RunConfig.of(tree(data=pool, method=method)).data.unlabeled == "pool.csv"
         # With the other faults, and not instead of them.
-        with pytest.raises(SettingError, match=r"(?s)`train\.epochs`.*'alternating' trains on"):
+        with pytest.raises(
+            SettingError, match=r"(?s)`train\.epochs`.*'alternating' also trains on"
+        ):
             RunConfig.of(tree(data=given_, method=method, train={"epochs": 0}))
     with pytest.raises(SettingError, match=r"unlabeled_rows is 5, but there is no unlabeled"):
         RunConfig.of(tree(data={"source": "demo", "unlabeled_rows": 5}))

@@ -119,10 +119,10 @@ def test_a_stopped_run_keeps_the_same_best_epoch(project: Path, best: Path, step
 def test_the_record_contains_the_best_epoch_and_its_selection_rows(
     project: Path, best: Path
 ) -> None:
-    told, data = record(best)["epochs"], record(best)["data"]
-    values = [entry["selection"] for entry in told["scores"]]
+    epochs, data = record(best)["epochs"], record(best)["data"]
+    values = [entry["selection"] for entry in epochs["scores"]]
     chosen = values.index(max(values))
-    assert told["kept"] == {"by": "best", **told["scores"][chosen]}
+    assert epochs["kept"] == {"by": "best", **epochs["scores"][chosen]}
     assert (data["selection"]["rows"], data["train"]["rows"]) == (8, 32)
     assert data["selection"]["seed"] == 0
     _, expected = carve(load_splits(config(project).data).train, 0.2, seed=0)
@@ -213,5 +213,5 @@ def test_too_few_rows_to_choose_by_raise_an_error() -> None:
 
 
 def test_keep_fraction_without_keep_best_raises_an_error(project: Path) -> None:
-    with pytest.raises(SettingError, match=r"keep_fraction.*is read with.*'best'"):
+    with pytest.raises(SettingError, match=r"keep_fraction.*no effect.*'last'"):
         config(project, keep_fraction=0.3)

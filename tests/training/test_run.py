@@ -211,7 +211,7 @@ def test_a_second_signal_ends_the_run_without_a_checkpoint(
                 signal.raise_signal(signal.SIGTERM)
                 signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("temper.stopping.PASSED_ON", apart)
+    monkeypatch.setattr("temper.stopping.FORWARDED", apart)
     out = project / f"impatient-{apart}"
     with pytest.raises(Terminated, match="143"):
         train(config(project, save_steps=100), out, progress=Impatient())

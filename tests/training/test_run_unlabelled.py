@@ -84,6 +84,6 @@ def test_a_method_without_unlabeled_rows_ignores_them(project: Path) -> None:
 
 def test_splits_without_the_unlabeled_rows_of_the_settings_raise_an_error(project: Path) -> None:
     splits = replace(load_splits(config(project).data), unlabeled=None)
-    with pytest.raises(SettingError, match="'alternating' trains on text without labels"):
+    with pytest.raises(SettingError, match="'alternating' also trains on unlabeled text"):
         train(config(project), project / "lacking" / "run", splits=splits)
     assert not (project / "lacking").exists()

@@ -119,7 +119,7 @@ def test_methods_of_a_composition_have_their_defaults_from_scratch() -> None:
 
 
 def test_settings_of_another_network_and_wrong_ones_are_all_named() -> None:
-    with pytest.raises(SettingError, match=r"`architecture` describes .* 'minilm' brings its own"):
+    with pytest.raises(SettingError, match=r"`architecture` describes .* 'minilm' is pre-trained"):
         config(model="minilm", architecture={"dropout": 0.1})
     with pytest.raises(SettingError) as caught:
         config(architecture={"dropout": 2.0, "widows": [3]}, train={"batch_size": 0})

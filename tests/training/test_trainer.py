@@ -226,18 +226,18 @@ def test_a_logged_term_is_the_mean_over_the_rows_since_the_last_log(tmp_path: Pa
 def test_report_to_sends_every_log_to_the_tracker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[dict[str, float]] = []
+    logged: list[dict[str, float]] = []
 
     class Tracker(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
-            told.append(dict(logs))
+            logged.append(dict(logs))
 
     monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "wandb", Tracker)
     trainer = make_trainer(tmp_path, more={"method": "at"}, report_to=["wandb"])
     trainer.train()
-    assert len(told) == 4
-    assert {"loss", "loss/task", "loss/adversarial"} <= set(told[0])
-    assert "train_loss" in told[-1]
+    assert len(logged) == 4
+    assert {"loss", "loss/task", "loss/adversarial"} <= set(logged[0])
+    assert "train_loss" in logged[-1]
 
 
 def test_evaluation_during_and_after_training_sees_the_plain_model(tmp_path: Path) -> None:

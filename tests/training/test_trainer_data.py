@@ -155,7 +155,7 @@ def test_epoch_masks_need_a_dataset_with_a_length(tmp_path: Path) -> None:
     trainer = make_trainer(
         tmp_path, rows=Stream(8), more={"method": UEGR(mask={"refresh": "epoch"})}, max_steps=5
     )
-    with pytest.raises(SettingError, match=r"needs a dataset with a length"):
+    with pytest.raises(SettingError, match=r"train_dataset must have a length"):
         trainer.train()
 
 

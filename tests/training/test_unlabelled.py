@@ -251,7 +251,7 @@ def test_a_method_without_its_unlabeled_rows_raises_an_error_before_any_step(
     trainer = trainer_of(tmp_path, unlabeled=None)
     before = weights(trainer.model)
     with pytest.raises(
-        SettingError, match=r"(?i)'alternating' trains on text without labels.*data.unlabeled=PATH"
+        SettingError, match=r"(?i)'alternating' also trains on unlabeled text.*data.unlabeled=PATH"
     ):
         trainer.train()
     assert not unequal(before, weights(trainer.model))

@@ -14,7 +14,7 @@ from temper.data.reading import read_as
 from temper.data.settings import DataSettings
 from temper.data.sources import is_taken_whole, load_examples, load_splits, with_configuration
 from temper.display.bars import Bars
-from temper.errors import SettingError, perhaps
+from temper.errors import SettingError, percent_hint
 from temper.methods.recipes import with_recipe
 from temper.progress import Progress
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MODEL, FOLDS = "minilm", 5
 EPOCHS = 5.0
-"""Chosen on MPQA with wrong labels, like the mean over epochs (`dev.benchmarks.wrong_labels`)."""
+"""Default; chosen on MPQA with wrong labels (`dev.benchmarks.wrong_labels`)."""
 
 
 def check_labels(
@@ -39,31 +39,31 @@ def check_labels(
 ) -> pandas.DataFrame:
     """Rank rows by how probable a wrong label is.
 
-    Models are trained on folds and predict the rows that they were not trained on: a fine-tuned
-    one, and a linear one on frozen embeddings. The score is the loss of the given label under the
-    mean of their predictions (`temper.study.wrong_labels`). It takes about as long as ``folds``
-    trainings.
+    Each row is predicted by two models that were not trained on it (cross-validation): a fine-tuned
+    one, and a linear one on frozen embeddings. The score of a row is the cross-entropy of its label
+    under the mean of both predictions (`temper.study.wrong_labels`). This takes about as long as
+    ``folds`` trainings.
 
     Args:
-        data: The labeled rows, as in `temper.train`; of data with splits those of the training
-            split, unless ``SOURCE@SPLIT`` names another.
+        data: Labeled rows, as in `temper.train`. If the data have splits, these are the rows of
+            the training split, unless ``SOURCE@SPLIT`` names another.
         model: Model to fine-tune: Hub id, folder, or short name of ``temper list models``; None is
             MiniLM.
-        embeddings: Encoder whose frozen embeddings the linear model reads; None is the model.
+        embeddings: Encoder whose frozen embeddings the linear model reads; None uses ``model``.
         method: A method of ``temper list methods``; None is plain fine-tuning.
-        folds: Folds, >= 2.
+        folds: Number of folds, >= 2.
         config: TOML file or nested settings, which the keywords override.
         progress: Receives steps and notices; None logs the notices.
         settings: As in `temper.train`; ``epochs`` is 5 by default.
 
     Returns:
-        A line for each row, the highest score first: ``row`` (its number in the file, from 1),
+        One line per row, the highest score first: ``row`` (its number in the file, from 1),
         ``text`` (and ``text_pair``), ``label``, ``suggested`` (the most probable label) and
         ``score``.
 
     Raises:
-        TemperError: Settings, data or model do not fit, the labels are no classes, or a model was
-            trained on these rows before.
+        TemperError: If settings, data or model do not fit, the labels are not classes, or the model
+            was trained on these rows before.
     """
     progress = progress or Bars()
     given = {"data": data, "model": model, "method": method, **settings}
@@ -90,9 +90,11 @@ def _check(tree: Mapping[str, Any], folds: int) -> Any:
     from temper.training.config import RunConfig, is_scratch
 
     if folds < 2:
-        raise SettingError(f"`folds` must be >= 2, got {folds}{perhaps(folds)}.")
+        raise SettingError(f"`folds` must be >= 2, got {folds}{percent_hint(folds)}.")
     if "tasks" in tree:
-        raise SettingError("Labels are checked for one dataset. Name it with --data.")
+        raise SettingError(
+            "Labels are checked in one dataset, but `tasks` names several. Give one as --data."
+        )
     if is_scratch(tree["model"]):
         raise SettingError(
             f"{tree['model']!r} is trained from scratch, and labels are checked with embeddings of "
@@ -116,7 +118,6 @@ def _rows(settings: DataSettings) -> Examples:
 
 
 def _check_unseen(model: str, rows: Examples) -> None:
-    """Refuse a model that was trained on the rows: it has learned their wrong labels."""
     from temper.evaluation.sets import seen_among
 
     if trained := seen_among(Checkpoint.of(model), rows).trained:

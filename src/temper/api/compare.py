@@ -49,30 +49,34 @@ def compare(
     progress: Progress | None = None,
     **settings: Unpack[CompareKeywords],
 ) -> Study:
-    """Train and evaluate a grid of methods and seeds; a stopped one is resumed.
+    """Train each method with each seed, evaluate the models and report the differences.
+
+    Finished runs are reused, and a stopped comparison is resumed.
 
     Args:
         data: The data to train and evaluate on, as in `temper.train`.
         model: Hub id, folder, or short name of ``temper list models``.
-        methods: Methods, or compositions as ``"r_drop + at"``; the first is the baseline. A text
-            has commas between them. None is ``plain,uegr``, and none at all if there are recipes.
-        recipes: Recipes of ``temper list recipes``, whose columns come after the methods'.
-        seeds: Seeds of the runs.
-        variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
+        methods: Methods, or compositions such as ``"r_drop + at"``; the first is the baseline. A
+            string is split at commas. The default is ``plain,uegr``, or no method with ``recipes``.
+        recipes: Recipes of ``temper list recipes``, added after the methods.
+        seeds: Seeds; each method is trained once per seed.
+        variants: Methods with other settings: strings as for ``--variant``, or a dict from a name
+            to settings, such as
             ``{"plain_x3": {"method": "plain", "train": {"epochs": 9}}}`` and
             ``{"one_pass": {"method": {"name": "uegr", "preset": "one_pass"}}}``.
-        equal_compute: Whether plain fine-tuning of equal compute is added: if plain fine-tuning is
-            the baseline and a column costs K times as much (rounded, K > 1), the column
-            ``plain_xK``, unless plain fine-tuning of that length is there already.
-        out: The study's folder; with a cluster also the URL of an object store, as fsspec knows it.
-            By default ``runs/DATA-compare-HASH``, the same for any methods and seeds.
+        equal_compute: Whether to add ``plain_xK``: plain fine-tuning for K times the epochs, where
+            K is the rounded cost of the most expensive method relative to plain fine-tuning. It is
+            added if plain fine-tuning is the baseline, K > 1, and no method is the same.
+        out: Output folder; with a cluster also the URL of an object store that fsspec opens.
+            Default: ``runs/DATA-compare-HASH``, the same for any methods and seeds.
         workers: Processes that train and evaluate runs in parallel.
-        cluster: Address of a Ray cluster whose machines do the runs, instead of workers: ``auto``,
-            ``HOST:PORT`` or ``ray://HOST:PORT``; or a table, ``{"address": "auto", "cpus": 4,
-            "gpus": 0.5}``, with the resources of a run. All machines see ``out``, data and model
-            under the same paths.
-        margin: Points that a difference must reach to matter; 0 for no margin.
-        detect: Points that the study should detect; the report then gives the number of seeds.
+        cluster: Address of a Ray cluster that does the runs instead of local workers: ``auto``,
+            ``HOST:PORT`` or ``ray://HOST:PORT``; or a dict with the resources of a run too,
+            ``{"address": "auto", "cpus": 4, "gpus": 0.5}``. All machines must find ``out``, data
+            and model under the same paths.
+        margin: Largest difference in points that counts as negligible; 0 turns the verdicts
+            `equivalent` and `non-inferior` off.
+        detect: Difference in points; the report then states how many seeds detect it.
         config: TOML file or nested settings, which the keywords override.
         progress: Receives runs, steps and evaluations; None logs the notices.
         settings: Any setting of ``data``, ``train`` and ``sets`` by its name (``epochs``, ``rows``,
@@ -83,7 +87,7 @@ def compare(
         The study: its folder, report and table.
 
     Raises:
-        TemperError: Data, model or a method does not fit, the folder has something else, or a loss
+        TemperError: If data, model or a method do not fit, the folder has other content, or a loss
             is not finite.
     """
     from temper.study.plan import StudyConfig, check_workers, columns_of

@@ -45,23 +45,23 @@ def evaluate(
     progress: Progress | None = None,
     **settings: Unpack[EvaluateKeywords],
 ) -> EvaluationResult:
-    """Measure a classifier, whether Temper trained it or not.
+    """Evaluate a classifier, whether Temper trained it or not.
 
-    What cannot be measured on it, for instance attacks on the embeddings of a scikit-learn
-    pipeline, is skipped and reported.
+    Metrics that it does not support are skipped and reported, for instance attacks on the
+    embeddings of a scikit-learn pipeline.
 
     Args:
-        model: What `temper.train` returned; the folder of a checkpoint or of a PEFT adapter, the
+        model: The result of `temper.train`; the folder of a checkpoint or of a PEFT adapter, the
             Hub id of a classifier, a ``.skops`` file, or ``file.py:NAME`` or ``module:NAME`` of a
-            function (its code is run). Or an object in memory: a function from texts to answers, a
-            scikit-learn estimator, a pipeline of Transformers or a predictor.
-        data: The data to evaluate on; by default a run's own validation rows.
-        out: Folder to write; by default ``RUN-evaluation`` next to a run, and
+            function (its code is run). Or an object in memory: a function from a list of texts to
+            predictions, a scikit-learn estimator, a pipeline of Transformers or a predictor.
+        data: The data to evaluate on. Default: the validation rows of the run.
+        out: Output folder. Default: ``RUN-evaluation`` next to a run, and
             ``runs/NAME-evaluation`` for an object. An evaluation there with the same settings is
-            kept; that of an object is made again, because the object may have changed.
-        cluster: A Ray cluster whose machines predict the rows of large sets, as in
-            `temper.compare`; they see the model under the same name. Embeddings and hidden states
-            are computed here.
+            reused, except that of an object, because the object may have changed.
+        cluster: A Ray cluster that predicts the rows of large sets, as in `temper.compare`; its
+            machines must find the model under the same name. This process computes embeddings and
+            hidden states.
         config: TOML file or nested settings, which the keywords override.
         progress: Receives the progress; None logs the notices.
         settings: Any setting of ``data``, ``sets`` and the predictor by its name (``eval_rows``,
@@ -104,8 +104,8 @@ def evaluate(
     machines = Cluster.of(machines_table)
     if machines is not None and not is_named:
         raise SettingError(
-            "A cluster's machines load the model by its name, and it is an object in memory. Save "
-            "it and give its folder, or name it as file.py:NAME."
+            "The machines of a cluster load the model by its name, but it is an object in memory. "
+            "Save it and give its folder, or name it as file.py:NAME."
         )
     kept = read_calibration(checkpoint)
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
@@ -125,7 +125,7 @@ def evaluate(
 def _on_machines(
     request: EvaluationRequest, machines: Cluster | None, predictor: Predictor
 ) -> Iterator[Predictor]:
-    """Yield the predictor of the rows; with a cluster, its machines predict large sets."""
+    """Yield a predictor that sends large sets to the machines of a cluster, if there is one."""
     if machines is None:
         yield predictor
         return
@@ -150,5 +150,6 @@ def _check_model(model: Checkpoint, *, needs_run: bool) -> None:
     check_loadable(model)
     if needs_run and model.run is None:
         raise SettingError(
-            f"Give --out FOLDER: only the folder of a run has a default, and {model} is not one."
+            f"--out has a default only if the model is the folder of a run, and {model} is not. "
+            "Give --out FOLDER."
         )

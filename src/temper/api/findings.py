@@ -19,16 +19,16 @@ from temper.study.wrong_labels import rank_labels
 
 RESAMPLES: Final = 2000
 SHOWN: Final = 3
-"""Texts that a finding quotes."""
+"""Maximum number of texts that a finding quotes."""
 CHARACTERS: Final = 60
 BRIER: Final = Unit(1.0, 3, "")
 
 
 def suspicious_labels(choice: Choice) -> pandas.DataFrame:
-    """Rank the held-out rows of the folds by the loss of their label, the highest score first.
+    """Rank the rows of the folds by how probable a wrong label is, as in `temper.check_labels`.
 
-    The probabilities are the mean of the best candidate's over its epochs and the linear
-    classifier's, as in `temper.check_labels`. ``row`` is a row's number in the file.
+    The score is the loss of the label under the mean of two predictions: of the best candidate
+    (mean over its epochs) and of the linear classifier. ``row`` is a row's number in the file.
     """
     best = choice.trials[0]
     count = len(best.logs)

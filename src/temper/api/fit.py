@@ -1,7 +1,8 @@
-"""`temper.fit` and ``temper fit``: from a labeled file to a dependable classifier, in one call.
+"""`temper.fit` and ``temper fit``: train, evaluate and calibrate a classifier in one call.
 
-Rows are set aside first. Candidates are compared on folds of the others (`temper.study.fit`), the
-best one is trained on all of them, and measured and calibrated on the rows that were set aside.
+First some rows are set aside. Candidates are compared on folds of the other rows
+(`temper.study.fit`). The best one is trained on all of those rows. It is evaluated and calibrated
+on the rows that were set aside.
 """
 
 from __future__ import annotations
@@ -90,24 +91,24 @@ def fit(
     progress: Progress | None = None,
     **settings: Unpack[TrainKeywords],
 ) -> Fitted:
-    """Train the most dependable classifier that a time budget allows, and measure it.
+    """Train the best classifier within a time budget, evaluate it and calibrate it.
 
     Args:
-        data: Labeled rows, one class each, as in `temper.train`. Without an evaluation split, a
-            fifth of the rows is set aside.
-        models: One or more encoders: Hub ids, folders, or short names of ``temper list models``.
-        budget: Total time: ``10m``, ``1h``. It is a target, checked before each training.
-        out: The folder; by default ``runs/DATA-fit-HASH``, the same for the same settings.
+        data: Rows with one class each, as in `temper.train`. If there is no evaluation split, a
+            fifth of the rows is set aside for it.
+        models: Encoders to choose from: Hub ids, folders, or short names of ``temper list models``.
+        budget: Target for the total time, for example ``10m``. It is checked before each training.
+        out: Output folder. Default: ``runs/DATA-fit-HASH``, the same for the same settings.
         config: TOML file or nested settings, which the keywords override.
         progress: Receives trainings, steps and notices; None logs the notices.
-        settings: As in `temper.train`; method, learning rate and epochs are chosen here.
+        settings: As in `temper.train`, without method, learning rate and epochs, which are chosen.
 
     Returns:
         The folder with ``model`` (trained and calibrated), ``evaluation`` (with its report),
         ``export`` (a pipeline that needs no Temper), ``labels.csv`` and ``fit.json``.
 
     Raises:
-        TemperError: Data, models or settings do not fit, or the folder has another result.
+        TemperError: If data, models or settings do not fit, or the folder has another result.
     """
     progress = progress or Bars()
     tree = nested(TRAIN, config, {"data": data, **settings})
@@ -190,7 +191,6 @@ def fit(
 
 
 def _check(tree: Mapping[str, Any], model: str) -> None:
-    """Raise on settings that `fit` chooses itself, and on models that are not encoders."""
     from temper.training.config import RunConfig, is_scratch
 
     chosen = [name for name in ("method", "recipe", "tasks", "model") if name in tree]
@@ -243,7 +243,7 @@ def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
 
 
 def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
-    """Calibrate the model on the rows that were set aside; None if they do not suffice."""
+    """Calibrate the model on the rows that were set aside; None if they are too few."""
     from temper.calibration.calibrate import calibrate
     from temper.evaluation.request import EvaluationRequest
 
@@ -257,7 +257,6 @@ def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
 
 
 def _export(folder: Path, progress: Progress) -> None:
-    """Write the model into a folder that needs no Temper, if it can be exported."""
     from temper.export.export import export
 
     try:

@@ -19,13 +19,13 @@ from temper.service.settings import ServiceSettings
 from temper.training.settings import LoraSettings, TrainSettings
 
 Many = str | Sequence[str]
-"""Several names: a list, or a text with commas between them."""
+"""Several names: a list, or a string with commas."""
 Source = object
 """Data: a path, a Hub id, ``demo``, a DataFrame, a Dataset or a dict of columns."""
 Sets = Mapping[str, Source] | Many
-"""Name to data, or texts ``NAME=PATH``."""
+"""Name -> data, or strings ``NAME=PATH``."""
 Table = Mapping[str, Any] | BaseModel
-"""A table of settings, or the settings themselves."""
+"""A table of settings: a dict or a settings object."""
 
 TABLES: dict[str, type[BaseModel]] = {
     "data": DataSettings,
@@ -37,7 +37,7 @@ TABLES: dict[str, type[BaseModel]] = {
     "cluster": ClusterSettings,
     "evaluate": EvaluationSettings,
 }
-"""The settings of each table, by its name."""
+"""Name of a table -> class of its settings."""
 
 
 class DataKeywords(TypedDict, total=False):
@@ -131,7 +131,7 @@ class PredictorKeywords(TypedDict, total=False):
 
 
 class _Named(TypedDict, total=False):
-    """Names of settings that select the data."""
+    """Keywords that select a benchmark task."""
 
     task: str | None
     data_root: str | Path | None
@@ -147,7 +147,7 @@ class _Trained(DataKeywords, RowsKeywords, LoopKeywords, total=False):
 
 
 class TrainKeywords(_Trained, total=False):
-    """Further keywords of `temper.train`."""
+    """The keywords ``settings`` of `temper.train`."""
 
     task: Many | None
     tasks: Mapping[str, Source] | Sequence[str]
@@ -156,14 +156,14 @@ class TrainKeywords(_Trained, total=False):
 
 
 class CompareKeywords(_Named, _Trained, SetKeywords, total=False):
-    """Further keywords of `temper.compare` and `temper.tune`."""
+    """The keywords ``settings`` of `temper.compare` and `temper.tune`."""
 
     perspectives: Many
     evaluate: Table
 
 
 class EvaluateKeywords(_Named, DataKeywords, SetKeywords, PredictorKeywords, total=False):
-    """Further keywords of `temper.evaluate`."""
+    """The keywords ``settings`` of `temper.evaluate`."""
 
     perspectives: Many
     fit: Source
@@ -172,7 +172,7 @@ class EvaluateKeywords(_Named, DataKeywords, SetKeywords, PredictorKeywords, tot
 
 
 Paths = Mapping[str, tuple[str, ...]]
-"""The setting of each keyword: its path in nested settings."""
+"""Keyword -> path of its setting in nested settings."""
 
 
 def _paths(table: str, *keywords: type) -> Paths:
@@ -183,7 +183,7 @@ def _alone(*names: str) -> Paths:
     return {name: (name,) for name in names}
 
 
-# Some names say only together where data are: `temper.api.nested` joins them.
+# Keywords that select the data only together: `temper.api.nested` joins them.
 _DATA = {"data": ("data", "source"), **_alone("task", "data_root"), **_paths("data", DataKeywords)}
 _PREDICTOR = _paths("predictor", PredictorKeywords)
 _TRAINED = {

@@ -36,12 +36,12 @@ from temper.training.settings import without_alias
 LISTS = (
     "augment", "class_weights", "coverage", "label_names", "perspectives", "report_to", "trust",
 )  # fmt: skip
-"""Keywords that take a list, also written as a text with commas."""
+"""Keywords that take a list or a string with commas."""
 NUMBERS = ("class_weights", "coverage")
 OF_ONE_DATASET = {
     "data", "text_column", "text_pair_column", "label_column", "train_split", "eval_split",
 }  # fmt: skip
-"""Keywords that describe one dataset, so that a run on several tasks has no use for them."""
+"""Keywords that describe one dataset; a run on several tasks does not accept them."""
 
 
 def nested(
@@ -53,14 +53,15 @@ def nested(
     """Join a file of settings, keywords and ``KEY=VALUE`` to nested settings, not checked yet.
 
     Args:
-        paths: The setting of each keyword.
-        config: The settings that the others override: path of a TOML file, nested settings, or a
-            checked run's.
-        given: Values by keyword; None is one that is not given.
-        assignments: Texts ``KEY=VALUE``; a key is a setting's dotted name or a keyword.
+        paths: Keyword -> path of its setting.
+        config: Settings that the others override: the path of a TOML file, nested settings, or a
+            checked `RunConfig`.
+        given: Keyword -> value; a value None counts as not given.
+        assignments: Strings ``KEY=VALUE``; a key is a setting's dotted name or a keyword.
 
     Raises:
-        SettingError: A name is unknown, a text has another form, or two set the same.
+        SettingError: If a name is unknown, a string is not ``KEY=VALUE``, or a setting is given
+            twice.
 
     Example:
         >>> from temper.api.keywords import TRAIN
@@ -120,7 +121,6 @@ def split_list(text: str | Iterable[str], option: str) -> list[str]:
 
 
 def _listed(name: str, value: Any) -> Any:
-    """Return the parts of texts with commas; ``class_weights`` may be one word, too."""
     parts: list[Any] = []
     single = isinstance(value, str) or not isinstance(value, Iterable)
     for part in [value] if single else value:
@@ -131,7 +131,7 @@ def _listed(name: str, value: Any) -> Any:
 
 
 def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str, dict[str, Any]]:
-    """Remove the keywords that are only valid together, and return their settings."""
+    """Remove the keywords that choose method, task and data; return the settings that they mean."""
     joined: dict[str, dict[str, Any]] = {}
     if isinstance(values.get("method"), str):
         joined["method"] = {"name": values.pop("method")}
@@ -162,7 +162,7 @@ def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str,
 
 
 def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
-    """Return the folder of a call without ``out``, the same for the same settings.
+    """Return the default output folder, the same for the same settings.
 
     Example:
         >>> default_folder({"data": {"source": "data/reviews.csv"}}, "uegr").as_posix()
@@ -172,7 +172,7 @@ def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
     dataset = data.get("task") or data.get("source") if isinstance(data, Mapping) else None
     source = Path(str(dataset or "-".join(tree.get("tasks", {})) or "data"))
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{source.stem[:24]}-{name}").strip("-.")
-    # --epochs 2 is 2.0, and epochs=2 is 2.
+    # 2.0 (from --epochs 2) and 2 (from epochs=2) must have the same hash.
     text = re.sub(r"(\d)\.0\b", r"\1", json.dumps([tree, apart], sort_keys=True, default=str))
     return Path("runs", f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:6]}")
 
@@ -180,10 +180,10 @@ def default_folder(tree: Mapping[str, Any], name: str, *apart: object) -> Path:
 def task_settings(
     task: str | None, data: str | None, root: Path | str | None, *, suite: str | None = None
 ) -> dict[str, Any]:
-    """Return the settings of ``data`` for a task, for a copy of its data, or for other data.
+    """Return ``source`` and ``task`` of the table ``data`` for the keywords ``task`` and ``data``.
 
-    ``root`` holds the folders of tasks; None takes ``TEMPER_DATA``, and the Hub if that is not
-    set. The sets of a ``suite`` are under it too.
+    A task without ``data`` gets its folder under ``root``. If that is None, it is under the folder
+    in TEMPER_DATA, or on the Hub if TEMPER_DATA is not set.
 
     Example:
         >>> task_settings(None, "reviews.csv", None)
@@ -192,7 +192,7 @@ def task_settings(
     if root is not None and suite is None and (task is None or data is not None):
         why = "there is neither" if task is None else f"the data of the task are {data}"
         raise SettingError(
-            f"`data_root` is the folder of the data of `task` and `suite`, but {why}. Leave it "
+            f"`data_root` is the folder with the data of `task` and `suite`, but {why}. Leave it "
             "out, or give a `task` without data."
         )
     if task is not None and data is None:
@@ -204,10 +204,10 @@ def task_settings(
 def tasks_settings(
     named: Iterable[str] | Mapping[str, Any], root: Path | str | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the settings of each of ``tasks``: its ``source``, and ``task`` if `--task` knows it.
+    """Return the table of settings of each task, by name, for a run on several tasks.
 
-    ``named`` has texts ``NAME`` or ``NAME=PATH``, or maps names to data or to settings; ``root`` is
-    that of `task_settings`.
+    A table has ``source``, and ``task`` if it is a benchmark task. ``named`` has strings ``NAME``
+    or ``NAME=PATH``, or maps names to data or to settings. ``root`` is as in `task_settings`.
 
     Example:
         >>> tasks_settings(["reviews=a.csv", "rte=data/RTE"])
@@ -257,14 +257,13 @@ def _config(config: Any) -> Tree:
         return _without_aliases(read_toml(Path(config)))
     if not hasattr(config, "settings"):
         raise SettingError(
-            "`config` must be the path of a TOML file, nested settings or a checked run's, got "
+            "`config` must be the path of a TOML file, nested settings or a `RunConfig`, got "
             f"{brief(config)}."
         )
     return {"model": config.model, "seed": config.seed, **config.settings()}
 
 
 def _without_aliases(tree: Mapping[str, Any]) -> Tree:
-    """Return nested settings with the settings of ``train`` under their own names."""
     if not isinstance(tree.get("train"), Mapping):
         return dict(tree)
     pairs = [without_alias(("train", name), value) for name, value in tree["train"].items()]
@@ -272,7 +271,7 @@ def _without_aliases(tree: Mapping[str, Any]) -> Tree:
 
 
 def _peft_table(given: Any) -> dict[str, Any]:
-    """Return the arguments of a PEFT configuration: of a JSON file, a mapping or the object."""
+    """Return the arguments of a PEFT configuration as a dict; it may be the path of a JSON file."""
     if isinstance(given, Mapping):
         return dict(given)
     if hasattr(given, "to_dict"):
@@ -282,14 +281,16 @@ def _peft_table(given: Any) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SettingError(f"`peft` {path} is not a readable JSON file: {error}.") from error
+        raise SettingError(
+            f"The file {path} of `peft` is not readable JSON: {error}. Give an adapter_config.json."
+        ) from error
     if not isinstance(content, dict):
-        raise SettingError(f"`peft` {path} must be a JSON object with a `peft_type`.")
+        raise SettingError(f"The file {path} of `peft` must have a JSON object with a `peft_type`.")
     return content
 
 
 def _table(name: str, table: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:
-    """Return a table of settings, or the settings that an object was made with."""
+    """Return a table as a mapping; of a settings object, the fields that its caller has set."""
     if isinstance(table, Mapping):
         return table
     if name != "method":
@@ -301,7 +302,7 @@ def _table(name: str, table: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]
 
 
 Check = Callable[[], object]
-"""Raises a `TemperError` if something is wrong."""
+"""A function that raises a `TemperError` if something is wrong."""
 
 
 def refuse(checks: Iterable[Check]) -> list[Any]:
@@ -315,7 +316,7 @@ def refuse(checks: Iterable[Check]) -> list[Any]:
 
 
 def of_tables(tree: Mapping[str, Any]) -> list[Check]:
-    """Return the checks of the tables of nested settings, each by its own class."""
+    """Return a check for each table of nested settings, by its settings class."""
     checks: list[Check] = []
     for table, settings in TABLES.items():
         # Several tasks have their own data; an evaluation without data takes the run's.
@@ -348,12 +349,12 @@ def of_sources(sources: Iterable[str]) -> list[Check]:
 
 
 def of_room(out: Path, what: str, record: str) -> Check:
-    """Return the check that a folder has room for a result, or holds one already."""
+    """Return the check that the disk has room for a result that the folder does not have yet."""
     return partial(check_room, out, what=what, held=partial(os.path.exists, out / record))
 
 
 def check_loadable(model: Checkpoint) -> None:
-    """Refuse weights that do not exist; the other kinds of models are checked by loading them."""
+    """Raise if the weights of a model do not exist; loading checks the other kinds of models."""
     if model.kind == "weights":
         check_model(model.name)
 

@@ -37,18 +37,18 @@ def train(
     progress: Progress | None = None,
     **settings: Unpack[TrainKeywords],
 ) -> TrainingResult:
-    """Fine-tune one model and write a plain Transformers checkpoint with its record.
+    """Fine-tune one model and write a Transformers checkpoint with ``run.json``, its record.
 
-    A finished run with the same settings is kept, and a stopped one is resumed.
+    A finished run with the same settings is reused, and a stopped one is resumed.
 
     Args:
-        data: What to train on: a path, a Hub id, ``demo``, a DataFrame, a Dataset or a dict of
-            columns. None takes the data of ``task``, ``tasks`` or ``config``.
+        data: Data to train on: a path, a Hub id, ``demo``, a DataFrame, a Dataset or a dict of
+            columns. None uses the data of ``task``, ``tasks`` or ``config``.
         model: Hub id, folder, or short name of ``temper list models``.
         method: A method of ``temper list methods``, a composition such as ``"r_drop + at"``, or the
             method's own settings, ``UEGR(epsilon=0.1)``.
-        recipe: A recipe of ``temper list recipes``: a method with settings that go together.
-        out: The run's folder; by default ``runs/DATA-METHOD-HASH``, the same for the same settings.
+        recipe: A recipe of ``temper list recipes``: a method with matching settings.
+        out: Output folder. Default: ``runs/DATA-METHOD-HASH``, the same for the same settings.
         config: TOML file, nested settings or a checked `RunConfig`, which the keywords override.
         resume: Whether a stopped run is resumed; otherwise it starts again.
         progress: Receives steps and notices; None logs the notices.
@@ -60,8 +60,8 @@ def train(
         The run.
 
     Raises:
-        TemperError: Settings, data, labels, model or method do not fit, the folder has another run,
-            or a loss is not finite.
+        TemperError: If settings, data, labels, model or method do not fit, the folder has another
+            run, or a loss is not finite.
     """
     from temper.training.config import RunConfig
 

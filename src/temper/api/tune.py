@@ -1,8 +1,8 @@
 """`temper.tune` and ``temper tune``: find the best recipe and settings for a dataset.
 
-A search on validation folds of the training rows (`temper.study.search`) chooses. Then the winner
-and plain fine-tuning, each with its best settings, are trained on all rows and compared once on the
-reported rows (`temper.study.final`).
+The best recipe and settings are chosen on validation folds of the training rows
+(`temper.study.search`). Then the winner and plain fine-tuning, each with its best settings, are
+trained on all training rows and compared once on the evaluation rows (`temper.study.final`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Tuned:
 
     @property
     def summary(self) -> str:
-        """The gain and its cost."""
+        """The gain of the winner over plain fine-tuning and its cost, in a sentence."""
         return str(self.record["summary"])
 
     @property
@@ -77,32 +77,32 @@ def tune(
     progress: Progress | None = None,
     **settings: Unpack[CompareKeywords],
 ) -> Tuned:
-    """Search recipes and settings for a dataset, and evaluate the winner once.
+    """Find the best recipe and settings for a dataset, then compare them with plain fine-tuning.
 
     Args:
         data: The data to train and evaluate on, as in `temper.train`.
         model: Hub id, folder, or short name of ``temper list models``; None is MiniLM.
-        budget: Total budget: ``30m``, ``2h``, or ``12runs``, trainings on all rows with plain
-            fine-tuning.
-        goal: ``accuracy``, ``robust``, ``calibrated``, ``balanced``, or weights as in
-            ``accuracy=2,calibration=1``.
-        recipes: Recipes of ``temper list recipes``; all if none is named. Plain fine-tuning is
-            always included.
-        models: Models to choose from: plain fine-tuning of each is compared on the validation
-            folds, and the recipes are searched for the best one. Leaves ``model`` out.
+        budget: Total budget: a time such as ``30m``, or ``12runs``, the cost of 12 plain
+            fine-tunings on all rows.
+        goal: Goal of the search: ``accuracy``, ``robust``, ``calibrated``, ``balanced``, or weights
+            such as ``accuracy=2,calibration=1``.
+        recipes: Recipes of ``temper list recipes``; default: all. Plain fine-tuning is always
+            included.
+        models: Models to choose from, instead of ``model``. Each is trained with plain
+            fine-tuning on the validation folds; the recipes are searched for the best one only.
         seeds: Seeds of the final comparison.
-        out: The folder, or with a cluster the URL of an object store; a stopped search is resumed.
-            By default ``runs/DATA-tune-HASH``, the same for the same settings.
+        out: Output folder, or with a cluster the URL of an object store. A stopped search in it is
+            resumed. Default: ``runs/DATA-tune-HASH``, the same for the same settings.
         cluster: A Ray cluster that does the runs, as in `temper.compare`.
         config: TOML file or nested settings; the keywords override it.
         progress: Receives trials, runs and notices; None logs the notices.
         settings: As in `temper.compare`.
 
     Returns:
-        The result.
+        The winner, its settings and the final comparison.
 
     Raises:
-        TemperError: Data, goal or a recipe does not fit, the budget is too small, the folder has
+        TemperError: If data, goal or a recipe do not fit, the budget is too small, the folder has
             another search, or Optuna is not installed.
     """
     from temper.study.plan import StudyConfig, columns_of
@@ -168,7 +168,7 @@ def _models(model: object, models: Many) -> tuple[str, ...]:
     if not chosen:
         return ()
     if model is not None:
-        raise SettingError("--model and --models are both given. Name every model in --models.")
+        raise SettingError("--model and --models exclude each other. Name every model in --models.")
     if len(chosen) != len(set(chosen)) or len(chosen) < 2:
         raise SettingError(
             f"--models takes two or more different models, got {', '.join(chosen)}. Give a single "
@@ -181,7 +181,7 @@ def _recipes(chosen: list[str]) -> dict[str, Recipe]:
     names = dict.fromkeys((PLAIN, *(chosen or known_recipes())))
     if len(names) < 2:
         raise SettingError(
-            "Plain fine-tuning is always included. Name another recipe with --recipes, or leave it "
+            "Plain fine-tuning is always included. Name another recipe in --recipes, or leave it "
             "out for all."
         )
     return {name: recipe_named(name) for name in names}

@@ -1,1 +1,1 @@
-"""Calibration of a trained model: temperature, prediction sets, anomalies, shifts, abstention."""
+"""Post-hoc calibration: temperature, prediction sets, OOD and shift detection, abstention."""

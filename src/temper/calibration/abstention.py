@@ -1,11 +1,11 @@
-"""When a model shall rather not answer: the rules of ``temper predict --abstain``."""
+"""The rules of ``temper predict --abstain``: which texts get no prediction."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from temper.errors import SettingError, perhaps
+from temper.errors import SettingError, percent_hint
 from temper.functional.conformal import BooleanArray
 from temper.functional.resampling import FloatArray
 
@@ -14,13 +14,13 @@ _SET = re.compile(r"set\s*>\s*(\d+)")
 
 @dataclass(frozen=True)
 class Abstention:
-    """Rules to abstain by; without any every text is answered.
+    """Rules for which texts a model abstains on; by default on none.
 
     Args:
-        anomaly: Whether on texts that are flagged as anomalies.
-        largest_set: On texts whose prediction set is larger, or empty; None for no such rule.
-        max_risk: Abstain below the confidence from which on answers are shown to be wrong at this
-            rate at most; None for no such rule.
+        anomaly: Whether to abstain on texts that are flagged as anomalies.
+        largest_set: Abstain if the prediction set is empty or has more classes; None: no limit.
+        max_risk: Maximum error rate of the answered texts: abstain on less confident ones (see
+            `Calibration.confident`). None: no limit.
     """
 
     anomaly: bool = False
@@ -29,16 +29,16 @@ class Abstention:
 
     @classmethod
     def of(cls, rules: str | None, max_risk: float | None = None) -> Abstention:
-        """Read the rules ``anomaly`` and ``set>K``, K >= 1, with commas between.
+        """Parse comma-separated rules: ``anomaly`` and ``set>K`` with K >= 1.
 
-        ``max_risk`` is in (0, 1). A rule that is unknown or repeated raises a `SettingError`.
+        ``max_risk`` is in (0, 1). An unknown or repeated rule raises a `SettingError`.
 
         Example:
             >>> Abstention.of("anomaly, set>2")
             Abstention(anomaly=True, largest_set=2, max_risk=None)
         """
         if max_risk is not None and not 0.0 < max_risk < 1.0:
-            came = f"{max_risk:g}{perhaps(max_risk)}"
+            came = f"{max_risk:g}{percent_hint(max_risk)}"
             raise SettingError(f"`max_risk` must be a fraction in (0, 1), got {came}.")
         anomaly, largest = False, None
         for rule in [] if rules is None else [part.strip() for part in rules.split(",")]:
@@ -49,8 +49,8 @@ class Abstention:
                 largest = int(size[1])
             else:
                 raise SettingError(
-                    f"`abstain` takes 'anomaly' and 'set>K' with commas between, each once and K "
-                    f">= 1, got {rule!r} in {rules!r}."
+                    f"`abstain` must be 'anomaly', 'set>K' (K >= 1) or both, separated by a comma, "
+                    f"got {rule!r} in {rules!r}."
                 )
         return cls(anomaly, largest, max_risk)
 
@@ -65,10 +65,10 @@ class Abstention:
         confidence: FloatArray | None,
         needed: float | None,
     ) -> dict[str, list[str]]:
-        """Return for each rule and row why there is no answer; empty if there is one.
+        """Return why the model abstains: rule -> one reason per row, empty if it answers.
 
-        Keys are ``anomaly``, ``set`` and ``confidence``, if there is a rule. ``needed`` is the
-        lowest confidence at which a text is answered.
+        The rules are ``anomaly``, ``set`` and ``confidence``. ``needed`` is the lowest confidence
+        at which a text is answered.
 
         Example:
             >>> import numpy as np

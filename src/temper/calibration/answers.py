@@ -1,4 +1,4 @@
-"""A calibrated model's answers: one for each text, and a summary of all."""
+"""The output of ``temper predict``: an answer per text, and results for all texts together."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from temper.functional.resampling import FloatArray
 class TaggedSpan:
     """A part of a text with a tag: an entity, or a word if tags mark no entities.
 
-    ``start`` and ``end`` (exclusive) are characters; ``probability`` is the product of those of the
-    predicted tags of its words.
+    ``start`` and ``end`` (exclusive) are in characters. ``probability`` is the product of the
+    probabilities of its words' predicted tags.
     """
 
     label: str
@@ -30,8 +30,8 @@ class TaggedSpan:
 class Span:
     """The part of a context that answers a question.
 
-    ``start`` and ``end`` (exclusive) are characters; ``probability`` is the product of those of its
-    first and its last token.
+    ``start`` and ``end`` (exclusive) are in characters. ``probability`` is that of the first token
+    as the start, times that of the last token as the end.
     """
 
     text: str
@@ -44,22 +44,24 @@ class Span:
 class Answer:
     """The answer to one text.
 
+    Fields that do not apply to the model, or were not requested, are None.
+
     Args:
-        label: The predicted class; None of a regression, or if a text may have several labels.
-        labels: The labels that apply; None if a text has one class or a number.
-        entities: The entities, or words with their tags; None if a text as a whole is labeled.
-        choice: Index of the choice that is picked, whose text is ``label``; None without choices.
-        span: The part of the second text that answers a question; None of other models.
-        completion: The text that a language model writes for the prompt; None of other models.
-        value: The predicted value; None of a classifier.
-        set: The classes that are in the prediction set; None if there is none.
-        interval: The ends of the interval of a regression; None if there is none.
-        anomaly: How strange the text looks, higher is stranger: the score of the detector that the
-            calibration keeps, else 1 less the largest probability; None if neither is known.
-        anomalous: Whether that is above the threshold; None if none is kept.
-        abstain: Why the answer should not be used, empty if it should; None if no rule says.
-        probabilities: Probability of each class by its name, or of each choice by its index,
-            calibrated where the model's folder keeps a calibration; empty for a regression.
+        label: The predicted class; for a question with choices, the text of the predicted choice.
+        labels: The predicted labels of a model with several labels per text.
+        entities: The predicted entities, or words with their tags.
+        choice: Index of the predicted choice.
+        span: The part of the second text (the context) that answers the question.
+        completion: The text that a language model generates for the prompt.
+        value: The predicted value of a regression.
+        set: The classes in the prediction set.
+        interval: The ends of the prediction interval of a regression.
+        anomaly: OOD score, higher is more unusual: that of the calibration's detector, else 1 minus
+            the largest probability.
+        anomalous: Whether ``anomaly`` is above the calibration's threshold.
+        abstain: Why the model abstains; empty if it answers, None without rules of abstention.
+        probabilities: Class name, or index of a choice -> probability, calibrated if the model has
+            a calibration; empty if there are no classes.
     """
 
     label: str | None = None
@@ -78,7 +80,7 @@ class Answer:
     probabilities: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Return the fields that apply, as ``temper predict`` writes them."""
+        """Return the fields that apply as JSON values, as ``temper predict`` writes them."""
         fields = {name: _plain(value) for name, value in vars(self).items()}
         return {name: value for name, value in fields.items() if value not in (None, {})}
 
@@ -91,15 +93,14 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Shift:
-    """Whether a batch of texts looks like the held-out rows of the calibration.
+    """Whether a batch of texts is distributed as the calibration's held-out rows.
 
     Args:
-        p: p value of the two-sample test (MMD of the hidden states, by permutations). On average
-            over sets of held-out rows, it is valid: without a shift, it is below any level with at
-            most that probability.
-        shifted: Whether p is at most 0.0023. For 19 in 20 sets of held-out rows, this holds for at
-            most one in a hundred batches without a shift.
-        rows: Texts of the batch that were compared.
+        p: p value of a permutation test on the MMD of the hidden states. It is valid on average
+            over draws of the held-out rows, not for each draw.
+        shifted: Whether p <= 0.0023. With 95% of the draws of held-out rows, at most 1% of batches
+            without a shift are below this level.
+        rows: Number of texts of the batch that were compared.
     """
 
     p: float
@@ -113,9 +114,9 @@ class Shift:
 
 @dataclass(frozen=True)
 class UnlabeledScores:
-    """Scores of texts without labels, estimated, or the reason why they cannot be.
+    """Estimated accuracy and macro-F1 of texts without labels, with 90% intervals.
 
-    Accuracy and macro-F1 have 90% intervals; both are None if there is a ``reason``.
+    If they cannot be estimated, both are None and there is a ``reason``.
     """
 
     rows: int
@@ -125,7 +126,7 @@ class UnlabeledScores:
 
     def __str__(self) -> str:
         if self.accuracy is None or self.macro_f1 is None:
-            return f"Accuracy without labels: cannot tell, because {self.reason}."
+            return f"Accuracy cannot be estimated without labels: {self.reason}."
         named = {"accuracy": self.accuracy, "macro-F1": self.macro_f1}
         shown = ", ".join(
             f"{name} {each.value:.1%} [{each.low:.1%}, {each.high:.1%}]"
@@ -139,13 +140,14 @@ class Answers(Sequence[Answer]):
     """The answers to some texts, in their order.
 
     Args:
-        rows: One answer a text.
-        notices: Notices for the reader, for example about cut texts.
-        shift: Result of the shift test on all texts; None for few texts or without a test.
-        scores: Estimated accuracy and macro-F1; None if no held-out rows are kept.
-        own: The model's own answers, uncalibrated.
-        states: The states from the same pass, [n, D].
-        abstained: How many texts each rule of abstention objects to.
+        rows: One answer per text.
+        notices: Notices for the user, for example about truncated texts.
+        shift: Shift test of all texts together; None for fewer than 20 texts or without a
+            calibration.
+        scores: Estimated accuracy and macro-F1; None without held-out rows.
+        own: The uncalibrated predictions.
+        states: Hidden states of the middle layer, [n, D].
+        abstained: Rule -> number of texts on which it abstains.
     """
 
     rows: tuple[Answer, ...] = ()

@@ -1,8 +1,8 @@
 """Fit the calibration of a checkpoint on held-out rows, and store it in its folder.
 
-The rows are drawn into two parts by a hash of each row. The temperature is fitted, and the
-detector chosen, on the first; every threshold is a quantile over the second, on which nothing was
-fitted, so that the guarantees of split conformal prediction hold.
+A hash of each row splits the rows into two parts. The temperature and the OOD detector are fitted
+on the first part. Every threshold is a quantile over the second part, as the guarantees of split
+conformal prediction require.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ from temper.progress import Progress
 from temper.seeding import derive_seed
 
 MOST_FITTED = 2000
-"""Rows that a temperature is fitted on, and that a detector learns from, at most."""
+"""Maximum number of rows to fit the temperature or the OOD detector on."""
 ANOMALIES = 1000
-"""Rows of a set of anomalies that detectors are chosen by at most."""
+"""Maximum number of rows of each OOD set by which detectors are compared."""
 
 
 def calibrate(
@@ -77,19 +77,21 @@ def calibrate(
     backend: Backend = "torch",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Fit a temperature, thresholds and a detector; write ``calibration.json`` (docs/formats.md).
+    """Fit a temperature, thresholds and an OOD detector, and write ``calibration.json``.
 
-    Rows that the run was trained on are left out: a model is too sure of them. So are its
-    validation rows, on which scores are reported. With fewer than 100 rows, and nothing asked for
-    by name, only a temperature is fitted.
+    Training rows are left out, because a model is overconfident on them. So are its validation
+    rows, on which scores are reported; ``with_dev`` keeps them. With fewer than 100 rows and
+    default settings, only a temperature is fitted. An earlier calibration is replaced.
 
-    An earlier calibration is replaced. ``with_dev`` keeps the validation rows. The backend ``int8``
-    makes an 8-bit copy of the model (`temper.models.int8`), fits all of it on the copy's answers,
-    and stores both in the folder ``int8`` of the model's folder.
+    The backend ``int8`` makes an 8-bit copy of the model (`temper.models.int8`), calibrates the
+    copy, and stores both in ``int8`` in the model's folder.
+
+    Returns:
+        The content of ``calibration.json`` (docs/formats.md).
 
     Raises:
         TemperError: The folder has no checkpoint, the model has seen all of the rows, they are
-            too few for a coverage, or no temperature is best for them.
+            too few for a threshold, or no temperature can be fitted.
     """
     progress, settings = progress or Progress(), settings or CalibrationSettings()
     folder = checkpoint_folder(request.model.name, what="A calibration")
@@ -137,24 +139,28 @@ class _Fit:
     notices: list[str]
     progress: Progress
     int8: Path | None = None
-    """Empty folder for an 8-bit copy, on whose answers all is fitted."""
+    """Empty folder for an 8-bit copy to calibrate; None calibrates the model itself."""
 
     def notice(self, *texts: str) -> None:
         self.progress.notice_all(texts)
         self.notices += texts
 
     def run(self, *, keeps_sets: bool) -> tuple[Calibration, dict[str, Any]]:
-        """Fit all; ``keeps_sets``: the replaced calibration has more than a temperature."""
+        """Return the calibration and further fields of ``calibration.json``.
+
+        ``keeps_sets``: whether the earlier calibration has more than a temperature. It is not
+        replaced by one that has less.
+        """
         self._check_kind()
         first, second = self._parts()
         repeats = self._repeats(second)
         self._check_enough(second[~repeats])
         if keeps_sets and not len(second):
             raise SettingError(
-                f"{self.request.model.folder / FILE} has prediction sets and a detector, which "
-                f"need {2 * LEAST_ROWS} rows. These {len(self.rows)} rows are enough only for a "
-                "temperature. Give more rows, name what you need (--coverage 0.9), or remove the "
-                "file first."
+                f"{self.request.model.folder / FILE} has prediction sets and a detector, and these "
+                f"{len(self.rows)} rows would replace it by a temperature only. Give at least "
+                f"{2 * LEAST_ROWS} rows, request sets explicitly (--coverage 0.9), or remove the "
+                "calibration first (--remove)."
             )
         record: dict[str, Any] = {}
         if self.int8 is not None:
@@ -217,11 +223,11 @@ class _Fit:
         return made, record
 
     def _parts(self) -> tuple[IntegerArray, IntegerArray]:
-        """Draw the rows that are fitted on and those that set thresholds."""
+        """Return the indices of the rows to fit on, and of those that set thresholds."""
         count, settings = len(self.rows), self.settings
         asked = self._asked or bool(self.request.sets.anomaly)
-        # By row, not by label or text: rows that set thresholds must be exchangeable with new ones.
-        # Drawn by text, a text that is a tenth of all rows would be none of them, or a fifth.
+        # Drawn by row, not by label or text, so that they are exchangeable with new rows. If equal
+        # texts stayed together, a tenth of all rows could become none or a fifth of a part.
         seen: Counter[str] = Counter()
         keys = []
         for row in self.rows.rows:
@@ -234,10 +240,12 @@ class _Fit:
             message = (
                 f"{plural(count, 'held-out row')} are too few for {what} and for the detection of "
                 f"anomalies and shifts: give {2 * LEAST_ROWS}, half of them to fit on and half to "
-                "set thresholds, or ask for sets by name (--coverage 0.9)."
+                "set thresholds, or request sets explicitly (--coverage 0.9)."
             )
             if self.predictor.gives == "values":
-                raise DataError(f"{message} For a regression nothing else is calibrated.")
+                raise DataError(
+                    f"{message} A regression has no temperature that could be fitted instead."
+                )
             self.notice(message)
             return np.asarray(order, dtype=np.int64), np.zeros(0, dtype=np.int64)
         size = min(count, settings.fit_rows or min(count // 2, MOST_FITTED))
@@ -253,7 +261,7 @@ class _Fit:
         return np.asarray(repeats, dtype=np.bool_)
 
     def _labels(self, indices: IntegerArray, answers: Prediction) -> FloatArray:
-        """Return the labels of some rows, of tags those of the words that have answers, [W]."""
+        """Return the labels of rows; for tags, those of the words with predictions, [W]."""
         chosen = self.rows.select(indices.tolist())
         return word_labels(chosen, answers.take(indices)) if self._tagged else labels_of(chosen)
 
@@ -263,25 +271,26 @@ class _Fit:
 
     @property
     def _asked(self) -> bool:
-        """Whether something is asked for that needs separate rows to set thresholds."""
+        """Whether a setting is given that needs separate rows to set thresholds."""
         return bool(self.settings.model_fields_set - {"threshold"})
 
     def _check_kind(self) -> None:
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
-                f"calibrate.by=class needs classes, and {self.request.model} is a regression."
+                f"calibrate.by=class needs classes, and {self.request.model} is a regression. "
+                "Leave it out."
             )
         sets = sorted(self.settings.model_fields_set & {"coverage", "by"})
         if self._tagged and sets:
             raise SettingError(
-                f"calibrate.{sets[0]} makes prediction sets, and {self.request.model} predicts "
+                f"calibrate.{sets[0]} is for prediction sets, and {self.request.model} predicts "
                 "tags of words, which have none. Leave it out."
             )
         two = KINDS[self.predictor.gives] == "classification" and self.rows.classes == 2
         if self.settings.threshold is not None and not (two or self.predictor.gives == "labels"):
             raise SettingError(
                 f"calibrate.threshold (--threshold) needs two classes or several labels per text, "
-                f"and {self.request.model} predicts others. Leave it out."
+                f"but {self.request.model} has neither. Leave it out."
             )
 
     def _check_enough(self, second: IntegerArray) -> None:
@@ -316,9 +325,10 @@ class _Fit:
             )
         if faults:
             raise DataError(
-                f"The held-out rows are too few: {faults[0]}. Of {len(self.rows)}, "
-                f"{len(self.rows) - len(second)} are fitted on (`calibrate.fit_rows`). Give "
-                "more rows with --data, or ask for less (--coverage, --false-alarms)."
+                f"The held-out rows are too few: {faults[0]}. The other "
+                f"{len(self.rows) - len(second)} of {len(self.rows)} rows are for fitting "
+                "(`calibrate.fit_rows`). Give more rows with --data, lower --coverage or raise "
+                "--false-alarms."
             )
 
     def _read(self, rows: Examples) -> tuple[Prediction, States]:
@@ -337,7 +347,7 @@ class _Fit:
         if self._tagged:
             labels, answers = tagged_words(labels, answers, self._names)
         logits = answers.logits
-        # It `gives` logits.
+        # Only predictors that return logits can be calibrated.
         assert logits is not None
         try:
             temperature = fit_temperature(labels, logits).value
@@ -352,10 +362,10 @@ class _Fit:
         except ValueError as error:
             raise DataError(
                 f"No temperature can be fitted: of the {len(labels)} rows of "
-                f"{self.request.data.source} {error}. Give more rows, or others, with --data."
+                f"{self.request.data.source} {error}. Give other or more rows with --data."
             ) from error
         if self._tagged:
-            # Tags have no prediction sets, which a class without rows would lack.
+            # The notice below is about prediction sets, which tags do not have.
             return temperature
         missing = sorted(set(range(logits.shape[1])) - set(labels_of(self.rows).astype(int)))
         names = self.predictor.label_names
@@ -389,7 +399,7 @@ class _Fit:
         indices: IntegerArray,
         record: dict[str, Any],
     ) -> None:
-        """Measure calibration on rows that the temperature was not fitted on, if there are any."""
+        """Add calibration errors and decision scores to ``record``, before and after."""
         rows, predictions = self.rows.select(indices.tolist()), answers.take(indices)
         before, after = _measures(rows, predictions), _measures(rows, made.applied(predictions))
         record |= _before_and_after(before, after)
@@ -454,9 +464,9 @@ class _Fit:
 
 
 def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
-    """Return the percentiles of the confidence of some answers, each once, from high to low.
+    """Return the distinct percentiles of the calibrated confidence, in descending order.
 
-    Only answers with one class per text have a confidence.
+    The result is None unless each text has one class.
     """
     if not one_class(answers):
         return None
@@ -465,7 +475,10 @@ def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
 
 
 def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    """Return why a temperature may do no good on other rows than those it was fitted on."""
+    """Return warnings that a temperature may not help on new rows.
+
+    ``before`` and ``after``: name of `MEASURES` -> error without and with the temperature.
+    """
     reasons = []
     if rows < LEAST_ROWS:
         reasons.append(
@@ -489,14 +502,14 @@ def _before_and_after(
 
 
 def _before(file: Path) -> dict[str, Any] | None:
-    """Return the content of a calibration to replace; empty if damaged, None if there is none."""
+    """Return the earlier ``calibration.json``: empty if damaged, None if there is none."""
     with suppress(CheckpointError):
         return read_json(file) if file.is_file() else None
     return {}
 
 
 def _earlier(content: Mapping[str, Any]) -> tuple[object, str | None] | None:
-    """Return the temperature that a calibration keeps and its rows' hash; None if none is."""
+    """Return the earlier temperature and the hash of its rows; None without a temperature."""
     value, rows = content.get("temperature"), content.get("held_out")
     result = rows.get("hash") if isinstance(rows, dict) else None
     value = tuple(value) if isinstance(value, list) else value
@@ -504,7 +517,7 @@ def _earlier(content: Mapping[str, Any]) -> tuple[object, str | None] | None:
 
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:
-    """Return NLL and ECE of labeled rows; of several labels, the means over the labels."""
+    """Return NLL and ECE of labeled rows, by name; for several labels, means over the labels."""
     if prediction.words is not None:
         return tag_errors(rows, prediction)
     block = block_of(Condition("calibration", "held_out"), rows, prediction)

@@ -1,8 +1,8 @@
-"""Calibration of a model on held-out rows.
+"""The calibration of a model: what was fitted on held-out rows, and how to apply it.
 
-Every threshold is a quantile over rows on which nothing else was fitted.
-Those answers are held, so that any coverage may be asked for. Letters: n held-out rows, N rows to
-answer, C classes, L layers, D entries of a state.
+Every threshold is a quantile over held-out rows on which nothing else was fitted. Their predictions
+are stored, so that users can request any coverage. Letters: n held-out rows, N rows to predict, C
+classes, L layers (or labels), D hidden size.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from temper.lazy import scipy
 from temper.types import Windows
 
 FAILURE = 0.1
-"""Probability with which the limit of ``max_risk`` may fail, over the held-out rows."""
+"""Probability, over draws of the held-out rows, that the error rate exceeds ``max_risk``."""
 REFERENCE = 200
-"""Held-out rows that batches are compared with at most: the test costs their square."""
+"""Maximum number of held-out rows in a shift test, whose cost is quadratic in them."""
 STARTS = 4
-"""Places of ``confidences`` that the sequence of tests starts from."""
+"""Number of entries of ``confidences`` at which fixed-sequence testing starts."""
 DetectorName = Literal["mahalanobis", "energy", "max_softmax"]
 
 
@@ -50,9 +50,8 @@ class SetRule:
     """How prediction sets, or intervals of a regression, are made.
 
     Args:
-        by: Scope of the coverage.
-        coverage: Coverages that the held-out rows are known to be enough for; the first is the one
-            that answers are given at where none is asked for.
+        by: Whether the coverage holds over ``all`` rows, or within each ``class``.
+        coverage: Coverages for which there are enough held-out rows; the first is the default.
     """
 
     by: Within
@@ -61,14 +60,14 @@ class SetRule:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A model's outputs for rows that set thresholds and are not used for fitting.
+    """A model's outputs for the held-out rows that set thresholds and are not used for fitting.
 
     Args:
-        prediction: The model's own answers, n rows.
-        labels: Class indices or targets, [n]; of several labels, 1 where one applies, [n, L]; of
-            tags those of all words, [W].
-        anomaly: The detector's score, [n].
-        repeats: Whether an earlier row has the same text, [n]; None if no row has.
+        prediction: The uncalibrated predictions, n rows.
+        labels: Class indices or targets, [n]; for several labels, 1 if a label applies, else 0,
+            [n, L]; for tags, the tag indices of all words, [W].
+        anomaly: OOD score of each row, [n].
+        repeats: Whether an earlier row has the same text, [n]; None if all texts differ.
     """
 
     prediction: Prediction
@@ -78,10 +77,10 @@ class HeldOut:
 
     @property
     def counted(self) -> list[IntegerArray]:
-        """The sets of rows to compute thresholds on: all rows and, if texts repeat, each text once.
+        """Row indices to compute thresholds on: all rows and, if texts repeat, each text once.
 
-        New texts may repeat as these do, or not at all. The more conservative threshold is valid
-        in both cases.
+        Use the more conservative of the two thresholds. It is valid whether or not new texts
+        repeat.
         """
         every = np.arange(len(self.anomaly))
         return [every] if self.repeats is None else [every, every[~self.repeats]]
@@ -89,13 +88,17 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Detector:
-    """An OOD detector; ``fitted`` is None for one that reads logits."""
+    """An OOD detector; ``fitted`` is None for detectors of logits, which need no fit."""
 
     name: DetectorName
     fitted: Mahalanobis | None = None
 
     def score(self, answers: Prediction, scaled: Prediction, states: NDArray[Any]) -> FloatArray:
-        """Score rows, higher is stranger, [n]; only `mahalanobis` reads the states [n, L, D]."""
+        """Return the OOD score of each row, [n]; higher is more unusual.
+
+        ``answers`` are uncalibrated, ``scaled`` calibrated. Only ``mahalanobis`` reads the states
+        [n, L, D].
+        """
         if self.fitted is not None:
             return self.fitted.score(states)
         if self.name == "energy":
@@ -106,21 +109,21 @@ class Detector:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of a model on held-out rows.
+    """The fitted calibration of a model.
 
     Args:
-        max_length: Tokens that texts were cut to, None if they were not.
-        windows: How longer texts were read in windows of that length; None if they were cut.
-        temperature: Temperature that divides logits, one for each of several labels; None for a
+        max_length: Maximum number of tokens of the held-out texts; None without a limit.
+        windows: How longer texts were read in windows of that length; None if they were truncated.
+        temperature: Divisor of the logits, or one for each of several labels; None for a
             regression.
-        held_out: The rows that set thresholds; None if only a temperature is kept.
+        held_out: The rows that set thresholds; None if only a temperature was fitted.
         rule: How sets and intervals are made; None for tags of words.
-        detector: How anomalies are found.
-        false_alarms: Fraction of ordinary rows that may be flagged.
-        reference: States of held-out rows that batches are compared with, [r, D]; None if the model
-            shows none, and answers are compared.
-        confidences: Confidences from high to low that may be needed for an answer, chosen on rows
-            that set no threshold, [k]; None of a regression, several labels and tags.
+        detector: The OOD detector.
+        false_alarms: Maximum fraction of in-distribution texts to flag as anomalies.
+        reference: Hidden states of held-out rows for the shift test, [r, D]; None if they cannot be
+            read, and predictions are compared instead.
+        confidences: Candidates for the lowest confidence to answer at, descending, [k]; chosen on
+            rows that set no threshold. None unless each text has one class.
         thresholds: Calibrated probability above which each label, or class 1 of two, is predicted;
             None for 0.5.
     """
@@ -138,7 +141,7 @@ class Calibration:
 
     @property
     def raw_thresholds(self) -> tuple[float, ...] | None:
-        """The thresholds on the model's own probabilities, which give the same decisions."""
+        """Thresholds of the uncalibrated probabilities that give the same decisions."""
         if self.thresholds is None:
             return None
         logits = np.asarray(self.temperature) * scipy.special.logit(self.thresholds)
@@ -152,13 +155,13 @@ class Calibration:
 
     @property
     def compared(self) -> FloatArray | None:
-        """The reference of shift tests: states, or predictions, of held-out rows, [r, .]."""
+        """What shift tests compare with: states or predictions of r held-out rows, [r, .]."""
         if self.reference is not None or self.held_out is None:
             return self.reference
         return outputs(self.held_out.prediction)[:REFERENCE]
 
     def applied(self, prediction: Prediction) -> Prediction:
-        """Return predictions with calibrated probabilities and the decisions of the thresholds."""
+        """Divide logits by the temperature, and decide by the thresholds."""
         if self.temperature is None:
             return prediction
         assert prediction.logits is not None
@@ -173,22 +176,23 @@ class Calibration:
     def in_sets(self, scaled: Prediction, *, coverage: float) -> BooleanArray:
         """Return which classes are in each row's prediction set, [N, C].
 
-        For several labels ``coverage`` is the expected fraction of a text's labels that are in its
-        set. A `SettingError` is raised if the held-out rows are too few for it.
+        ``coverage`` is the probability that a set contains the label; for several labels, the
+        expected fraction of a text's labels in its set. Raises a `SettingError` if the held-out
+        rows are too few.
         """
         assert self.rule is not None
         return prediction_sets(lac_scores(scaled.probabilities), self.threshold(coverage))
 
     def intervals(self, values: FloatArray, *, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Return the ends of each predicted value's interval, [N] each; see `threshold`."""
+        """Return the lower and upper ends of prediction intervals around values, [N] each."""
         threshold = self.threshold(coverage)
         return values - threshold, values + threshold
 
     def threshold(self, coverage: float) -> FloatArray:
-        """Return the conformal threshold: one number [], or one per class [C].
+        """Return the conformal threshold at a coverage: a number [], or one per class [C].
 
         Raises:
-            SettingError: The held-out rows are too few for it.
+            SettingError: The held-out rows are too few for the coverage.
         """
         if coverage not in self._thresholds:
             self._thresholds[coverage] = self._threshold(coverage)
@@ -221,19 +225,19 @@ class Calibration:
                     result.append(np.asarray(conformal_quantile(scores, coverage=coverage)))
             return np.asarray(np.max(result, axis=0))
         except ValueError as error:
-            raise SettingError(f"{error} Calibrate on more rows, or ask for less.") from error
+            raise SettingError(f"{error} Calibrate on more rows, or lower the coverage.") from error
 
     @cached_property
     def held_out_answers(self) -> Prediction:
-        """The calibrated answers to the held-out rows."""
+        """The calibrated predictions for the held-out rows."""
         assert self.held_out is not None
         return self.applied(self.held_out.prediction)
 
     @cached_property
     def alarm(self) -> float:
-        """Score of anomaly above which a row is flagged.
+        """OOD score above which a row is flagged as an anomaly.
 
-        An ordinary row is with probability ``false_alarms`` at most.
+        An in-distribution row exceeds it with probability at most ``false_alarms``.
         """
         assert self.held_out is not None
         coverage, scores = 1.0 - self.false_alarms, self.held_out.anomaly
@@ -243,7 +247,10 @@ class Calibration:
 
     @cached_property
     def shown_risks(self) -> FloatArray:
-        """The least risk that each of ``confidences`` is shown to keep, [k]."""
+        """Upper bounds on the error rate of answers at or above each of ``confidences``, [k].
+
+        They are those of Learn-then-Test; see `temper.functional.selective.shown_risks`.
+        """
         assert self.held_out is not None
         assert self.confidences is not None
         scaled = self.held_out_answers
@@ -261,10 +268,10 @@ class Calibration:
         return np.asarray(np.max(result, axis=0))
 
     def confident(self, risk: float) -> Selection:
-        """Return the confidence from which on answers are wrong at the rate ``risk`` at most.
+        """Return the lowest confidence at which the error rate of answers is at most ``risk``.
 
         Raises:
-            SettingError: None is shown to be enough on the held-out rows.
+            SettingError: The held-out rows do not show this for any confidence.
         """
         assert self.held_out is not None
         assert self.confidences is not None
@@ -275,10 +282,10 @@ class Calibration:
         if not len(kept):
             least = math.ceil(1000 * self.shown_risks.min()) / 1000
             raise SettingError(
-                f"No confidence is shown to keep the risk at {risk:g}, with probability "
-                f"{1 - FAILURE:.0%}, by the {len(sure)} held-out rows, of which {int(wrong.sum())} "
-                f"are answered wrongly; the least that is shown is {least:g}. Ask for that or "
-                "more, or calibrate on more rows."
+                f"`max_risk` {risk:g} cannot be guaranteed with probability {1 - FAILURE:.0%}: the "
+                f"model is wrong on {int(wrong.sum())} of the {len(sure)} held-out rows, which "
+                f"show a risk of {least:g} at best. Raise `max_risk` (--max-risk) to {least:g}, or "
+                "calibrate on more rows."
             )
         lowest = float(self.confidences[kept[-1]])
         answered = sure >= lowest
@@ -286,14 +293,14 @@ class Calibration:
 
 
 def one_class(answers: Prediction) -> bool:
-    """Return whether each text has one class, not a number, several labels or tags of words."""
+    """Return whether each text has one class, instead of a value, several labels or tags."""
     return not answers.regression and answers.applies is None and answers.words is None
 
 
 def _scores_at_labels(answers: Prediction, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the conformal score of each row's label or target, and the label, [n] each.
+    """Return the conformal score of each row's label or target, and that label, [n] each.
 
-    A row with several labels, [n, L], has one score for each label that applies.
+    Of labels [n, L], each one that applies has a separate score.
     """
     if answers.regression:
         # The absolute residual (Lei et al., JASA 2018).
@@ -306,13 +313,13 @@ def _scores_at_labels(answers: Prediction, labels: FloatArray) -> tuple[FloatArr
 
 
 def middle(states: NDArray[Any]) -> NDArray[Any]:
-    """Return the states of the middle layer, which batches are compared by, [n, L, D] to [n, D].
+    """Return the middle layer of states [n, L, D], as [n, D], for shift tests.
 
-    A batch of a new topic or style differs there; the last layers keep little but the class.
+    Topic and style are visible there; the last layers contain little except the class.
     """
     return states[:, states.shape[1] // 2]
 
 
 def outputs(answers: Prediction) -> FloatArray:
-    """Return the inputs of a shift test without states: logits, or values, [n, .]."""
+    """Return what a shift test compares if states cannot be read: logits or values, [n, .]."""
     return answers.prediction[:, None] if answers.logits is None else answers.logits

@@ -1,4 +1,4 @@
-"""Predict texts with a calibrated model: ``temper predict`` as a Python object."""
+"""``temper predict`` as a Python object: predictions of a model with its calibration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.choices import as_text
 from temper.data.examples import Examples
 from temper.data.in_memory import texts_of
-from temper.errors import DataError, SettingError, perhaps
+from temper.errors import DataError, SettingError, percent_hint
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import (
@@ -46,21 +46,21 @@ from temper.models.headed import checkpoint_head
 from temper.results import TrainingResult
 
 ALARM = alarm_level(rate=0.01, references=0.95)
-"""A batch has shifted if its p value is not above this.
-
-For 19 in 20 sets of held-out rows, at most one in a hundred batches without a shift alarms.
-"""
+"""p value of the shift test up to which a batch counts as shifted; see `Shift.shifted`."""
 LEAST_BATCH = 20
-"""Texts of a batch from which on it is compared with held-out rows."""
+"""Minimum number of texts for a shift test."""
 WINDOW = 4096
-"""Texts that are answered at a time."""
+"""Maximum number of texts whose hidden states are in memory at a time."""
 DRAWN = 200
-"""Texts of it that are, at most."""
+"""Maximum number of texts in a shift test."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The requested parts of an answer; `Classifier.terms` checks them."""
+    """Checked options of a call, made by `Classifier.terms`: coverage and rules of abstention.
+
+    ``selection`` is the confidence threshold for ``max_risk``; None without it.
+    """
 
     coverage: float | None = None
     rules: Abstention = field(default_factory=Abstention)
@@ -68,17 +68,17 @@ class Terms:
 
 
 class Classifier:
-    """Answer texts as ``temper predict`` does; make one with `Classifier.load`.
+    """Predict texts as ``temper predict`` does; create it with `Classifier.load`.
 
-    Threads may share one: they take turns at the model, since its tokenizer and the hooks that
-    read its hidden states keep state through a call. torch computes one forward on several cores.
+    It is safe to share between threads: only one at a time uses the model, because the tokenizer
+    and the hooks that read hidden states are stateful.
 
     Args:
         predictor: The model: a predictor, or a language model that continues prompts.
-        name: Name for messages.
-        batch_size: Rows of a forward pass; None takes the predictor's own.
-        calibration: Its calibration; None does not change the probabilities.
-        pairs: Whether it was trained on pairs of texts; None takes single texts and pairs.
+        name: Name of the model in messages.
+        batch_size: Rows of a forward pass; None uses the predictor's default.
+        calibration: The model's calibration; None leaves the probabilities unchanged.
+        pairs: Whether the model was trained on pairs of texts; None accepts single texts and pairs.
 
     Example:
         >>> from temper.evaluation.function import CallablePredictor
@@ -119,34 +119,34 @@ class Classifier:
         backend: Backend = "torch",
         settings: PredictorSettings | None = None,
     ) -> Self:
-        """Load a model and the calibration that its folder keeps.
+        """Load a model with its calibration, if it has one.
 
         Args:
-            model: As ``temper predict`` takes it: the folder of a run or another checkpoint, a Hub
-                id, a ``.skops`` file, or ``file.py:NAME`` of a function. Or what `temper.train`
-                returned.
-            max_length: Tokens a text is cut to; None takes what the run was trained with, else 128.
-            batch_size: Rows of a forward pass, >= 1; changes no result.
+            model: The folder of a run or another checkpoint, a Hub id, a ``.skops`` file,
+                ``file.py:NAME`` of a function, or the result of `temper.train`.
+            max_length: Maximum number of tokens of a text; None uses that of the training, else
+                128.
+            batch_size: Rows of a forward pass, >= 1; does not change the results.
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; None uses a GPU if there is
                 one.
-            backend: ``int8`` takes the 8-bit copy that ``temper calibrate --backend int8`` has
-                made, with the calibration that was fitted on its answers; it runs on the CPU.
-            settings: Settings of a function or an estimator, which do not define them.
+            backend: ``int8`` loads the 8-bit copy of ``temper calibrate --backend int8`` with its
+                calibration, and runs on the CPU.
+            settings: Further settings, such as the output type of a function.
 
         Raises:
-            TemperError: It cannot be loaded, or its calibration is damaged or that of other
-                weights.
+            TemperError: The model cannot be loaded, or its calibration is damaged or was fitted
+                for other weights.
         """
         checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)
-        # First, since it is refused in milliseconds.
+        # First, because an error here takes milliseconds and loading the model takes seconds.
         calibration = read_calibration(checkpoint, known_backend(backend))
         known = settings or PredictorSettings()
         head = checkpoint_head(checkpoint.name) if checkpoint.kind == "weights" else None
         if head is not None and issubclass(head, Completions):
             if backend == "int8":
                 raise SettingError(
-                    f"{checkpoint} is a language model, and the backend int8 is of classifiers and "
-                    "regressions. Leave it out."
+                    f"{checkpoint} is a language model, and the backend int8 is for classifiers "
+                    "and regressions. Leave it out."
                 )
             known = known.model_copy(update={"device": device or known.device})
             generator = load_generator(
@@ -183,27 +183,27 @@ class Classifier:
         abstain: str | None = None,
         max_risk: float | None = None,
     ) -> Answers:
-        """Answer texts.
+        """Predict texts.
 
         Args:
             texts: The texts, a list or a column of a DataFrame; may be empty.
-            text_pairs: The second text of each, for a task of pairs; for a model of choices these
-                choices, a list or JSON.
-            coverage: How often prediction sets, or intervals, shall hold the truth, in (0, 1); None
-                takes the first one that was calibrated, if any.
-            abstain: Rules with commas between: ``anomaly`` abstains from texts that are flagged,
-                ``set>K`` from those whose set is empty or larger than K.
-            max_risk: Abstain from texts below the confidence from which on answers are wrong at
-                this rate at most, shown on the held-out rows by Learn-then-Test.
+            text_pairs: The second texts of a pair task; for questions with choices, the choices of
+                each question as a list or JSON.
+            coverage: Probability that a prediction set or interval contains the truth, in (0, 1);
+                None uses the first coverage of the calibration, if any.
+            abstain: Comma-separated rules: ``anomaly`` abstains on texts flagged as anomalies,
+                ``set>K`` on texts whose prediction set is empty or has more than K classes.
+            max_risk: Maximum error rate of the answered texts; abstains on less confident ones.
+                Guaranteed by Learn-then-Test on the held-out rows, with probability 90%.
 
         Returns:
-            One answer a text, in their order.
+            One answer per text, in the order of the texts.
 
         Raises:
-            DataError: They are not texts, not as many second ones as first ones, or
-                pairs where the model was trained on single texts, or the other way round.
-            SettingError: Something is asked for that the calibration cannot say.
-            ModelError: An answer is not finite.
+            DataError: The input is not texts, the lists differ in length, or the model needs pairs
+                and got single texts, or vice versa.
+            SettingError: The calibration does not support an option.
+            ModelError: A prediction is not finite.
         """
         texts = texts_of(texts)
         seconds: Any = None if text_pairs is None else texts_of(text_pairs)
@@ -225,35 +225,35 @@ class Classifier:
         abstain: str | None = None,
         max_risk: float | None = None,
     ) -> Terms:
-        """Check the options of a call, before there is a text.
+        """Check the options of a call without predicting; see `__call__` for their meaning.
 
         Raises:
             SettingError: The calibration does not support an option.
         """
         rules, known, name = Abstention.of(abstain, max_risk), self.calibration, self.name
         if coverage is not None and not 0.0 < coverage < 1.0:
-            came = f"{coverage:g}{perhaps(coverage)}"
+            came = f"{coverage:g}{percent_hint(coverage)}"
             raise SettingError(f"`coverage` must be a fraction in (0, 1), got {came}.")
         kept = known is not None and known.detector is not None
         for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
             if wanted and not kept:
-                has = "keeps only a temperature" if known is not None else "keeps no calibration"
+                has = "has only a temperature" if known is not None else "has no calibration"
                 raise SettingError(
-                    f"`{option}` needs held-out rows, and {name} {has}. Give "
-                    f"it held-out rows first: temper calibrate {name} --data ROWS --coverage 0.9"
+                    f"`{option}` needs a calibration with thresholds, and {name} {has}. Calibrate "
+                    f"it on held-out rows: temper calibrate {name} --data ROWS --coverage 0.9"
                 )
         if known is None or known.detector is None:
             return Terms()
         if known.confidences is None and (rules.largest_set or rules.max_risk):
             raise SettingError(
                 f"'set>K' and `max_risk` need one class per text, and {name} predicts numbers, "
-                "several labels or tags of words."
+                "several labels or tags of words. Leave them out."
             )
         if known.rule is None:
             if coverage is not None:
                 raise SettingError(
-                    f"`coverage` makes prediction sets, and {name} predicts tags of words, which "
-                    "have none."
+                    f"`coverage` is for prediction sets, and {name} predicts tags of words, which "
+                    "have none. Leave it out."
                 )
             return Terms(rules=rules)
         coverage = known.rule.coverage[0] if coverage is None else coverage
@@ -264,10 +264,10 @@ class Classifier:
     def answers(
         self, examples: Examples, terms: Terms | None = None, *, compare: bool = True
     ) -> Answers:
-        """Answer the texts of a set, with ``terms`` checked by `terms`.
+        """Predict the texts of a set; see `__call__`.
 
-        Unless ``compare``, the texts as a whole are not compared with held-out rows: a service does
-        that itself, over the texts of several requests.
+        ``compare``: whether to test all texts together for a shift from the held-out rows, and to
+        estimate their accuracy. A service does this itself, over the texts of several requests.
         """
         terms = self.terms() if terms is None else terms
         if not len(examples):
@@ -296,18 +296,19 @@ class Classifier:
         )
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
-        """Return notices about all answers: the length of texts, the required confidence."""
+        """Return notices on texts read differently than in calibration, and on ``max_risk``."""
         known, longest = self.calibration, longest_row(self.predictor)
         notices = []
         if known is not None and windows_read(self.predictor) != known.windows:
             notices.append(
-                f"The calibration of {self.name} was fitted on texts that the model read otherwise "
+                f"The calibration of {self.name} was fitted with other windows "
                 "(`predictor.stride`, `predictor.pool`, `predictor.max_windows`). Calibrate again."
             )
         if known is not None and longest != known.max_length:
             notices.append(
                 f"The calibration of {self.name} was fitted on texts cut at {known.max_length} "
-                f"tokens, and these are cut at {longest}."
+                f"tokens, and these are cut at {longest}. Use the same --max-length, or calibrate "
+                "again."
             )
         if (result := terms.selection) is not None:
             notices.append(
@@ -319,10 +320,10 @@ class Classifier:
         return tuple(notices)
 
     def shift(self, own: Prediction, states: FloatArray) -> Shift | None:
-        """Compare texts as a whole with held-out rows of the calibration.
+        """Test whether a batch of texts has shifted from the calibration's held-out rows.
 
-        ``own`` and ``states`` are those of `Answers`. None for fewer than 20 texts, or if no
-        held-out rows are kept.
+        ``own`` and ``states`` are those of `Answers`. Returns None for fewer than 20 texts, or
+        without held-out rows.
         """
         known, count = self.calibration, len(own)
         reference = None if known is None else known.compared
@@ -335,7 +336,7 @@ class Classifier:
         return Shift(p, p <= ALARM, len(indices))
 
     def names_of(self, answers: Prediction) -> tuple[str, ...]:
-        """Return the names of classes: ``LABEL_0`` and so on if they have none, of choices 0, 1."""
+        """Return the class names; ``LABEL_0``, ... if they have none, 0, 1, ... for choices."""
         count = answers.probabilities.shape[1]
         if self.predictor.gives == "choices":
             return tuple(map(str, range(count)))
@@ -349,7 +350,7 @@ class Classifier:
         examples: Examples,
         tagged: list[WordsInText] | None = None,
     ) -> Answers:
-        """Return the answers with sets, flags and abstentions, from the model's predictions."""
+        """Calibrate predictions, and add prediction sets, anomaly flags and abstentions."""
         known, notices = self.calibration, self.notices(terms)
         notices += cut_in(self.predictor, own.truncated, rows="texts")
         scaled = own if known is None else known.applied(own)
@@ -392,7 +393,7 @@ class Classifier:
         return Answers(tuple(Answer(**each) for each in fields), notices, abstained=abstained)
 
     def _read(self, examples: Examples) -> tuple[Prediction, FloatArray | None, FloatArray]:
-        """Return the model's own answers, their OOD scores, and states to compare [n, D]."""
+        """Return uncalibrated predictions, OOD scores [n], and states for the shift test [n, D]."""
         known = self.calibration
         answers, scores, states = [], [], []
         # The states of all layers are many numbers per row, so few rows' are in memory at a time.
@@ -451,5 +452,5 @@ def _check_texts(name: str, given: object, count: int) -> None:
             )
     if len(given) != count:
         raise DataError(
-            f"`{name}` must have one for each of `texts`: got {len(given)} for {count}."
+            f"`{name}` must have one entry per text, got {len(given)} for {count} texts."
         )

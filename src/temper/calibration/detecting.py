@@ -21,12 +21,12 @@ States = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Ordinary:
-    """In-distribution rows that are not used for thresholds.
+    """In-distribution rows to fit and compare OOD detectors on; none of them sets thresholds.
 
     Args:
-        answers: The model's uncalibrated predictions, n rows.
-        states: Their states, [n, L, D]; D is 0 if none are read.
-        taught: States to fit `Mahalanobis` on instead of these, [m, L, D].
+        answers: The uncalibrated predictions, n rows.
+        states: Their hidden states, [n, L, D]; D is 0 if they cannot be read.
+        taught: Training rows' states to fit `Mahalanobis` on, [m, L, D]; None uses ``states``.
     """
 
     answers: Prediction
@@ -39,10 +39,10 @@ def choose_detector(
     ordinary: Ordinary,
     anomalies: Mapping[str, tuple[Prediction, States]],
 ) -> tuple[Detector, dict[str, dict[str, float]]]:
-    """Return the detector with the best mean AUROC, and the AUROC of all by name and set.
+    """Return the OOD detector with the best mean AUROC, and detector -> OOD set -> AUROC.
 
-    A detector that is fitted on the in-distribution rows is scored on the half that it was not
-    fitted on. Without anomalies it is the Mahalanobis distance if states are read, else the energy.
+    If ``Mahalanobis`` has no separate training rows, it is scored by two-fold cross-fitting.
+    Without OOD sets, the choice is Mahalanobis distance if states can be read, else energy.
     """
     known: tuple[DetectorName, ...] = get_args(DetectorName)
     classes = one_class(ordinary.answers)

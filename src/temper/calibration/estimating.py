@@ -1,4 +1,4 @@
-"""Estimate scores of texts without labels, unless they differ from the held-out rows."""
+"""Estimate scores on unlabeled texts, if their distribution is that of the held-out rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from temper.functional.resampling import FloatArray
 from temper.lazy import scipy
 
 LEVEL = 0.01
-"""A p value of the scores' tests below which no estimate is given."""
+"""p value of the Kolmogorov-Smirnov tests below which nothing is estimated."""
 LEAST = 20
-"""Texts that an estimate needs; fewer do not show a shift."""
+"""Minimum number of texts for an estimate; fewer would not reveal a shift."""
 
 
 def unlabeled_scores(
@@ -24,11 +24,11 @@ def unlabeled_scores(
 ) -> UnlabeledScores | None:
     """Estimate accuracy and macro-F1 of texts without labels.
 
-    No estimate is given if the texts differ from the held-out rows. Three tests say so: the shift
-    test of the hidden states, and two-sample Kolmogorov-Smirnov tests of the OOD detector's scores
-    and of the confidence (Rabanser et al., "Failing Loudly", NeurIPS 2019, tests the softmax).
+    If one of three tests finds a shift from the held-out rows, the result has a reason instead: the
+    shift test of the hidden states, and two-sample Kolmogorov-Smirnov tests of the OOD scores and
+    of the confidence (Rabanser et al., "Failing Loudly", NeurIPS 2019, tests the softmax).
 
-    None for a regression, several labels or tags, or without held-out rows.
+    The result is None without held-out rows, or unless each text has one class.
     """
     if known is None or known.held_out is None or own.logits is None or anomaly is None:
         return None
@@ -51,7 +51,7 @@ def unlabeled_scores(
 def _doubts(
     held: HeldOut, own: Prediction, anomaly: FloatArray, shift: Shift | None
 ) -> Iterator[str]:
-    """Yield why an estimate might be wrong, most basic reason first."""
+    """Yield reasons why an estimate might be wrong: too few texts, then shifts."""
     if len(own) < LEAST:
         yield f"{LEAST} texts or more are needed, got {len(own)}"
         return

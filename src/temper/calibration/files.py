@@ -1,4 +1,4 @@
-"""The calibration that a checkpoint's folder keeps: ``calibration.json`` and its arrays."""
+"""Read and write a calibration in a checkpoint's folder: ``calibration.json`` and arrays."""
 
 from __future__ import annotations
 
@@ -38,35 +38,35 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class SetsRecord(BaseModel):
-    """How prediction sets are made."""
+    """``sets`` in ``calibration.json``: settings of prediction sets or intervals."""
 
     by: Within
     coverage: tuple[OpenShare, ...] = Field(min_length=1)
 
 
 class AnomalyRecord(BaseModel):
-    """How anomalies are found."""
+    """``anomaly`` in ``calibration.json``: the OOD detector and its false alarm rate."""
 
     detector: DetectorName
     false_alarms: OpenShare
 
 
 class ArraysRecord(BaseModel):
-    """The file of arrays next to the record."""
+    """``arrays`` in ``calibration.json``: the file with the arrays."""
 
     file: str = Field(pattern=r"^calibration-[0-9a-f]+\.safetensors$")
     sha256: str
 
 
 class DecisionRecord(BaseModel):
-    """Above which calibrated probability each label, or class 1 of two, is predicted."""
+    """``decision``: the calibrated probabilities above which labels are predicted."""
 
     rule: str
     thresholds: tuple[OpenShare, ...] = Field(min_length=1)
 
 
 class CalibrationRecord(BaseModel):
-    """The fields of ``calibration.json`` that are read; others only document it."""
+    """The fields of ``calibration.json`` that Temper reads; others are for people."""
 
     temperature: Positive | tuple[Positive, ...] | None = None
     decision: DecisionRecord | None = None
@@ -79,9 +79,9 @@ class CalibrationRecord(BaseModel):
 
 
 def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep a calibration in a checkpoint's folder, whose lock is held.
+    """Write a calibration into a checkpoint's folder; return the content of the JSON file.
 
-    ``fields`` are further fields of the record: how it was fitted.
+    The caller holds the folder's lock. ``fields`` are further fields: how it was fitted.
     """
     record: dict[str, Any] = {**fields, "max_length": made.max_length}
     if made.windows is not None:
@@ -95,8 +95,8 @@ def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]
             "false_alarms": made.false_alarms,
             "threshold": made.alarm,
         }
-    # The hash is in the arrays' name, and they come first: a record never names arrays that are not
-    # its own, and one that is replaced stays complete until the new one is written.
+    # The arrays' file has their hash in its name and is written first. So the JSON file never names
+    # other arrays, and an earlier calibration stays complete until it is replaced.
     arrays = _arrays(made)
     name = None
     if arrays:
@@ -114,22 +114,22 @@ def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]
 
 
 def remove_calibration(model: Checkpoint, backend: Backend = "torch") -> Path:
-    """Remove a stored calibration, or the 8-bit model with its own; return the removed path.
+    """Remove a model's calibration, or for ``int8`` its 8-bit copy; return the removed path.
 
     Raises:
-        CheckpointError: There is none.
-        LockedError: Another process writes it.
+        CheckpointError: There is nothing to remove.
+        LockedError: Another process is writing to the folder.
     """
     folder = model.folder
     if backend == "int8":
         if not (folder / INT8).is_dir():
-            raise CheckpointError(f"{model} has no 8-bit model, so there is none to remove.")
+            raise CheckpointError(f"{model} has no 8-bit copy to remove. Leave --backend int8 out.")
         with writing(folder / INT8), locked(folder):
             shutil.rmtree(folder / INT8)
         return folder / INT8
     file = folder / FILE
     if not model.is_calibrated:
-        raise CheckpointError(f"{model} has no {FILE}, so there is no calibration to remove.")
+        raise CheckpointError(f"{model} has no calibration to remove: there is no {FILE}.")
     with writing(file), locked(folder):
         file.unlink()
         _sweep(folder, None)
@@ -146,7 +146,7 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
     """Read the calibration of a model, or of its 8-bit copy; None if none is stored.
 
     Raises:
-        CheckpointError: A file is damaged, or was fitted for other weights than those next to it.
+        CheckpointError: A file is damaged, or the weights have changed since.
     """
     folder = model.folder / INT8 if backend == "int8" else model.folder
     file = folder / FILE
@@ -168,13 +168,13 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
         raise CheckpointError(f"{file} is damaged: {message} {fix}") from error
     if record.model != model_identity(str(file.parent)):
         raise CheckpointError(
-            f"The calibration in {file} was fitted for other weights than those next to it. {fix}"
+            f"The calibration in {file} was fitted for other weights than the folder has. {fix}"
         )
     return whole
 
 
 def copy_calibration(model: Checkpoint, folder: Path) -> None:
-    """Copy a model's calibration, if any, to a folder with the same weights in other files."""
+    """Copy a model's calibration, if any, to a folder with the same weights in another format."""
     source = model.folder
     for name in calibration_files(source):
         if name != FILE:
@@ -221,13 +221,13 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays["shift.states"] = made.reference
     if held is not None and made.confidences is not None:
         arrays["risk.confidences"] = made.confidences
-        # Needs more than arithmetic: for readers without Temper.
+        # Stored for programs without Temper, because computing it takes statistical tests.
         arrays["risk.limits"] = made.shown_risks
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
 def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
-    """Make a calibration from the content of its files.
+    """Build a calibration from ``calibration.json`` and the arrays in its folder.
 
     Damaged files raise a `ValueError`, `KeyError`, `OSError` or `SafetensorError`.
     """
@@ -236,7 +236,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     if record.arrays is not None:
         file = folder / record.arrays.file
         if sha256(file) != record.arrays.sha256:
-            raise ValueError(f"{file} is not the file that belongs to it.")
+            raise ValueError(f"{file} has another hash than recorded in `arrays`.")
         arrays = load_file(file)
     if not arrays:
         if record.temperature is None:

@@ -17,12 +17,15 @@ from temper.evaluation.sets import seen_among
 def held_out_rows(
     request: EvaluationRequest, predictor: Predictor, *, with_dev: bool
 ) -> tuple[Examples, dict[str, int], list[str]]:
-    """Load the rows that the model has not seen, with the model's labels.
+    """Load the rows that the model has not seen, with labels in the model's order.
 
-    The other results are how many rows were left out by reason, and notices.
+    ``with_dev`` keeps the validation rows of the model's run.
+
+    Returns:
+        The rows; reason -> number of rows left out; and notices.
 
     Raises:
-        DataError: The model has seen all of the rows, or their labels are not the model's.
+        DataError: The model has seen all of the rows, or does not know their labels.
     """
     rows = replace(request.rows(predictor), name="held_out")
     rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
@@ -33,13 +36,13 @@ def held_out_rows(
 def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: str) -> Examples:
     """Renumber a set's labels by name; see `temper.evaluation.measurement.align`.
 
-    Two of the model's three classes of entailment raise a `DataError`.
+    Raises a `DataError` if an NLI set has two labels and the model three classes.
     """
     aligned = align(examples, label_names)
     if aligned.entailment is not None:
         raise DataError(
-            f"The rows of {source} tell entailment from all else, but the model has three classes. "
-            "Give rows with three labels."
+            f"The rows of {source} have two labels, entailment or not, but the model has three "
+            "classes. Give rows with three labels."
         )
     return aligned.examples
 
@@ -47,7 +50,7 @@ def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: 
 def _unseen(
     model: Checkpoint, rows: Examples, source: str, *, with_dev: bool
 ) -> tuple[Examples, dict[str, int], list[str]]:
-    """Leave out the rows that a model has seen; return also counts by reason and notices."""
+    """Leave out the rows that a model has seen; see `held_out_rows` for the results."""
     seen = seen_among(model, rows)
     notices = list(seen.notices)
     whom = str(model) if model.run is not None else f"a run of {model}"
@@ -58,26 +61,26 @@ def _unseen(
         )
     if seen.judged and with_dev:
         notices.append(
-            f"{len(seen.judged)} of {len(rows)} rows are dev rows of {whom}: later scores on them "
-            "are too good."
+            f"{len(seen.judged)} of {len(rows)} rows are validation rows of {whom}: later scores "
+            "on them will be too high."
         )
     elif seen.judged:
         notices.append(
             f"{len(seen.judged)} of {len(rows)} rows, the first row {seen.judged[0] + 1}, are left "
-            f"out: they are dev rows of {whom}. --with-dev uses them, but later scores on them are "
-            "then too good."
+            f"out: they are validation rows of {whom}. --with-dev uses them, but later scores on "
+            "them will then be too high."
         )
     gone = {*seen.trained, *(() if with_dev else seen.judged)}
     kept = [index for index in range(len(rows)) if index not in gone]
     if not kept:
-        advice = "Give rows with --data that it has not seen"
+        advice = "Give rows that the model has not seen with --data"
         if not seen.trained:
             raise DataError(
-                f"All {len(rows)} rows that are read of {source} are dev rows of {whom}: none is "
-                f"left to fit a temperature on. {advice}, or take these with --with-dev."
+                f"All {len(rows)} rows of {source} are validation rows of {whom}, so none is left "
+                f"to fit a temperature on. {advice}, or use these with --with-dev."
             )
-        dev = f", and {len(seen.judged)} are dev rows of it" if seen.judged else ""
-        advice += ", or take its dev rows with --with-dev" if seen.judged else ""
+        dev = f", and {len(seen.judged)} are its validation rows" if seen.judged else ""
+        advice += ", or use the validation rows with --with-dev" if seen.judged else ""
         raise DataError(
             f"None of the {len(rows)} rows of {source} is left to fit a temperature on: {whom} was "
             f"trained on {len(seen.trained)} of them{dev}. {advice}."

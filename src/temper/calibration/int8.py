@@ -1,4 +1,4 @@
-"""Make the 8-bit copy of a checkpoint from held-out rows, and compare its answers with fp32."""
+"""Make the 8-bit copy of a checkpoint, and compare its predictions with those in fp32."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from temper.models.int8 import write_int8
 from temper.progress import Progress
 
 CHOSEN_ON = 64
-"""Rows that fine products are chosen on at most."""
+"""Maximum number of rows to choose the finely quantized products on."""
 COMPARED = 500
-"""Rows that both models answer at most."""
+"""Maximum number of rows on which both models are compared."""
 ALIKE = 0.99
-"""Fraction of equal predictions below which a notice says so."""
+"""Fraction of equal predictions below which there is a notice."""
 
 
 def make_int8(
@@ -42,11 +42,14 @@ def make_int8(
     copy's answers to at most 500 of the rows differ, and notices.
     """
     if not isinstance(predictor, ClassifierPredictor) or predictor.config is None:
-        raise ModelError(f"{model} is no checkpoint of Transformers, so it has no 8-bit copy.")
+        raise ModelError(
+            f"{model} is no checkpoint of Transformers, so it has no 8-bit copy. Use the backend "
+            "torch."
+        )
     if predictor.config.model_type in ARCHITECTURES:
         raise ModelError(
-            f"{model} is a {predictor.config.model_type!r}, which is built in Temper. An 8-bit "
-            "copy is made of models of Transformers."
+            f"{model} is a {predictor.config.model_type!r}, and 8-bit copies are only for models "
+            "of Transformers. Use the backend torch."
         )
     progress.info("The 8-bit copy is made; that takes a minute or two.")
     encoded = predictor.encoded(rows.select(range(min(len(rows), CHOSEN_ON))))

@@ -1,4 +1,4 @@
-"""The choice of a question, or the part of its context, that a model predicts."""
+"""Answers to questions: the predicted choice, or the predicted part of the context."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from temper.evaluation.prediction import Prediction
 def picked_choices(
     fields: Sequence[dict[str, Any]], own: Prediction, choices: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Add to each answer the index of the choice as ``choice``, and its text as ``label``.
+    """Add the index of the predicted choice as ``choice``, and its text as ``label``.
 
-    The classes of ``own`` are the choices by their index; ``choices`` are JSON
+    ``fields`` are those of `Answer`, one mapping per question. Each of ``choices`` is a JSON list
     (`temper.data.choices`).
     """
     rows = zip(fields, own.prediction.astype(int).tolist(), choices, strict=True)
@@ -23,7 +23,7 @@ def picked_choices(
 
 
 def picked_spans(own: Prediction, contexts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the answer to each question as ``span``, empty if no token of the context was read."""
+    """Return ``span`` of each `Answer`; its text is empty if the model read no context."""
     assert own.spans is not None
     fields = []
     rows = zip(own.spans.tolist(), own.probabilities[:, 0].tolist(), contexts, strict=True)

@@ -19,7 +19,7 @@ MEASURES = {
     "classwise_ece": "class-wise ECE",
     "entity_ece": "ECE of entities",
 }
-"""Errors of calibration, by their names in ``calibration.json``."""
+"""Calibration errors in ``calibration.json``: name -> display name."""
 
 
 def known_backend(name: str) -> Backend:
@@ -29,7 +29,7 @@ def known_backend(name: str) -> Backend:
 
 
 class CalibrationSettings(BaseModel):
-    """Settings of a calibration, which is fitted on held-out rows and stored with the model."""
+    """Settings of ``temper calibrate``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

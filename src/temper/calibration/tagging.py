@@ -1,4 +1,4 @@
-"""Entities, or tags of words, that a model finds in texts."""
+"""Predicted entities, or tagged words, of texts."""
 
 from __future__ import annotations
 
@@ -17,25 +17,22 @@ from temper.evaluation.tag_calibration import pieces_of
 
 @dataclass(frozen=True)
 class WordsInText:
-    """The positions of the words of a text.
-
-    Args:
-        text: The text.
-        spans: Start and end of each word in the text, in characters.
-    """
+    """A text, and the start and end of each of its words in characters."""
 
     text: str
     spans: Sequence[tuple[int, int]]
 
 
 def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
-    """Split texts into words, as those of the training rows were; join these by single spaces.
+    """Split texts into words as in training; return them joined by spaces, and their positions.
 
     Raises:
         DataError: There are two texts per row, or a text has no words.
     """
     if examples.text_pair is not None:
-        raise DataError("The model tags the words of single texts, got two texts per row.")
+        raise DataError(
+            "The model tags the words of single texts, got two texts per row. Leave the second out."
+        )
     result, joined = [], []
     for row, text in enumerate(examples.text):
         if examples.source.get("words"):
@@ -45,7 +42,9 @@ def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
         else:
             spans = words_of(text)
         if not spans:
-            raise DataError(f"Row {row + 1} of {examples.origin} has no words: {text!r:.40}.")
+            raise DataError(
+                f"Row {row + 1} of {examples.origin} has no words: {text!r:.40}. Remove the row."
+            )
         result.append(WordsInText(text, spans))
         joined.append(" ".join(text[start:end] for start, end in spans))
     bare = replace(examples, text=joined, labels=None, label_names=None, kind="unlabeled", rows=())
@@ -55,7 +54,7 @@ def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
 def tags_of(
     answers: Prediction, names: Sequence[str], texts: Sequence[WordsInText]
 ) -> list[dict[str, Any]]:
-    """Return the entities of each text, or its words with their tags if tags mark no entities."""
+    """Return ``entities`` of each `Answer`; see `TaggedSpan`."""
     fields = []
     for pieces, text in zip(pieces_of(answers, names), texts, strict=True):
         spans = []

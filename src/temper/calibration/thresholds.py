@@ -1,7 +1,6 @@
-"""Fit a temperature for each of several labels, and choose their thresholds or that of class 1.
+"""Temperatures of several labels, and decision thresholds of several labels or of class 1 of two.
 
-Names are those of the labels, for what is reported. Letters: n rows, L labels; L is 1 for two
-classes.
+``names`` are the labels' names for notices. Letters: n rows, L labels (1 for two classes).
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from temper.functional.decisions import choose_threshold
 from temper.functional.resampling import FloatArray
 
 RARE = 10
-"""Rows with, or without, a label below which it has no separate temperature."""
+"""Minimum number of rows with, and without, a label to fit a separate temperature for it."""
 
 
 def label_temperatures(
     applies: FloatArray, logits: FloatArray, names: Sequence[str]
 ) -> tuple[tuple[float, ...], list[str]]:
-    """Return the temperature of each label with the least NLL, and notices.
+    """Fit the temperature of each label by its NLL; return the temperatures, and notices.
 
-    Labels of few rows, and those for which no temperature is optimal, take the best common one of
-    all labels: a temperature of a few rows is worse than none.
+    ``applies`` [n, L] is 1 if a label applies. Labels with few rows, or without an optimal
+    temperature, use one that is fitted on all labels.
     """
     try:
         common = _temperature(applies.ravel(), logits.ravel())
@@ -61,12 +60,12 @@ def _temperature(applies: FloatArray, logits: FloatArray) -> float:
 def choose_thresholds(
     applies: FloatArray, probabilities: FloatArray, names: Sequence[str], *, rule: str
 ) -> tuple[tuple[float, ...], list[str]]:
-    """Return the best threshold of each label by a rule, and notices.
+    """Choose the decision threshold of each label by a rule; return the thresholds, and notices.
 
-    A threshold is 0.5 if the rule chooses none.
+    ``rule`` is as in `CalibrationSettings.threshold`. A label that no threshold fits keeps 0.5.
 
     Raises:
-        DataError: It chooses none for any label.
+        DataError: No threshold fits any label.
     """
     result: list[float] = []
     failed: dict[str, str] = {}
@@ -80,7 +79,7 @@ def choose_thresholds(
     if len(failed) == len(result):
         raise DataError(
             f"No threshold can be chosen by {rule!r} on {plural(len(applies), 'row')}: {why}. Give "
-            "more rows, or others, with --data, or another rule with --threshold."
+            "other or more rows with --data, or another rule with --threshold."
         )
     if not failed:
         return tuple(result), []

@@ -1,1 +1,1 @@
-"""Folders that hold a model: their files, their record, and what identifies their weights."""
+"""Folders with a model: their files, their records, and hashes that identify their weights."""

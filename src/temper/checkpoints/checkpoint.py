@@ -1,4 +1,4 @@
-"""A model by its name: its kind, and the records in its folder."""
+"""Find out what a model's name refers to, and read the records in its folder."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ Kind = Literal["object", "skops", "code", "weights"]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model that functions accept instead of its name.
+    """A model by its name or as an object, with what is known about its training.
 
-    Files are read when a property is first used, and once.
+    Each file is read once, when a property first needs it.
 
     Args:
         name: The name that the user gave: the folder of a run or of another checkpoint, a Hub id, a
-            short name, a ``.skops`` file or a folder with one, ``file.py:NAME`` or
-            ``module:NAME``; of an object in memory, its name for messages.
-        in_memory: A function, an estimator, a pipeline or a predictor.
+            short name, a ``.skops`` file or a folder with one, ``file.py:NAME`` or ``module:NAME``.
+            An object in memory gets a name for messages.
+        in_memory: A function, an estimator, a pipeline or a predictor; None if the model is named.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Checkpoint:
 
     @classmethod
     def of(cls, model: object) -> Self:
-        """Open a model by its name or path, or wrap an object in memory."""
+        """Wrap a name, a path or an object in memory; return a `Checkpoint` as it is."""
         if isinstance(model, cls):
             return model
         if isinstance(model, str | Path):
             return cls(str(model))
-        # A name with parentheses is no file's.
+        # The parentheses mark an object in memory: files have no such names.
         return cls(f"{getattr(model, '__name__', type(model).__name__).strip('<>')}()", model)
 
     def __str__(self) -> str:
@@ -55,12 +55,12 @@ class Checkpoint:
 
     @property
     def folder(self) -> Path:
-        """The folder of this name, which need not exist."""
+        """The name as a path, which need not exist."""
         return Path(self.name).expanduser()
 
     @cached_property
     def skops(self) -> Path | None:
-        """The skops file of this name: the file itself, or the one in a folder without weights."""
+        """The skops file that is named, or the only one in a folder without weights; else None."""
         path = self.folder
         if path.is_dir():
             files = sorted(path.glob("*.skops"))
@@ -69,12 +69,12 @@ class Checkpoint:
                 return None
             if len(files) > 1:
                 names = ", ".join(file.name for file in files)
-                raise ModelError(f"{self} holds {names}. Name one of them.")
+                raise ModelError(f"{self} has several skops files: {names}. Give one.")
             return files[0]
         if path.suffix in _PICKLES:
             raise ModelError(
-                f"{self} is a pickle, and loading one runs any code in it; Temper never does. If "
-                "you trust it, load it yourself and save it with "
+                f"{self} is a pickle. Temper loads none, because that runs any code in the file. "
+                "If you trust it, load it in Python and save it with "
                 f"skops.io.dump(pipeline, {path.with_suffix('.skops').name!r}), or name a function "
                 "that loads it: file.py:function."
             )
@@ -82,34 +82,37 @@ class Checkpoint:
 
     @cached_property
     def kind(self) -> Kind:
-        """How the model is loaded; everything that Transformers loads is ``weights``."""
+        """How to load the model; ``weights`` is everything that Transformers loads."""
         if self.in_memory is not None:
             return "object"
         if self.skops is not None:
             return "skops"
         if self.name.endswith(".py"):
             raise SettingError(
-                f"{self} is a file of Python code. Name the function in it: {self}:FUNCTION."
+                f"{self} is a Python file. Name the function in it that predicts: {self}:FUNCTION."
             )
         return "code" if ":" in self.name and not self.folder.exists() else "weights"
 
     @cached_property
     def code(self) -> tuple[str, str]:
-        """File or module, and name in it, of code."""
+        """Split ``file.py:NAME`` or ``module:NAME`` into file or module, and name."""
         source, _, name = self.name.rpartition(":")
         if not source or not name:
-            raise SettingError(f"Code is named file.py:NAME or module:NAME, got {self.name!r}.")
+            raise SettingError(
+                f"A model in Python code must be given as file.py:NAME or module:NAME, "
+                f"got {self.name!r}."
+            )
         return str(Path(source).expanduser()) if source.endswith(".py") else source, name
 
     @cached_property
     def run(self) -> Mapping[str, Any] | None:
-        """The record of the run that trained the model, None for other models."""
+        """The content of ``run.json`` if Temper trained the model; else None."""
         file = self.folder / RUN
         return read_json(file) if self.in_memory is None and file.is_file() else None
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """The settings of the run, or those of an export; empty for other models."""
+        """The settings of the run or the export; empty for other models."""
         record = self.run
         if record is None and self.in_memory is None and (self.folder / EXPORT).is_file():
             record = read_json(self.folder / EXPORT)
@@ -132,18 +135,21 @@ class Checkpoint:
 
     @property
     def paired(self) -> bool | None:
-        """Whether the training rows had second texts, None if that is unknown."""
+        """Whether the training rows were pairs of texts; None if unknown."""
         return self._trained.get("text_pair")
 
     @property
     def encoding(self) -> str | None:
-        """The encoding of the training data that a user named, also tried on further files."""
+        """The encoding that the user gave for the training files; the default for further files."""
         return self.data.get("encoding")
 
     @property
     def columns(self) -> tuple[Columns, ...]:
-        """The columns of the training data, by its settings, else those that were found."""
-        # Not the groups, which further sources often lack.
+        """The text and label columns of the training data; empty if unknown.
+
+        Names in the settings take precedence over detected ones.
+        """
+        # Without the group column, which further sources often lack.
         named = Columns(
             *(self.data.get(f"{role}_column") for role in ("text", "text_pair", "label"))
         )
@@ -155,7 +161,7 @@ class Checkpoint:
 
     @cached_property
     def pretrained(self) -> str | None:
-        """The model that this one was trained from, None if neither record nor config names it."""
+        """The model that this one was fine-tuned from, by its record or config; None if unknown."""
         folder = self.folder
         if self.run is not None:
             return _text(self.run.get("model"))
@@ -171,7 +177,7 @@ class Checkpoint:
 
     @property
     def runs(self) -> list[Checkpoint]:
-        """The run that trained the model, the run whose result it started from, and so on."""
+        """This run, the run whose model it was fine-tuned from, and so on."""
         runs: list[Checkpoint] = []
         model: Checkpoint | None = self
         while model is not None and model.run is not None and model not in runs:
@@ -181,7 +187,7 @@ class Checkpoint:
 
     @cached_property
     def _splits(self) -> tuple[Splits | None, str]:
-        """The data of the run, read again; or None and the reason."""
+        """The data of the run, read again; or None and the reason why it cannot be read."""
         data = {**self.data, **dict.fromkeys(UNLABELED)}
         try:
             return load_splits(DataSettings.model_validate(data)), ""
@@ -189,10 +195,12 @@ class Checkpoint:
             return None, str(error).splitlines()[0]
 
     def hashes(self, split: str, rows: Examples | None = None) -> Sequence[str] | None:
-        """Return hashes of the run's ``train`` or ``dev`` rows; None if gone or changed."""
+        """Return the row hashes of the run's ``train`` or ``dev`` split; None if gone or changed.
+
+        ``rows`` may be that split, in case the data cannot be read again.
+        """
         recorded = (self.run or {}).get("data", {}).get(split, {}).get("hash")
         splits, _ = self._splits
-        # `rows` may be those of the split, if the data cannot be read again.
         candidates: list[Examples | None] = [getattr(splits, split, None), rows]
         for candidate in candidates:
             if candidate is not None and candidate.hash == recorded:
@@ -200,20 +208,22 @@ class Checkpoint:
         return None
 
     def training_rows(self) -> Examples:
-        """Read the rows again that the run was trained on.
+        """Read the rows that the model was trained on.
 
         Raises:
-            CheckpointError: The model is no run, or its data is gone or has changed.
+            CheckpointError: Temper did not train the model, or its data is gone or has changed.
         """
         if self.run is None:
-            raise CheckpointError(f"{self} is no folder of a run.")
+            raise CheckpointError(
+                f"{self} has no {RUN}, so its training data is unknown. Give the folder of a run."
+            )
         splits, fault = self._splits
         if splits is None:
             raise CheckpointError(f"The rows that {self} was trained on cannot be read ({fault}).")
         if self.hashes("train") is None:
             raise CheckpointError(
                 f"The data that {self} was trained on has changed since: {self.data['source']} "
-                "now has other rows."
+                "has other rows. Restore the data, or train again."
             )
         return splits.train
 
@@ -222,10 +232,10 @@ class Checkpoint:
         return self.in_memory is None and (self.folder / CALIBRATION).is_file()
 
     def content_hash(self) -> str:
-        """Hash the weights or the code, so that a key does not outlive them.
+        """Hash the weights or the code, so that cached results are not used for a changed model.
 
-        For code, only the named file counts, not its imports or the files that it reads. A model of
-        the Hub and an object in memory have their name as hash.
+        For code only the named file counts, not its imports or the files that it reads. For a model
+        on the Hub and an object in memory the name is returned.
         """
         if self.kind == "object":
             return self.name

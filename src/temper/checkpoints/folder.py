@@ -1,7 +1,7 @@
-"""A run's folder: its record, its metrics, and publishing a run with no half-written file.
+"""The folder of a run: its record, metrics and checkpoints, and its atomic publication.
 
-``run.json`` is the commit point. It says ``"status": "finished"`` only after every other file lies
-in its place, so a reader that finds that word may trust the rest. See docs/formats.md.
+``run.json`` is the commit point: ``"status": "finished"`` is written after all other files are in
+place. See docs/formats.md.
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 PARTIAL = ".partial-"
 STAGING = ".publishing"
 TEACHER_ANSWERS = "teacher_answers.parquet"
-"""Outputs of a folder's model for the rows that a student was distilled on."""
+"""In distillation, the teacher's outputs for the training rows."""
 TRACKED, EVENTS = "trackers.json", "tensorboard"
-"""Which runs of experiment trackers a run is, and the folder of TensorBoard's events."""
+"""The run's ids in experiment trackers, and the folder of TensorBoard's events."""
 RUN = "run.json"
-"""The record of a run, by which its folder is known."""
+"""The record of a run; a folder with it is the folder of a run."""
 OF_A_RUN = (RUN, "metrics.jsonl", TEACHER_ANSWERS, TRACKED)
 WRITTEN = (*OF_A_RUN, "study.json", "paired.json")
-"""Files that are written under a hidden name first."""
+"""Files that are written under a temporary name and then renamed."""
 OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
-LEFT = re.compile(rf"{LOCK.pattern}|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
-"""Files that a killed process may leave: of a lock, and of a file that it was writing."""
+LEFTOVERS = re.compile(rf"{LOCK.pattern}|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
+"""Matches files that a killed process may leave: lock files and temporary files."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one training run, which need not exist.
 
-    Only a process that ``writes`` it changes the folder; others read.
+    ``writes`` is False in the ranks of distributed training that do not write; there, methods that
+    would change the folder do nothing.
     """
 
     path: Path
@@ -63,24 +64,24 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the checkpoints to resume from; gone once the run is finished."""
+        """Folder of the checkpoints to resume from, until the run is finished."""
         return self.path / "checkpoints"
 
     @property
     def metrics(self) -> Path:
-        """File with one JSON object a log."""
+        """File with one JSON object per logged step or evaluation."""
         return self.path / "metrics.jsonl"
 
     @property
     def staging(self) -> Path:
-        """Folder that the finished files are written to before they are moved into place."""
+        """Folder in which the final files are written before `publish` moves them."""
         return self.path / STAGING
 
     def record(self) -> dict[str, Any] | None:
         """Read ``run.json``; None if there is none.
 
         Raises:
-            CheckpointError: If it is damaged, or the folder has other content than a run.
+            CheckpointError: The file is damaged, or the folder has other content than a run.
         """
         file = self.path / RUN
         check_room(self.path, what=RUN, held=lambda: os.path.exists(file))
@@ -97,7 +98,7 @@ class RunFolder:
         return newest_checkpoint_in(self.checkpoints)
 
     def cut_metrics(self, step: int) -> None:
-        """Drop the logs after a step, because a resumed run writes them again; 0 drops all."""
+        """Drop the logs after a step, because a resumed run logs those steps again; 0 drops all."""
         if not self.writes or not self.metrics.exists():
             return
         kept = []
@@ -113,7 +114,7 @@ class RunFolder:
         write_text(self.metrics, "".join(kept))
 
     def append_metrics(self, entry: Mapping[str, Any]) -> None:
-        """Add one log to ``metrics.jsonl``; numbers that are not finite become null."""
+        """Append an entry to ``metrics.jsonl``; NaN and infinity become null."""
         if not self.writes:
             return
         plain = {
@@ -124,10 +125,10 @@ class RunFolder:
             file.write(json.dumps(plain, allow_nan=False) + "\n")
 
     def logs(self) -> list[dict[str, Any]]:
-        """Return the lines of ``metrics.jsonl``; none if there is no such file.
+        """Return the entries of ``metrics.jsonl``; empty if there is no such file.
 
         Raises:
-            CheckpointError: It cannot be read, or a line is not a JSON object.
+            CheckpointError: The file cannot be read, or a line is not a JSON object.
         """
         if not self.metrics.exists():
             return []
@@ -142,7 +143,7 @@ class RunFolder:
         return logs
 
     def clear(self) -> None:
-        """Remove the files of a stopped run, and no other files."""
+        """Remove the run's own files; keep all others."""
         for name in OWN_FILES if self.writes else ():
             entry = self.path / name
             if entry.is_dir():
@@ -151,12 +152,12 @@ class RunFolder:
                 entry.unlink(missing_ok=True)
 
     def checksums(self) -> dict[str, str]:
-        """Return the SHA-256 of the staged files and of the logs, by name."""
+        """Return file name -> SHA-256 of the staged files and of ``metrics.jsonl``."""
         metrics = {self.metrics.name: sha256(self.metrics)} if self.metrics.exists() else {}
         return {**checksums(self.staging), **metrics}
 
     def publish(self, record: Mapping[str, Any]) -> None:
-        """Move staged files into place, then call the run finished, then drop its checkpoints."""
+        """Move the staged files into place, write the final record, then remove the checkpoints."""
         for staged in sorted(self.staging.iterdir()):
             os.replace(staged, self.path / staged.name)
         self.staging.rmdir()
@@ -164,33 +165,34 @@ class RunFolder:
         self.drop_checkpoints()
 
     def drop_unfinished(self) -> None:
-        """Remove checkpoints and files that were not written to their end."""
+        """Remove partly written checkpoints and staged files."""
         for entry in self.staging, *self.checkpoints.glob(f"{PARTIAL}*"):
             if self.writes:
                 shutil.rmtree(entry, ignore_errors=True)
 
     def sweep_finished(self) -> None:
-        """Remove leftover files of a process that was killed after its run was finished."""
+        """Remove checkpoints that a process left when it was killed after its run had finished."""
         if self.checkpoints.exists() or has_lock(self.path):
-            # Whoever still writes here tidies up by itself.
+            # A process that is still writing removes them itself.
             with suppress(LockedError), self.held():
                 self.drop_checkpoints()
 
     def drop_checkpoints(self) -> None:
-        """Remove the checkpoints of a finished run; the next command retries failed removals."""
+        """Remove the checkpoints of a finished run; failures are ignored, and retried later."""
         if self.writes:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
 @contextmanager
 def held_folder(path: Path) -> Iterator[bool]:
-    """Hold the folder of a run or a study inside this context; yield whether it was created.
+    """Lock the folder of a run or a study inside this context; yield whether it was created.
 
-    Files that killed processes left are removed, and a new folder too if it stays empty.
+    The folder is created if needed, and removed if it stays empty. Temporary files of killed
+    processes are removed.
 
     Raises:
-        LockedError: Another process writes it.
-        WriteError: The file system refuses.
+        LockedError: Another process writes the folder.
+        WriteError: The folder or a file cannot be written.
     """
     made = make_folder(path)
     try:
@@ -202,20 +204,20 @@ def held_folder(path: Path) -> Iterator[bool]:
 
 
 def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = "--out") -> None:
-    """Raise if a folder to write to, which need not exist, has other content or is not one.
+    """Raise unless an output folder is new, empty, or has content of the kind ``what``.
 
-    ``held`` returns whether it has content of this kind (``what``) already.
+    ``held`` returns whether the folder has content of that kind, for example a run.
 
     Raises:
-        CheckpointError: If it is a file, or has other content.
-        SettingError: If it is a URL.
-        LockedError: If another process writes it.
+        CheckpointError: It is a file, or has other content.
+        SettingError: It is a URL.
+        LockedError: Another process writes it.
     """
-    # A path keeps one slash of a URL's two; a drive's letter is no scheme.
+    # `Path` keeps one slash of a URL's two. A single letter is a drive, not a scheme.
     if URL.match(str(out)) and not out.exists():
         raise SettingError(
-            f"{option} {shown(out)} looks like the URL of a store. Give a folder; `temper compare` "
-            "and `temper tune` write to stores, with --cluster."
+            f"{option} {shown(out)} looks like the URL of a store. Give a local folder; only "
+            "`temper compare` and `temper tune` with --cluster write to an object store."
         )
     with writing(out):
         if out.exists() and not out.is_dir():
@@ -224,8 +226,8 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
     # The lock of a run or a study is inside its folder, that of an evaluation is next to it.
     for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
         check_unlocked(folder, what=out)
-    foreign = sorted(name for name in entries if not LEFT.fullmatch(name))
-    # `held` is asked after the folder was listed: another process may move a whole one there.
+    foreign = sorted(name for name in entries if not LEFTOVERS.fullmatch(name))
+    # Called after the listing, because another process may have moved its folder there.
     if foreign and not held():
         raise CheckpointError(
             f"{out} exists and holds {foreign[0]!r} but no {what}. Give another {option}, or "
@@ -234,19 +236,20 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
 
 
 def check_study_room(out: Path) -> None:
-    """Raise `CheckpointError` if a folder to write a study to has other content."""
-    # Only the scores of that study were kept.
+    """Raise `CheckpointError` unless a study can be written to a folder: see `check_room`."""
+    # A study of which only the scores were kept.
     if os.path.exists(out / "scores.parquet"):
         raise CheckpointError(
-            f"{out} holds the kept scores of a study, whose runs cannot go on. Give another --out."
+            f"{out} has only the scores of a study, without its runs, so it cannot be resumed. "
+            "Give another --out."
         )
-    # A damaged plan is removed by hand; its runs are known by their keys.
+    # A user may have deleted a damaged study.json; then its runs identify the study.
     known = ("study.json", "runs/*/run.json")
     check_room(out, what="study", held=lambda: any(any(out.glob(name)) for name in known))
 
 
 def newest_checkpoint_in(folder: Path) -> Path | None:
-    """Return the newest ``checkpoint-N`` of a folder, None if there is none."""
+    """Return the ``checkpoint-N`` with the highest N in a folder; None if there is none."""
     result = [
         (int(match[1]), entry)
         for entry in (folder.iterdir() if folder.is_dir() else ())
@@ -256,7 +259,7 @@ def newest_checkpoint_in(folder: Path) -> Path | None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a record, a JSON object of this release's schema; raise `CheckpointError` otherwise."""
+    """Read a JSON record; raise a `CheckpointError` if it is damaged or of another `SCHEMA`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -270,7 +273,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
-    """Name the settings that differ between those of a folder and of a call, a phrase per value.
+    """Return ``NAME: OLD -> NEW`` for each setting that differs.
 
     Example:
         >>> differences({"train": {"epochs": 3}}, {"train": {"epochs": 1}})
@@ -287,7 +290,7 @@ def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
 
 
 def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Describe how a run differs from the one in its folder, whose key is another.
+    """Describe how a new run differs from the run in its folder, for an error.
 
     Example:
         >>> uegr, soup = {"name": "uegr", "epsilon": 0.1}, {"name": "soup", "runs": 3}
@@ -297,7 +300,7 @@ def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> st
     tables = [side["method"] for side in (before, now) if isinstance(side.get("method"), Mapping)]
     names = [table.get("name") for table in tables]
     changed = []
-    # Two methods share no settings that a reader would compare.
+    # Settings of two methods are not comparable.
     if len(set(names)) == 2:
         changed.append(f"method: {names[0]} -> {names[1]}")
         before, now = {**before, "method": None}, {**now, "method": None}
@@ -308,7 +311,13 @@ def difference_in_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> st
 def is_finished(
     folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
 ) -> bool:
-    """Return whether a folder has this finished run, and raise if it has another run."""
+    """Return whether ``found``, the folder's record, is of this run and finished.
+
+    ``key`` is the fingerprint of this run.
+
+    Raises:
+        CheckpointError: The record is of another run.
+    """
     if found is None:
         return False
     if found.get("key") == key:
@@ -321,6 +330,6 @@ def is_finished(
         {"model": config.model, "seed": config.seed, **config.settings()},
     )
     raise CheckpointError(
-        f"{folder.path} holds a run with other settings: {what}. Give another --out, "
+        f"{folder.path} has a run with other settings or data: {what}. Give another --out, "
         "or remove that folder."
     )

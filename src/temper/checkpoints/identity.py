@@ -1,4 +1,4 @@
-"""Identities of model weights and settings: hashes of their content."""
+"""Hashes that identify model weights and settings."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ RECORDS = {
     "export.json",
 }
 CALIBRATION_ARRAYS = "calibration-*.safetensors"
-"""Arrays of a calibration, which do not identify the weights either."""
+"""Arrays of a calibration, ignored by `model_identity`: they do not change the weights."""
 
 
 def model_identity(name: str) -> str:
-    """Return a hash of a folder's weights, so that fingerprints change with them; else the name."""
+    """Hash the weights and configs in a folder; return a name that is not a folder unchanged."""
     folder = Path(name)
     if not folder.is_dir():
         return name
@@ -47,7 +47,7 @@ def model_identity(name: str) -> str:
 
 
 def digest(content: Any) -> str:
-    """Hash JSON content to 12 hexadecimal digits, for any order of its keys.
+    """Hash JSON content to 12 hexadecimal digits; the order of keys does not matter.
 
     Example:
         >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
@@ -57,7 +57,7 @@ def digest(content: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-# Every checkpoint of a training records them.
+# Cached, because every checkpoint of a run records them.
 _version = cache(version)
 
 

@@ -38,32 +38,32 @@ INTERRUPTED, TERMINATED = 130, 143
 
 COMMANDS: Mapping[str, Mapping[str, tuple[Callable[..., None], str]]] = {
     "Train": {
-        "fit": (fit, "From a labeled file to a calibrated, measured model"),
+        "fit": (fit, "Train, evaluate and calibrate a classifier in one call"),
         "train": (train, "Fine-tune a model"),
-        "compare": (compare, "Train recipes over seeds, evaluate and compare them"),
-        "tune": (tune, "Search recipes and settings within a budget"),
+        "compare": (compare, "Compare methods over several seeds"),
+        "tune": (tune, "Find the best recipe and settings within a budget"),
     },
     "Evaluate": {
-        "evaluate": (evaluate, "Measure any text classifier"),
+        "evaluate": (evaluate, "Evaluate any text classifier"),
         "check-labels": (check_labels, "Find rows whose label is probably wrong"),
         "report": (report, "Write the HTML report of a study or an evaluation"),
-        "verify": (verify, "Check a folder's files and scores again"),
-        "reproduce": (reproduce, "Run a table or figure of the papers"),
+        "verify": (verify, "Check that a folder's files and scores are unchanged"),
+        "reproduce": (reproduce, "Reproduce a table or figure of the papers"),
     },
     "Use": {
         "calibrate": (calibrate, "Fit temperature, prediction sets and OOD threshold"),
-        "predict": (predict, "Label texts of a file or of the command line"),
-        "serve": (serve, "Answer texts over HTTP"),
-        "export": (export, "Write a plain checkpoint, ONNX or a pipeline"),
-        "push": (push, "Upload a checkpoint and its card to the Hub"),
+        "predict": (predict, "Predict the labels of texts"),
+        "serve": (serve, "Serve predictions over HTTP"),
+        "export": (export, "Export a model as files that do not need Temper"),
+        "push": (push, "Upload a checkpoint and its model card to the Hub"),
     },
     "Extend": {
         "list": (show, "List methods, models, settings and more"),
-        "new-method": (new_method, "Write a method with its test and card"),
-        "new-perspective": (new_perspective, "Write a perspective with its test"),
+        "new-method": (new_method, "Create a method from a template"),
+        "new-perspective": (new_perspective, "Create a perspective from a template"),
     },
 }
-"""The function and summary of each command, in at most 55 characters, by group."""
+"""Group -> command -> its function and a summary of at most 55 characters."""
 
 
 class Commands(TyperGroup):
@@ -110,7 +110,7 @@ def _show_version(asked: bool) -> None:
 app = typer.Typer(
     name="temper",
     cls=Commands,
-    help="Fine-tune language models that stay accurate under shift and attack; measure it.",
+    help="Fine-tune text models for robustness and calibration, and evaluate both.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Boxes hard-wrap messages, which then cannot be searched for.
@@ -123,10 +123,12 @@ app = typer.Typer(
 def before_any_command(
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version."),
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Fine-tune language models that stay accurate under shift and attack; measure it."""
+    """Fine-tune text models for robustness and calibration, and evaluate both."""
 
 
 for commands in COMMANDS.values():
@@ -142,10 +144,13 @@ for commands in COMMANDS.values():
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the ``temper`` command with ``arguments``; None takes the process's own.
+    """Run the ``temper`` command and exit.
+
+    Args:
+        arguments: The words after ``temper``; None reads them from `sys.argv`.
 
     Raises:
-        SystemExit: Always; code 0, 2 for wrong input, 130 for Ctrl-C, 143 for SIGTERM.
+        SystemExit: Always. The code is 0, 2 for wrong input, 130 for Ctrl-C, 143 for SIGTERM.
     """
     app(args=sys.argv[1:] if arguments is None else arguments, prog_name="temper")
 

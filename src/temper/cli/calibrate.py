@@ -21,17 +21,19 @@ from temper.settings import Faults, section
 
 
 def calibrate(
-    model: Annotated[str, typer.Argument(help="Folder of a trained model.")],
+    model: Annotated[
+        str, typer.Argument(help="Folder of a trained model; the calibration is stored in it.")
+    ],
     *,
     data: options.HeldOutData = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
-    eval_rows: options.EvalRows = None,
+    eval_rows: options.HeldOutRows = None,
     max_length: options.ModelLength = None,
     with_dev: options.WithDev = False,
     label_names: options.LabelNames = None,
     label_map: options.LabelMap = None,
-    anomaly: options.Anomaly = None,
+    anomaly: options.DetectedAnomaly = None,
     coverage: options.Coverages = None,
     by: options.By = None,
     false_alarms: options.FalseAlarms = None,
@@ -45,11 +47,11 @@ def calibrate(
 ) -> None:
     """Fit calibration, prediction sets and an OOD threshold on held-out rows.
 
-    Fits a temperature (one per label for several labels) and thresholds of prediction sets that
-    contain the true label with probability --coverage (intervals for regression). With --threshold
-    it also chooses the probability above which a label is predicted. An OOD detector gets a
-    threshold at --false-alarms. States of held-out rows are kept to detect a shift of later
-    batches. `temper predict` applies all of it; `temper evaluate` only --threshold.
+    It fits a temperature (with several labels per text, one per label) and conformal prediction
+    sets, or intervals for regression. It also sets the threshold of an OOD detector. With
+    --threshold it chooses the probability above which a label is predicted. Hidden states of
+    held-out rows are stored, to detect a distribution shift later. `temper predict` uses all of
+    this; `temper evaluate` uses only --threshold.
     """
     given = options.given(CALIBRATE, locals())
     if remove:
@@ -65,7 +67,9 @@ def calibrate(
             say(f"Removed {file}")
         return
     if data is None:
-        raise SettingError("--data is needed: held-out rows to fit on.")
+        raise SettingError(
+            "--data is missing. Give labeled rows to fit on that the model was not trained on."
+        )
     tree = nested(CALIBRATE, config, given, assignments)
     check_used(tree)
     chosen = section(CalibrationSettings, "calibrate", tree.pop("calibrate", {}))

@@ -24,7 +24,7 @@ def check_labels(
     label_column: options.LabelColumn = None,
     rows: options.Rows = None,
     max_length: options.MaxLength = None,
-    model: options.Model = None,
+    model: options.DefaultModel = None,
     embeddings: options.Embeddings = None,
     method: options.Method = None,
     epochs: options.CheckedEpochs = None,
@@ -41,10 +41,10 @@ def check_labels(
 ) -> None:
     """Rank the rows of a file by how probable a wrong label is.
 
-    Models are trained on folds of the rows and predict the rows that they were not trained on. The
-    score of a row is the loss of its label under these predictions. Look at the rows with the
-    highest scores first; the suggested label is the most probable one. Takes about as long as
-    --folds trainings.
+    Cross-validation: each row is predicted by models that were not trained on it. Its score is the
+    cross-entropy of its label under this prediction, so the rows with the highest scores are the
+    most suspicious. The suggested label is the most probable one. Takes about as long as --folds
+    trainings.
     """
     given = options.given(TRAIN, locals())
     tree = {"model": MODEL, **nested(TRAIN, config, given, assignments)}

@@ -38,10 +38,11 @@ def compare(
     config: options.Config = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train and evaluate a grid of methods and seeds; a stopped one is resumed.
+    """Train each method with each seed, evaluate the models and report the differences.
 
-    Adversarial sets: `--set sets.adversarial=NAME=PATH`. Another margin, or the number of seeds
-    that detect a difference: `temper report OUT --margin POINTS --detect POINTS`.
+    Run the same command again to resume a stopped comparison. To add adversarial data, use `--set
+    sets.adversarial=NAME=PATH`. To change the margin of equivalence, or to print how many seeds are
+    needed to detect a difference, use `temper report OUT --margin POINTS --detect POINTS`.
     """
     given = options.given(COMPARE, locals())
     options.import_methods(imports)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from temper.report import ErrorAnalysis
 
 WORST, WIDEST = 3, 120
-"""Number of printed errors of each kind, and the longest printed text."""
+"""Number of errors to print of each kind, and the maximum characters of a printed text."""
 COLUMNS = ("perspective", "set", "condition", "parameters", "name", "value", "low", "high", "n")
 
 
@@ -57,9 +57,9 @@ def evaluate(
 ) -> None:
     """Evaluate a classifier: accuracy, calibration, robustness and OOD detection.
 
-    Metrics the model does not support, for instance attacks on the embeddings of a scikit-learn
-    pipeline, are skipped and reported. Without labels in --data, accuracy and macro-F1 are
-    estimated from the calibration.
+    Metrics that the model does not support are skipped and reported, for instance attacks on the
+    embeddings of a scikit-learn pipeline. If --data has no labels, accuracy and macro-F1 are
+    estimated from the predicted probabilities of a calibrated model.
     """
     given = options.given(EVALUATE, locals())
     options.import_methods(imports)

@@ -20,14 +20,14 @@ from temper.settings import section
 def export(
     model: Annotated[
         str,
-        typer.Argument(help="Folder of a run, checkpoint or adapter, or a classifier's id."),
+        typer.Argument(help="Folder of a run, checkpoint or adapter, or Hub id of a classifier."),
     ],
     *,
     out: options.ExportOut,
     data: options.ComparedData = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
-    eval_rows: options.EvalRows = None,
+    eval_rows: options.HeldOutRows = None,
     max_length: options.ModelLength = None,
     label_names: options.LabelNames = None,
     label_map: options.LabelMap = None,
@@ -36,10 +36,11 @@ def export(
     assignments: options.Assignments = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write a plain Transformers checkpoint with its calibration and a file that runs both.
+    """Export a model and its calibration to a folder that runs without Temper.
 
-    pipeline.py needs torch, numpy and Transformers, and answers as `temper predict` does; that is
-    compared before the folder takes its place. An adapter is merged into its base.
+    The folder has a Transformers checkpoint and pipeline.py, which needs only torch, numpy and
+    Transformers. The export fails if pipeline.py does not give the predictions of `temper predict`.
+    An adapter is merged into its base model.
     """
     given = options.given(EXPORT, locals())
     tree = options.read_settings(EXPORT, given, assignments)
@@ -47,7 +48,7 @@ def export(
     max_length = reading.pop("max_length", None)
     if data is None and reading:
         names = ", ".join(f"`{name}`" for name in reading)
-        raise SettingError(f"Without --data there are no rows: leave {names} out.")
+        raise SettingError(f"{names} has no effect without --data. Leave it out, or give --data.")
     checkpoint = Checkpoint(model)
     refuse([partial(check_loadable, checkpoint), *of_tables(tree), *of_paths(tree)])
     from temper.evaluation.request import EvaluationRequest

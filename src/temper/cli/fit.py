@@ -30,11 +30,12 @@ def fit(
     config: options.Config = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train the most dependable classifier that a time budget allows, and report how good it is.
+    """Train the best classifier within a time budget, evaluate it and calibrate it.
 
-    A fifth of the rows is set aside unless the data have an evaluation split. Ways to fine-tune are
-    compared on folds of the other rows; the best one is trained on all of them, then measured and
-    calibrated on the rows that were set aside.
+    Several models, learning rates and numbers of epochs are compared on folds of the training rows,
+    by the Brier score. The best combination is trained on all training rows. It is then evaluated
+    and calibrated on the evaluation split; data without one have a fifth of the rows set aside for
+    it.
     """
     given = options.given(TRAIN, locals())
     tree = nested(TRAIN, config, given, assignments)

@@ -57,7 +57,7 @@ SETTINGS: Mapping[str, Paths] = {
     "evaluate": EVALUATE, "calibrate": CALIBRATE, "predict": PREDICT, "serve": SERVE,
     "export": EXPORT,
 }  # fmt: skip
-"""The settings that a command accepts by ``--set``, as keywords."""
+"""Command -> the settings that its ``--set`` accepts: keyword -> path."""
 
 
 def assignable(command: str, name: str) -> list[str]:

@@ -26,7 +26,8 @@ def show(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="methods, recipes, settings, models, perspectives, tasks, suites or trainer.",
+            help="What to list: methods, recipes, settings, models, perspectives, tasks, suites or "
+            "trainer. Default: a table that describes these.",
             autocompletion=lambda incomplete: [
                 kind for kind in KINDS if kind.startswith(incomplete)
             ],
@@ -35,14 +36,15 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A method, for its settings and presets; or a part of settings' names.",
+            help="After methods: a method, to list its settings and presets. After settings: a "
+            "part of the names to list. Default: all.",
             autocompletion=options.complete_method,
         ),
     ] = None,
     imports: options.Imports = None,
     as_json: options.Json = False,
 ) -> None:
-    """List methods, models, perspectives and more (see KIND); or a method's settings."""
+    """List methods, models, settings and other names that the options of commands accept."""
     if kind is None:
         rows = [{"temper list": kind, "shows": SHOWN[kind]} for kind in KINDS]
         print_table(rows, list(rows[0]))
@@ -57,10 +59,12 @@ def show(
     if kind == "settings":
         rows = [row for row in rows if (name or "") in row["setting"]]
         if not rows:
-            raise SettingError(f"No setting has {name!r} in its name: temper list settings.")
+            raise SettingError(
+                f"No setting has {name!r} in its name. Print all of them: temper list settings."
+            )
     elif name is not None:
         raise SettingError(
-            "Only methods and settings take a further word (temper list methods NAME), got "
+            "Only `temper list methods` and `temper list settings` take a name, got "
             f"{name!r} after {kind}. Leave it out."
         )
     if as_json:
@@ -96,7 +100,7 @@ def _settings() -> list[dict[str, Any]]:
     rows = [row for table, settings in tables.items() for row in rows_of(settings, table)]
     common = [f"architecture.{name}" for name in ArchitectureSettings.model_fields]
     of_one = (
-        {**row, "meaning": f"Of {name}: {row['meaning']}"}
+        {**row, "meaning": f"For {name}: {row['meaning']}"}
         for name, each in ARCHITECTURES.items()
         for row in rows_of(each.settings, "architecture")
         if row["setting"] not in common
@@ -195,17 +199,18 @@ COLUMNS = {
 }
 """Columns that fit a terminal; --json has all of them."""
 SHOWN = {
-    "methods": "Methods; one method's settings with its NAME",
-    "recipes": "Methods with settings that go together, and their evidence",
-    "settings": "Settings of --set and TOML files; those with PATTERN in their name",
-    "models": "Short names of models",
-    "perspectives": "What `temper evaluate` measures",
-    "tasks": "Datasets of --task",
-    "suites": "Collections of shifted and adversarial sets of --suite",
-    "trainer": "Arguments and hooks of Transformers' Trainer that RobustTrainer supports",
+    "methods": "Training methods; with a NAME, the settings of this method",
+    "recipes": "Methods with matching settings, and the evidence for them",
+    "settings": "Settings for --set and TOML files; with a PATTERN, those with it in their name",
+    "models": "Short names of models for --model",
+    "perspectives": "Perspectives (groups of metrics) for --perspectives",
+    "tasks": "Benchmark tasks for --task",
+    "suites": "Collections of shifted, adversarial and OOD sets for --suite",
+    "trainer": "Arguments and methods of Transformers' Trainer: which RobustTrainer supports",
 }
 HINTS = {
-    "methods": "More of each, and its settings: temper list methods NAME",
+    "methods": "Passes: cost of a step in forward passes (F).\n"
+    "Settings of a method: temper list methods NAME",
     "settings": "Set one by --set SETTING=VALUE. Settings of a method: temper list methods NAME",
 }
 KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {

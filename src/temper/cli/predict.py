@@ -68,13 +68,12 @@ def predict(
     assignments: options.Assignments = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write label, probabilities and an anomaly score of each text as JSON lines.
+    """Predict the label of each text, with probabilities and an OOD score.
 
-    If the model was calibrated (`temper calibrate`), probabilities are calibrated, each text has a
-    prediction set and may be flagged as OOD, and the texts together are tested for a shift. The
-    other columns of --data are kept in the output (--columns none drops them). With --json one JSON
-    array is printed; with --out FILE.csv a table is written, one column per label. Texts given by
-    --text are printed as a table.
+    After `temper calibrate`, the probabilities are calibrated, each text gets a prediction set and
+    may be flagged as OOD, and the texts together are tested for a distribution shift. Output: a
+    table for --text, else JSON lines; --json prints one JSON array, and --out FILE.csv writes a
+    table with a probability column per label.
     """
     _check_out(out, raw=raw)
     if summary is not None:
@@ -83,8 +82,8 @@ def predict(
         raise SettingError("--text and --data both give the texts. Leave one out.")
     if text_pair and len(text_pair) != len(text or []):
         raise SettingError(
-            f"--text-pair gives the second text of each --text: got {len(text_pair)} for "
-            f"{len(text or [])}."
+            f"Give one --text-pair for each --text, got {len(text_pair)} --text-pair and "
+            f"{len(text or [])} --text."
         )
     given = options.given(PREDICT, locals())
     tree = options.read_settings(PREDICT, given, assignments)
@@ -147,7 +146,7 @@ def _check_out(out: Path | None, *, raw: bool) -> None:
     if out is not None:
         _check_folder(out, "--out")
     if raw and (out is None or out.suffix != ".csv"):
-        raise SettingError("--raw is about the cells of --out FILE.csv. Leave it out.")
+        raise SettingError("--raw has an effect only with --out FILE.csv. Leave it out.")
 
 
 def _check_folder(file: Path, option: str) -> None:
@@ -158,7 +157,7 @@ def _check_folder(file: Path, option: str) -> None:
 def _read_table(
     model: Checkpoint, data: str, reading: Mapping[str, Any], *, columns: str
 ) -> Examples:
-    """Read texts from a file, a folder or the Hub, with the run's columns and encoding."""
+    """Read texts; by default with the columns and encoding of the model's training run."""
     examples = load_examples(
         data,
         columns=Columns(reading.get("text_column"), reading.get("text_pair_column")),
@@ -232,7 +231,8 @@ def read_lines(content: bytes) -> Examples:
             texts.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise DataError(
-                f"Line {number} of stdin is not UTF-8 text (byte {error.start} of it). Convert it."
+                f"Line {number} of stdin is not UTF-8 text (byte {error.start} of the line). "
+                "Convert the input to UTF-8."
             ) from error
     if not texts:
         raise DataError(

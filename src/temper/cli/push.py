@@ -22,10 +22,10 @@ def push(
     texts: options.PushedTexts = False,
     as_json: options.Json = False,
 ) -> None:
-    """Upload a checkpoint with its card, scores and report to the Hub, in one commit.
+    """Upload a checkpoint with its model card, scores and report to the Hub, in one commit.
 
     The token is read from the environment variable HF_TOKEN. Pickles and optimizer states are never
-    uploaded; texts of rows only with --texts.
+    uploaded. Texts of the data are uploaded only with --texts.
     """
     from temper.export.push import push as push_run
 

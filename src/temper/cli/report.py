@@ -26,7 +26,7 @@ def report(
     imports: options.Imports = None,
     as_json: options.Json = False,
 ) -> None:
-    """Build report.html of a study, a run or an evaluation."""
+    """Write report.html, with scores and figures, into the folder of a study, run or evaluation."""
     if perspectives is not None and not markdown:
         raise SettingError(
             "--perspectives chooses what --markdown prints; the page has all of them. Add "

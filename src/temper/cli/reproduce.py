@@ -20,7 +20,7 @@ def reproduce(
     context: typer.Context,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="TABLE ...")] = None,
 ) -> None:
-    """Run a table or figure of the papers as studies; a stopped one resumes."""
+    """Reproduce a table or figure of the papers; a stopped run is resumed."""
     if (CLONE / "reproduction" / "command.py").exists() and str(CLONE) not in sys.path:
         sys.path.append(str(CLONE))
     try:

@@ -186,14 +186,15 @@ def print_headline(shown: Headline) -> None:
 
 
 def _wide() -> Console:
-    """Return a console on stdout; a file or a pipe gets the full width."""
+    """Return a console on stdout; a file or a pipe gets lines of 200 columns."""
     console = Screen(highlight=False)
     return console if console.is_terminal else Screen(highlight=False, width=200)
 
 
 def _cell(value: Any) -> str:
-    if value is None:
+    if value is None or value == {}:
         return ""
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return str(value)
+    # As in TOML and --set.
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -43,10 +43,10 @@ def serve(
 ) -> None:
     """Serve predictions over HTTP until SIGTERM or Ctrl-C.
 
-    POST /predict takes {"texts": [...]}. /health and /metrics (Prometheus) report its state, and
-    /openapi.json describes the API. --coverage, --abstain and --max-risk apply to every answer. On
-    an address that others can reach, the environment variable TEMPER_TOKEN must contain the token
-    that requests have to send.
+    POST /predict takes {"texts": [...]}. /health and /metrics (Prometheus) report the state of the
+    server; /openapi.json describes the API. --coverage, --abstain and --max-risk apply to every
+    request. If --host is an address that other machines can reach, requests must send the token in
+    the environment variable TEMPER_TOKEN.
     """
     given = options.given(SERVE, locals())
     tree = options.read_settings(SERVE, given, assignments)

@@ -26,9 +26,9 @@ FOLDERS: Mapping[Noun, tuple[str, str, str | None]] = {
     "method": ("src/temper/methods", "tests/methods", "docs/methods"),
     "perspective": ("src/temper/evaluation/perspectives", "tests/evaluation", None),
 }
-"""Where the file of a plug-in, its test and its card belong in a clone.
+"""Folders of the code, the test and the card of a method or a perspective in a clone.
 
-Perspectives have no cards there; docs/evaluation.md describes all of them.
+A perspective has no card: docs/evaluation.md describes all of them.
 """
 
 
@@ -43,20 +43,21 @@ def class_name(name: str) -> str:
 
 
 RESERVED = {"name", "preset"}
-"""Keys of the table of settings, which no method's name may use."""
+"""Names that no method may have, because its table of settings uses them as keys."""
 
 
 def _hides_import(noun: Noun, name: str) -> bool:
-    """Whether a plug-in's class would replace one that its files import or define."""
+    """Whether the class of a new plug-in has the name of one that its template imports."""
     bound = re.compile(rf"^(?:from|import|class)\b.*\b{class_name(name)}\b", re.MULTILINE)
     texts = (asset("temper.cli", f"{noun}/{what}.txt") for what in ("file", "test"))
     return any(bound.search(text) for text in texts)
 
 
 def start(noun: Noun, name: str, folder: Path | str = ".") -> list[Path]:
-    """Write a plug-in's file, its test and, if it has one there, its card; return their paths.
+    """Create a method or a perspective from a template; return the paths of the new files.
 
-    The files pass their test and the contract tests. Comments mark what to replace.
+    The files are the code, its test and, for a method, its card. The code is complete: it passes
+    its test and the contract tests. Comments mark the lines to replace.
 
     Args:
         noun: ``method`` or ``perspective``.
@@ -141,23 +142,23 @@ def name_fault(noun: Noun, name: str, *, alone: bool) -> str | None:
 
 
 def new_method(
-    name: Annotated[str, typer.Argument(help="The method's name, for example my_method.")],
+    name: Annotated[str, typer.Argument(help="Name of the new method, for example my_method.")],
     *,
     into: options.Into = Path("."),
     as_json: options.Json = False,
 ) -> None:
-    """Write a working method with its test and its card, to be changed into your own."""
+    """Create a working method from a template: code, test and card. Change it into your own."""
     use = "temper train --import {file} --method {name} ..."
     _start("method", name, into, use=use, as_json=as_json)
 
 
 def new_perspective(
-    name: Annotated[str, typer.Argument(help="The perspective's name, for example my_noise.")],
+    name: Annotated[str, typer.Argument(help="Name of the new perspective, for example my_noise.")],
     *,
     into: options.Into = Path("."),
     as_json: options.Json = False,
 ) -> None:
-    """Write a working perspective with its test, to be changed into your own."""
+    """Create a working perspective from a template: code and test. Change it into your own."""
     use = "temper evaluate MODEL --import {file} --perspectives default,{name} ..."
     _start("perspective", name, into, use=use, as_json=as_json)
 

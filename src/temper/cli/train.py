@@ -45,7 +45,11 @@ def train(
     restart: options.Restart = False,
     as_json: options.Json = False,
 ) -> None:
-    """Fine-tune a model and write a plain Transformers checkpoint with its record."""
+    """Fine-tune a model on labeled data.
+
+    The output folder can be loaded with Transformers. Its run.json has all settings and versions.
+    Without --method and --recipe the default recipe is used. A stopped run is resumed.
+    """
     given = options.given(TRAIN, locals())
     options.import_methods(imports)
     processes = joined()
@@ -71,7 +75,7 @@ def train(
 
 
 def _kept(record: Mapping[str, Any]) -> list[str]:
-    """Return which epoch's weights are kept, if that was chosen."""
+    """Return a line that names the epoch whose weights are kept; empty if it is the last one."""
     epochs = record.get("epochs", {})
     return [
         f"The weights after epoch {each['kept']['epoch']:g} are kept, the best on "

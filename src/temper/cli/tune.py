@@ -29,7 +29,7 @@ def tune(
     rows: options.Rows = None,
     eval_rows: options.EvalRows = None,
     max_length: options.MaxLength = None,
-    model: options.Model = None,
+    model: options.DefaultModel = None,
     models: options.Models = None,
     recipes: options.Recipes = None,
     budget: options.Budget = BUDGET,
@@ -47,12 +47,11 @@ def tune(
     config: options.Config = None,
     as_json: options.Json = False,
 ) -> None:
-    """Search recipes and their settings for your data, and evaluate the winner once.
+    """Find the best recipe and settings for your data, then compare them with plain fine-tuning.
 
-    With --models, plain fine-tuning of each model is compared first, and recipes are searched for
-    the best model only. Without --recipes all recipes are searched; plain fine-tuning is always
-    included. The search uses validation folds of the training rows. The test rows are used once, at
-    the end, over --seeds. Run the same command again to resume a stopped search.
+    The search tries --recipes (default: all) and plain fine-tuning on validation folds of the
+    training rows. The winner and plain fine-tuning are then trained with each of --seeds and
+    compared once on the evaluation rows. Run the same command again to resume a stopped search.
     """
     given = options.given(COMPARE, locals())
     tree = nested(COMPARE, config, given, assignments)

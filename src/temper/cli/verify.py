@@ -17,7 +17,11 @@ def verify(
     *,
     as_json: options.Json = False,
 ) -> None:
-    """Recompute checksums of files and scores from rows, and report differences."""
+    """Check that the files of a run, evaluation or study are unchanged.
+
+    Checksums are recomputed from the files, and scores from the stored predictions. Each difference
+    from the recorded values is reported, and the exit code is then not 0.
+    """
     from temper.export.verify import verify as verified
 
     result = verified(folder)

@@ -39,7 +39,7 @@ class Cluster:
     """A Ray cluster and the resources of one run.
 
     Args:
-        address: As ``ray.init`` takes it: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
+        address: Address for ``ray.init``: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
         cpus: Cores and threads of a run, at least 1.
         gpus: GPUs of a run; several runs share a GPU if it is a fraction.
         store: Object store of the runs; None if all machines share the study's folder.
@@ -52,7 +52,7 @@ class Cluster:
 
     @classmethod
     def of(cls, table: Any) -> Cluster | None:
-        """Return the checked cluster of the settings ``cluster``; None without an address."""
+        """Check the table ``cluster`` and return the cluster; None if it has no address."""
         settings = section(ClusterSettings, "cluster", table)
         if settings.address is not None:
             cluster = cls(settings.address, settings.cpus, settings.gpus)
@@ -81,7 +81,7 @@ class Cluster:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """Yield the module ``ray``, connected inside this context unless it already is."""
+        """Connect to the cluster inside this context, and yield the module ``ray``."""
         self.check()
         ray = load_ray()
         is_new = not ray.is_initialized()
@@ -140,7 +140,7 @@ def load_ray() -> Any:
 
 
 def cause_of(error: Any) -> TemperError:
-    """Return the error of a machine, which Ray wraps in its own errors."""
+    """Return the error that a machine raised; Ray wraps it in its own errors."""
     ray, inner = load_ray(), error
     while inner is not None:
         if isinstance(inner, TemperError) and not isinstance(inner, ray.exceptions.RayError):
@@ -153,7 +153,7 @@ def cause_of(error: Any) -> TemperError:
 
 
 def check_version(version: str) -> None:
-    """Raise if this machine has another version of Temper than the process that asks for work."""
+    """Raise if this machine has another version of Temper than the process that sent the work."""
     if temper.__version__ != version:
         raise TemperError(
             f"Machine {socket.gethostname()} of the cluster has Temper {temper.__version__}, and "
@@ -162,11 +162,11 @@ def check_version(version: str) -> None:
 
 
 ROWS = 512
-"""Least rows for a machine; so many are predicted in this process."""
+"""Minimum rows per machine; a set with fewer rows is predicted in this process."""
 
 
 def whole_name(model: Checkpoint) -> str:
-    """Return the name of a model for other machines: absolute paths of files and folders.
+    """Return the name under which other machines load a model; paths become absolute.
 
     Example:
         >>> whole_name(Checkpoint("minilm")), whole_name(Checkpoint("package:function"))
@@ -185,10 +185,10 @@ def spread(
     cluster: Cluster,
     **given: Any,
 ) -> Predictor:
-    """Return a predictor whose `predict` is done by the machines of a cluster for many rows.
+    """Return a predictor that sends the rows of large sets to the machines of a cluster.
 
-    All else (embeddings, hidden states) is computed by the model in this process. Predictions are
-    those of one machine except for the order of sums. Ray repeats the rows of a lost machine.
+    This process computes embeddings and hidden states. Predictions equal those of one machine
+    except for rounding. Ray repeats the rows of a lost machine.
     ``given`` are further arguments of `temper.evaluation.loading.load_predictor`.
     """
     loading = {
@@ -207,7 +207,7 @@ def spread(
             return predictor.predict(examples, batch_size=batch_size)
         return _on_machines(examples, cluster, loading)
 
-    # The class stays, because perspectives ask for it; a frozen dataclass refuses setattr.
+    # The copy has the same class, which perspectives check; a frozen dataclass refuses setattr.
     object.__setattr__(twin, "predict", predict)
     return twin
 
@@ -216,7 +216,6 @@ def _on_machines(examples: Examples, cluster: Cluster, loading: dict[str, Any]) 
     ray, task, count = load_ray(), cluster.task(_predict), len(examples)
     # A machine loads the model for each task.
     tasks = min(max(1, cluster.at_once), math.ceil(count / ROWS))
-    # In the order of the rows.
     parts = [examples.select(part) for part in np.array_split(np.arange(count), tasks)]
     pairs = [None if part.text_pair is None else list(part.text_pair) for part in parts]
     try:

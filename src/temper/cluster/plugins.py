@@ -15,10 +15,10 @@ _LOADED: dict[str, None] = {}
 
 
 def load(what: str) -> ModuleType:
-    """Import a ``.py`` file or a module, so that its methods and perspectives are known.
+    """Import a ``.py`` file or a module, which registers its methods and perspectives.
 
     Raises:
-        SettingError: As `import_named`, or one of its perspectives has the name of another.
+        SettingError: If it cannot be imported, or a perspective with the same name exists.
     """
     with registering():
         module = import_named(what, purpose="methods and perspectives")
@@ -36,11 +36,11 @@ def load(what: str) -> ModuleType:
 
 
 def load_all(names: Iterable[str]) -> None:
-    """Import the plugins that `loaded` named in another process."""
+    """Import the files and modules that `loaded` returned in another process."""
     for name in names:
         load(name)
 
 
 def loaded() -> tuple[str, ...]:
-    """Return the plugins that `load` has imported, for another process."""
+    """Return the files and modules that `load` has imported, to import them in another process."""
     return tuple(_LOADED)

@@ -14,13 +14,14 @@ def _whole_or_part(gpus: float) -> float:
 
 
 class ClusterSettings(BaseModel):
-    """A Ray cluster and the resources of one run; see `temper.cluster.machines.Cluster`.
-
-    Without an address, runs are done on this machine.
-    """
+    """Address of a Ray cluster, and the resources of one run on it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    address: str | None = None
-    cpus: int = Field(1, ge=1)
-    gpus: Annotated[float, Field(ge=0), AfterValidator(_whole_or_part)] = 0.0
+    address: str | None = Field(
+        None, description="Ray cluster: `auto`, HOST:PORT or ray://HOST:PORT. Default: no cluster."
+    )
+    cpus: int = Field(1, ge=1, description="CPU cores that each run reserves.")
+    gpus: Annotated[float, Field(ge=0), AfterValidator(_whole_or_part)] = Field(
+        0.0, description="GPUs that each run reserves; a fraction lets several runs share one."
+    )

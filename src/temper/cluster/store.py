@@ -15,14 +15,14 @@ from uuid import uuid4
 from temper.errors import CheckpointError, SettingError, TemperError, WriteError, one_line, shown
 
 RUN = re.compile(r"(?:.*/)?runs/[^/]+")
-"""The folder of a run in a file's name."""
+"""Pattern of the folder of a run, at the beginning of a file's path."""
 MARKS = ("settings.json", "run.json")
-"""Written last: an evaluation is complete with the first, a run with the second."""
+"""Files that are written last: the first completes an evaluation, the second a run."""
 OF_A_STUDY = {"study.json", "tune.json", "journal.log", "runs", "trials"}
 
 
 def is_url(out: object) -> bool:
-    """Return whether an out folder is the URL of a store.
+    """Return whether an output folder is the URL of an object store.
 
     Example:
         >>> is_url("s3://bucket/study"), is_url(Path("runs/study"))
@@ -38,7 +38,7 @@ class Store:
     Args:
         url: The URL, without a slash at the end.
         folder: The copy; files have the same names in both.
-        known: Size and time of the copy's files that the store has too, by name.
+        known: Path -> (size, time) of files that are the same in the copy and the store.
     """
 
     url: str = field(repr=False)
@@ -46,7 +46,7 @@ class Store:
     known: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def check(self) -> None:
-        """Check, before any work, that a store can be written to and has no other content."""
+        """Raise if the store cannot be written to or has other content than a study."""
         # Every operation that a study needs is tried on a small file.
         name = f".temper-{uuid4().hex}"
         with self._opened() as (remote, root):
@@ -63,7 +63,7 @@ class Store:
             )
 
     def fetch(self, part: Path | None = None, *, weights: bool = False) -> None:
-        """Replace the copy, or a folder of it, by the files of the store; skip incomplete runs."""
+        """Download the store, or the folder ``part``, to the copy; skip incomplete runs."""
         target = part or self.folder
         # Fetched next to the copy, which is not changed if the store fails.
         prefix, staged = self._prefix(target), target.with_name(f".{target.name}.fetched")
@@ -89,7 +89,7 @@ class Store:
         self.known.update(self._states(target))
 
     def put(self, folder: Path, mark: str) -> None:
-        """Replace a folder in the store by that of the copy."""
+        """Replace a folder in the store by that of the copy; the file ``mark`` is written last."""
         files = self._states(folder)
         if (last := self._prefix(folder) + mark) not in files:
             return
@@ -108,7 +108,6 @@ class Store:
         self.known.update(states)
 
     def _upload(self, remote: Any, root: str, names: Collection[str]) -> None:
-        """Write files, the marks last."""
         marks = {name for name in names if Path(name).name in MARKS}
         for part in ([name for name in names if name not in marks], sorted(marks)):
             if part:
@@ -129,7 +128,7 @@ class Store:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and the path of the URL; its errors become one of Temper's."""
+        """Yield the file system and path of the URL; turn its errors into a `TemperError`."""
         from fsspec.core import url_to_fs
 
         try:

@@ -1,1 +1,1 @@
-"""Data: from text in files, folders or the Hub to batches for a network."""
+"""Read texts and labels from files, folders, the Hub or Python, and encode them as batches."""

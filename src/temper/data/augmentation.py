@@ -1,8 +1,8 @@
-"""Training rows that are changed in each epoch; their labels are kept.
+"""Augment training rows: perturb some of the texts in each epoch, with the same labels.
 
-A row is changed with a given probability, by one of the chosen changes with equal probability. All
-draws depend only on seed, epoch and row. So batches and the order of the rows do not matter, and a
-resumed run sees the same rows as an uninterrupted one.
+A row is perturbed with probability ``augment_fraction``, by one of the perturbations in
+``augment``, all equally likely. The draws depend only on seed, epoch and text, so neither batching
+nor resuming changes them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from temper.errors import SettingError
 from temper.seeding import derive_seed
 
 AUGMENTED: tuple[Kind, ...] = ("classification", "regression", "multi_label")
-"""Kinds of labels whose texts may be changed."""
+"""Kinds of labels for which texts may be perturbed."""
 
 
 class AugmentedExamples(Dataset[dict[str, Any]]):
-    """Encoded training rows, some of which are changed before they are encoded.
+    """Encoded training rows, some of them with a perturbed text.
 
-    ``lengths`` and ``truncated`` are those of the unchanged rows, so that batches are the same
-    with and without augmentation. Rows are encoded on access. Persistent workers of a loader would
-    not get the next epoch.
+    Rows are encoded on access. ``lengths`` and ``truncated`` refer to the unperturbed rows, so that
+    augmentation does not change the batches. Persistent workers of a data loader would miss
+    `set_epoch`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
     ) -> None:
         self.clean = clean
         self.lengths, self.shortest = clean.lengths, clean.shortest
-        # Only texts are encoded in each epoch: the labels of the encoded rows stay.
+        # Only texts are encoded again in each epoch; the labels are those of the clean rows.
         self.examples = replace(examples, labels=None, label_names=None, kind="unlabeled")
         self.tokenizer = tokenizer
         self.settings = settings
@@ -54,19 +54,19 @@ class AugmentedExamples(Dataset[dict[str, Any]]):
 
     @property
     def truncated(self) -> float:
-        """Fraction of the unchanged rows that were cut."""
+        """Fraction of the unperturbed rows that were cut, in [0, 1]."""
         return self.clean.truncated
 
     @property
     def unknown(self) -> float:
-        """Fraction of unknown tokens in the unchanged rows."""
+        """Fraction of unknown tokens in the unperturbed rows, in [0, 1]."""
         return self.clean.unknown
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def chosen(self, index: int) -> str | None:
-        """Return the name of a row's change in this epoch, None if it is not changed."""
+        """Return the name of the row's perturbation in this epoch; None if it is not perturbed."""
         draw = derive_seed(self.seed, "augmented", self.epoch, self.examples.rows[index])
         # A seed is uniform in [0, 2^63).
         if draw >= self.settings.augment_fraction * 2.0**63:
@@ -97,11 +97,11 @@ def augmented(
     *,
     seed: int,
 ) -> LazilyEncoded | AugmentedExamples:
-    """Return training rows changed in each epoch, or ``rows`` itself if ``augment`` is empty."""
+    """Return the training rows with augmentation, or ``rows`` itself if ``augment`` is empty."""
     if settings.augment and examples.kind not in AUGMENTED:
         raise SettingError(
-            "`data.augment` changes the words of texts that have labels as a whole, and the labels "
-            f"are {LABELS_OF[examples.kind]}. Leave it out."
+            "`data.augment` supports only labels that belong to a whole text, and the labels are "
+            f"{LABELS_OF[examples.kind]}. Leave it out."
         )
     if not settings.augment:
         return rows

@@ -1,4 +1,4 @@
-"""Group rows into optimizer steps, and split steps into batches."""
+"""Group rows into batches and optimizer steps."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ POOL = 50
 
 
 def _check_batch_size(batch_size: int) -> None:
-    # Any call of `predict` may give one, and a negative one would drop all rows.
+    # Callers of `predict` may pass any number, and a negative one would drop all rows.
     if batch_size < 1:
         raise SettingError(f"`batch_size` must be >= 1, got {batch_size}.")
 
 
 class LengthBucketSampler(Sampler[int]):
-    """Shuffle all rows in each epoch so that each run of ``batch_size`` rows has similar lengths.
+    """Shuffle the rows in each epoch so that the rows of an optimizer step have similar lengths.
 
-    The order depends only on seed and epoch: shuffle the rows; set the last ``len % batch_size``
-    aside as the short last run; sort the others by length within pools of `POOL` runs; shuffle the
-    runs.
+    The order depends only on seed and epoch. All rows are shuffled, and the last ``len %
+    batch_size`` rows come last. The others are sorted by length within pools of `POOL` *
+    ``batch_size`` rows and cut into steps, whose order is shuffled.
 
     Args:
-        lengths: Tokens of each row; read one pool at a time, by position.
-        batch_size: Rows of an optimizer step over all micro-batches and processes, >= 1. A data
-            loader with smaller batches then splits the same steps.
-        drop_last: Whether to leave the short last run out of the epoch.
+        lengths: Number of tokens of each row; read one pool at a time.
+        batch_size: Rows of an optimizer step over all micro-batches and processes, >= 1. The data
+            loader may use smaller batches.
+        drop_last: Whether to leave out the last rows if they do not fill a step.
 
     Example:
         >>> sampler = LengthBucketSampler([5, 1, 4, 2, 3], batch_size=2, seed=0)
@@ -63,7 +63,7 @@ class LengthBucketSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         draw = generator(derive_seed(self.seed, "batches", self.epoch))
-        # Half the memory, the same draws.
+        # int32 takes half the memory and gives the same draws.
         small = torch.int32 if len(self.lengths) < 2**31 else torch.int64
         order: NDArray[Any] = torch.randperm(len(self.lengths), generator=draw, dtype=small).numpy()
         runs, size = len(order) // self.batch_size, self.batch_size
@@ -71,7 +71,7 @@ class LengthBucketSampler(Sampler[int]):
         for run in torch.randperm(runs, generator=draw).tolist():
             number = run // POOL
             if not is_sorted[number]:
-                # In its place, and only now: a set of any size begins with one pool's lengths.
+                # Sorted only when needed: the first step then needs the lengths of only one pool.
                 pool = order[number * POOL * size : min((number + 1) * POOL, runs) * size]
                 # The sort is stable, so rows of equal length stay shuffled.
                 pool[:] = pool[np.argsort(values_at(self.lengths, pool), kind="stable")]
@@ -82,12 +82,13 @@ class LengthBucketSampler(Sampler[int]):
 
 
 class EvenBatches:
-    """Split each batch evenly between processes, so that the short last batch repeats no row.
+    """Split batches evenly between processes, so that almost no row is repeated in an epoch.
 
-    Accelerate fills up the last batches of an epoch with rows from its beginning, so that each
-    process has equally many. Here the remaining rows are split about evenly, at least one each.
-    In ``batches``, as many successive entries as processes are one batch; each is full except for
-    the last.
+    Accelerate fills up the last batches with rows from the beginning of the epoch. Here each
+    process gets about the same number of the remaining rows, and at least one.
+
+    Args:
+        batches: A batch sampler; successive batches go to successive processes.
 
     Example:
         >>> list(EvenBatches([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]], processes=2))
@@ -118,10 +119,10 @@ class EvenBatches:
 
 
 def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int]]]:
-    """Pack batches into optimizer steps of ``size`` micro-batches each.
+    """Group batches into optimizer steps of ``size`` micro-batches each.
 
-    A short last step is filled up with empty batches. They come first, because gradients are
-    exchanged between processes in the last micro-batch of a step.
+    A short last step begins with empty batches. They must not be last, because processes exchange
+    gradients in the last micro-batch of a step.
 
     Example:
         >>> pack_steps([[0, 1], [2, 3], [4]], size=2)
@@ -133,7 +134,7 @@ def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int
 
 
 def ordered_batches(lengths: Sequence[int], *, batch_size: int) -> list[list[int]]:
-    """Group the positions of rows, longest first, so that a batch that is too large fails early.
+    """Batch row indices by length, longest first, so that running out of memory happens early.
 
     Example:
         >>> ordered_batches([1, 3, 2], batch_size=2)

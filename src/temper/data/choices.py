@@ -1,7 +1,7 @@
-"""Questions with answers to choose from (multiple choice).
+"""Multiple choice: questions with several answers, of which one is right.
 
-The question is a row's text; its choices are the second text, as a JSON list. Each choice is
-encoded as a pair of texts with the question.
+A row's text is the question. Its second text is a JSON list of the choices. Each choice is encoded
+as a text pair with the question.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from temper.errors import DataError, brief
 QUESTION_COLUMNS = ("question", "prompt", "ctx")
 CHOICE_COLUMNS = ("choices", "options", "endings")
 ANSWER_COLUMNS = ("answer", "label", "answerkey")
-"""Usual names of the columns, in lower case."""
+"""Usual names of the column with the right answer, in lower case."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def choice_columns(table: Table) -> tuple[str, ...] | None:
-    """Return the columns of questions, choices and answers (if any); None for other tables."""
+    """Return the columns of question, choices and answer (if any); None for other tables."""
     known = {name.casefold(): name for name in table.names}
     roles = (QUESTION_COLUMNS, CHOICE_COLUMNS, ANSWER_COLUMNS)
     result = [next((known[name] for name in role if name in known), None) for role in roles]
@@ -40,7 +40,7 @@ def choice_columns(table: Table) -> tuple[str, ...] | None:
 def choice_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
-    """Read questions with their choices; all rows must have equally many."""
+    """Read questions with their choices; all rows must have the same number of choices."""
     question, choices, *answers = columns
     if not labeled or all(v in (None, "", -1) for each in answers for v in table.column(each)):
         answers = []
@@ -66,7 +66,7 @@ def as_text(choices: Sequence[str]) -> str:
 
 
 def choices_of(text: str) -> list[str]:
-    """Read the choices, two or more texts, from the second text of a row.
+    """Parse the choices from the second text of a row, a JSON list of two or more texts.
 
     Example:
         >>> choices_of('["yes", "no"]')
@@ -93,10 +93,10 @@ def _texts(value: object) -> list[str]:
 
 
 def _row(question: object, choices: object, *answer: Any, size: int) -> Any:
-    """Return a question, its choices, and the index of the right one.
+    """Return the question, the list of its choices, and the index of the right choice.
 
-    ``choices`` is a list of texts, or a mapping with the lists ``text`` and ``label``; ``answer``
-    is the index of the right one, its label, its letter or its text.
+    ``choices`` is a list of texts, or a mapping with the lists ``text`` and ``label``. ``answer``
+    is the index, the label, the letter or the text of the right choice.
     """
     if not isinstance(question, str) or not question:
         raise ValueError(f"the question must be a text, got {brief(question)}")

@@ -1,4 +1,4 @@
-"""Pad rows of token ids into batches."""
+"""Collate encoded rows into padded batches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Collator:
-    """Pad rows to the longest of their batch, on the side that the tokenizer pads.
+    """Pad rows to the longest row of the batch, on the tokenizer's padding side.
 
     Raises:
-        SettingError: If the tokenizer has no padding token.
+        SettingError: The tokenizer has no padding token.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -37,14 +37,15 @@ class Collator:
         }
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Collate one or more rows of `EncodedExamples`.
+        """Collate rows of `EncodedExamples` into a batch.
 
         Returns:
-            ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64 ([B, N, T] for N
-            choices or windows), ``labels`` [B] int64 for classes, float32 for targets, [B, L]
-            float32 for several labels, or [B, T] int64 for tags of words (-100 elsewhere),
-            ``row_index`` [B] int64, ``teacher_logits`` [B, C] float32, ``start_positions`` and
-            ``end_positions`` [B] int64, ``context_mask`` [B, T]; each only if the rows have it.
+            Those of these keys that the rows have: ``input_ids``, ``attention_mask`` and
+                ``token_type_ids`` [B, T] int64 ([B, N, T] for N choices or windows); ``labels`` [B]
+                int64 for classes, float32 for targets, [B, L] float32 for several labels, or [B, T]
+                int64 for tags of words (-100 for other tokens); ``row_index`` [B] int64;
+                ``teacher_logits`` [B, C] float32; ``start_positions`` and ``end_positions`` [B]
+                int64; ``context_mask`` [B, T].
         """
         sizes = [item["sizes"] for item in items if "sizes" in item]
         # Texts with fewer windows than others are filled up with padding.
@@ -106,6 +107,6 @@ class Collator:
 
 
 def _parts(row: Sequence[int], sizes: Sequence[int], *, count: int) -> list[Sequence[int]]:
-    """Split a row into its choices or windows, and add empty ones up to a number."""
+    """Split the ids of a row into its choices or windows, and pad with empty ones to ``count``."""
     parts = [row[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
     return [*parts, *[()] * (count - len(parts))]

@@ -1,4 +1,4 @@
-"""Find the columns of a table, and read texts, groups and contrast pairs."""
+"""Find the columns of texts, labels and groups in a table, and read them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OPTIONS = {
     "label": "--label-column (`label_column`)",
     "group": "--set data.group_column=NAME",
 }
-"""The option of each column: on the command line, and in Python and settings files."""
+"""Role of a column -> the option that names it, on the command line and in Python."""
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""Characters that UTF-8 cannot encode."""
+"""Matches surrogates, which UTF-8 cannot encode."""
 
 # Values of rows without a group or a contrast pair.
 _IN_NONE = {"", "-1", "nan", "<na>"}
@@ -38,9 +38,9 @@ _IN_NONE = {"", "-1", "nan", "<na>"}
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns to read; None looks for the usual names.
+    """Column names by role; None means a name is looked for among the usual ones.
 
-    The second text is guessed only if ``text`` is None too.
+    The column of second texts is looked for only if ``text`` is None, too.
     """
 
     text: str | None = None
@@ -50,10 +50,11 @@ class Columns:
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> Columns:
-        """Return the columns of a set (its `Examples.source`) that related sets are read from, too.
+        """Return the columns of a set, given its `Examples.source`, for reading related sets.
 
-        Groups are left out because they differ by set. Text columns are left out unless several
-        fitted: they are found again, so that a set of pairs among single texts is an error.
+        The group column is left out, because it differs by set. Text columns are included only if
+        there were several candidates: otherwise each set finds its own, and a set with pairs among
+        sets without is an error.
         """
         read = source.get("columns", {})
         if "text" in source.get("other_columns", {}):
@@ -62,10 +63,10 @@ class Columns:
 
 
 class KeptColumns:
-    """Keep the columns that are probably read, in the pass over a text file that checks it.
+    """Stores likely columns while a text file is first read, to avoid reading it again.
 
-    A column that is not kept is read from the file again: one with an unusual name, one that the
-    first row lacks, or a text column with values other than texts.
+    Not stored, and so read again: columns with an unusual name, columns missing in the first row,
+    and text columns with values other than texts.
     """
 
     def __init__(self, names: Iterable[str], options: TableOptions) -> None:
@@ -79,7 +80,7 @@ class KeptColumns:
                 self._values[name] = []
 
     def add(self, row: Mapping[str, object] | None) -> None:
-        """Keep the values of a row; None is a bad row, which is left out later."""
+        """Store the values of a row; None means a bad row, which is removed later."""
         for name, values in self._values.items():
             values.append(self._words.of(None if row is None else row.get(name)))
         for name, writer in list(self._texts.items()):
@@ -95,10 +96,10 @@ class KeptColumns:
 
 @dataclass(frozen=True)
 class FoundColumns:
-    """Names of the columns to read, as in the table; None if there is none.
+    """Column names of a table by role; None if the table has none for a role.
 
-    ``others`` are further columns that fit, by role (``text``, ``label``), for roles without an
-    option.
+    ``others`` has role (``text`` or ``label``) -> further candidate columns, if the name was
+    guessed.
     """
 
     text: str
@@ -109,7 +110,7 @@ class FoundColumns:
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Return their metadata: ``columns``, and ``other_columns`` if others fit."""
+        """Return metadata: ``columns`` by role, and ``other_columns`` if there are any."""
         roles = {
             "text": self.text,
             "text_pair": self.text_pair,
@@ -122,7 +123,7 @@ class FoundColumns:
         return {"columns": columns, **({"other_columns": others} if others else {})}
 
     def warnings(self, title: str) -> tuple[str, ...]:
-        """Report each choice among several columns, and the option that makes it."""
+        """Warn of each guess among several columns, with the option that names another."""
         warnings = []
         for role, others in self.others.items():
             option = OPTIONS[role]
@@ -141,10 +142,10 @@ class FoundColumns:
 def find_columns(
     table: Table, wanted: Columns, *, labeled: bool, known: Sequence[Columns] = ()
 ) -> FoundColumns:
-    """Choose the columns of a table.
+    """Choose the columns of a table by role.
 
-    If the user gave no names, the first of the ``known`` columns of other tables of the task that
-    this table has is used; if it has none of them, the usual names are looked for.
+    Names in ``wanted`` come first. Then come the first ``known`` columns, those of the task's other
+    tables, that this table has. Then come the usual names.
     """
     for role, option in OPTIONS.items():
         name = getattr(wanted, role)
@@ -190,7 +191,7 @@ def find_columns(
 
 
 def _of_words(table: Table, wanted: Columns) -> Columns:
-    """Choose lists of words and of their tags if there are both."""
+    """Choose the columns with lists of words and lists of tags if the table has both."""
     words = _first(table, WORD_COLUMNS, set())
     tags = wanted.label or _first(table, TAG_COLUMNS, set())
     if words is None or tags is None or not all(has_words(table, each) for each in (words, tags)):
@@ -208,7 +209,7 @@ def _others(table: Table, role: str, taken: set[str | None]) -> tuple[str, ...]:
 
 
 def _completed(wanted: Columns, known: Columns, table: Table) -> Columns:
-    """Add column names of other tables if the user gave none and the table has them."""
+    """Fill in ``known`` column names if the user gave none and the table has them."""
     texts = [name for name in (known.text, known.text_pair) if name is not None]
     if wanted.text is None and wanted.text_pair is None and set(texts) <= set(table.names):
         # Both or neither: half a pair could be combined with an unrelated column.
@@ -220,7 +221,7 @@ def _completed(wanted: Columns, known: Columns, table: Table) -> Columns:
 
 
 def _lookup(table: Table, name: str) -> str | None:
-    """Find a usual name in any case, the exact one first."""
+    """Return the column with a name, exactly or else ignoring case; None if there is none."""
     if name in table.names:
         return name
     return next((column for column in table.names if column.casefold() == name), None)
@@ -240,7 +241,7 @@ def _first(table: Table, names: Iterable[str], taken: set[str]) -> str | None:
 
 
 def read_texts(table: Table, column: str) -> Sequence[str]:
-    """Return a column's texts, one per row, in compact storage; an empty one is allowed here."""
+    """Return the texts of a column in compact storage; empty texts are allowed."""
     texts = table.column(column)
     return texts if isinstance(texts, StoredTexts) else StoredTexts.of(_texts(table, column))
 
@@ -257,7 +258,7 @@ def _texts(table: Table, column: str) -> Iterator[str]:
 
 
 def text_faults(table: Table, column: str) -> dict[int, str]:
-    """Return a description of each row without a text, by index."""
+    """Return row index -> what the row has instead of a text."""
     result = ((index, _text_fault(value)) for index, value in enumerate(table.column(column)))
     return {index: f"{fault} as text" for index, fault in result if fault is not None}
 
@@ -269,10 +270,10 @@ def _text_fault(value: object) -> str | None:
 
 
 def read_names(table: Table, column: str | None) -> list[str | None] | None:
-    """Return a column's names of groups or contrast pairs; None if no row is in a group.
+    """Return each row's group or contrast pair, None for rows without; None if no row has one.
 
-    A row is in no group, and has None, if its value is null, NaN (also the text "nan" of pandas),
-    an empty text, or -1. A list, an object or a number with a fraction raises a `DataError`.
+    Missing values are null, NaN (also the text "nan", as pandas writes it), an empty text and -1. A
+    list, an object or a number with a fraction raises a `DataError`.
     """
     if column is None:
         return None

@@ -1,8 +1,8 @@
-"""Prompts and their completions: the rows that a language model is trained on.
+"""Training rows for language models: prompts with their completions.
 
-A row has a prompt and a completion, each a text or a list of messages, or one conversation whose
-last message is the completion. A prompt of messages is stored as JSON text, and formatted by the
-chat template of the tokenizer when it is encoded.
+Prompt and completion are texts or lists of chat messages. A row may also be one conversation, whose
+last message is the completion. A prompt of messages is stored as JSON. The tokenizer's chat
+template formats it when it is encoded.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from temper.types import UNLABELED
 
 MESSAGES = "messages"
 PAIRS = (("prompt", "completion"), ("source", "target"), ("input", "target"))
-"""Usual names of the columns, in lower case."""
+"""Usual names of the prompt and completion columns, in lower case."""
 
 
 def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the columns of prompts and completions: two, or one of conversations; or None.
+    """Return the prompt and completion columns, or the one column of conversations; else None.
 
     Example:
         >>> completion_columns(["id", "Prompt", "completion"])
@@ -48,11 +48,13 @@ def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 def completion_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
 ) -> Examples:
-    """Read prompts with their completions, or prompts alone if not ``labeled``."""
+    """Read prompts with their completions; prompts alone if not ``labeled``."""
     rows, table = read_rows(table, columns, partial(_row, answered=labeled), skip=skip)
     kinds = {chat for _, _, chat in rows}
     if len(kinds) > 1:
-        raise DataError(f"{table.title}: prompts must be all texts or all lists of messages.")
+        raise DataError(
+            f"{table.title} has prompts of both kinds, texts and lists of messages. Use one kind."
+        )
     return Examples(
         name=name,
         text=StoredTexts.of(prompt for prompt, _, _ in rows),
@@ -69,9 +71,10 @@ def completion_rows(
 
 
 def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[str, str, bool]:
-    """Return a prompt, its completion, and whether the prompt is a list of messages.
+    """Return the prompt, the completion, and whether the prompt is a list of messages.
 
-    Without ``completion`` it is the last message of the prompt; ``answered`` requires one.
+    Without ``completion``, the last message of the prompt is the completion. It is required if
+    ``answered``.
     """
     if isinstance(prompt, str):
         if not isinstance(completion, str) or not completion:
@@ -86,7 +89,7 @@ def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[
         notes = [{"role": "assistant", "content": completion}]
         (last,) = _messages(notes if isinstance(completion, str) else completion)
     if last["role"] != "assistant" or not last["content"] or not messages:
-        raise ValueError("a conversation must end with a message of the assistant after others")
+        raise ValueError("a conversation must have two messages or more, the last by the assistant")
     return json.dumps(messages, ensure_ascii=False), last["content"], True
 
 
@@ -109,19 +112,19 @@ def encoded_completions(
     chat: bool,
     max_length: int,
 ) -> Iterator[tuple[list[int], list[int] | None, bool]]:
-    """Encode prompts followed by completions; without these, the prompts for generation.
+    """Encode prompts followed by their completions, or prompts alone, for generation.
 
-    A completion ends with the tokenizer's end token; in a conversation (``chat``: prompts are JSON
-    lists of messages), with the ending of the chat template. If a row has more than ``max_length``
-    (>= 2) tokens, the beginning of its prompt is cut, so that the completion stays whole. A
-    completion that is too long alone is cut at its end.
+    A completion ends with the tokenizer's end token. With ``chat``, prompts are JSON lists of
+    messages, and a completion ends as the chat template ends it. A row of more than ``max_length``
+    (>= 2) tokens loses the beginning of its prompt. If the completion alone is too long, its end is
+    cut.
 
     Yields:
         Token ids, labels (-100 for the prompt; None without completions), and whether it was cut.
     """
     if chat and not getattr(tokenizer, "chat_template", None):
         raise DataError(
-            "The rows are conversations, and the tokenizer has no chat template. Give a model that "
+            "The rows are conversations, but the tokenizer has no chat template. Give a model that "
             "has one, or rows with a text as `prompt` and as `completion`."
         )
     for index, prompt in enumerate(prompts):
@@ -144,7 +147,7 @@ def _of_text(prompt: str, completion: str | None, tokenizer: Any) -> tuple[list[
     end = tokenizer.eos_token_id
     whole: list[int] = tokenizer(prompt + completion, verbose=False)["input_ids"]
     if whole[: len(first)] != first:
-        # A token crosses the end of the prompt.
+        # A token spans the boundary, so prompt and completion are encoded separately.
         alone = tokenizer(completion, add_special_tokens=False, verbose=False)["input_ids"]
         whole = [*first, *alone]
     target = whole[len(first) :]

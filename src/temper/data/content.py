@@ -1,8 +1,8 @@
-"""The content of a file: whole, or line by line as often as needed, and never kept in memory.
+"""Read a text file as a whole or line by line, and find its encoding.
 
-Text is UTF-8, or the encoding of a byte order mark. No other encoding is guessed: every file can be
-decoded as cp1252, so a guess would silently corrupt Polish or Russian texts. A file that is not
-UTF-8 raises an error that shows the text in cp1252, and the user gives the encoding.
+Text is UTF-8, or has a byte order mark. No other encoding is guessed: every file can be decoded as
+cp1252, so a guess would silently corrupt Polish or Russian texts. For other files the user must
+give the encoding; the error shows the text as cp1252 decodes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO, cast
 from temper.errors import DataError, SettingError
 
 UTF_8 = "utf-8-sig"
-"""UTF-8 without its byte order mark."""
+"""UTF-8; a byte order mark is removed."""
 
 # The longer marks first: UTF-16's is the beginning of one of UTF-32's.
 _MARKS = (
@@ -36,7 +36,7 @@ _AROUND = 12
 
 
 def known_encoding(name: str) -> str:
-    """Return Python's name of an encoding of text; a `ValueError` if there is none.
+    """Return Python's name of a text encoding; raise a `ValueError` if it is unknown.
 
     Example:
         >>> known_encoding("Windows-1252")
@@ -54,7 +54,7 @@ def known_encoding(name: str) -> str:
 
 
 def check_encoding(name: str | None) -> str | None:
-    """Return Python's name of ``data.encoding``; a `SettingError` if it is not of text."""
+    """Return Python's name of ``data.encoding``; raise a `SettingError` if it is unknown."""
     try:
         return None if name is None else known_encoding(name)
     except ValueError as error:
@@ -63,17 +63,17 @@ def check_encoding(name: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file, plain or gzipped, whose lines are read again each time."""
+    """A text file, plain or gzipped. It is read from disk on each call, to save memory."""
 
     path: Path
     encoding: str = UTF_8
 
     @classmethod
     def of(cls, path: Path, encoding: str | None = None) -> TextFile:
-        """Find a file's encoding.
+        """Open a file and choose its encoding.
 
-        ``encoding`` is that of files that are not UTF-8. It is ignored if the file has a byte order
-        mark or is valid UTF-8 beyond ASCII.
+        ``encoding`` is used only for files without a byte order mark that are plain ASCII or not
+        UTF-8.
         """
         plain = cls(path)
         try:
@@ -88,8 +88,8 @@ class TextFile:
             return cls(path, marked)
         if start.startswith(_BINARY) or (encoding is None and b"\0\0" in start):
             raise DataError(
-                f"{path} is not a text file. Export a table of Excel as CSV; rename a Parquet file "
-                "to .parquet and a gzipped one to .gz. UTF-32 needs --set data.encoding=utf-32."
+                f"{path} is not a text file. Export Excel tables as CSV. Rename Parquet files to "
+                ".parquet and gzipped files to .gz. UTF-32 needs --set data.encoding=utf-32."
             )
         if encoding is None or start.startswith(codecs.BOM_UTF8) or plain._is_beyond_ascii():
             return plain
@@ -100,7 +100,7 @@ class TextFile:
         return self.encoding == UTF_8
 
     def source(self) -> dict[str, str]:
-        """Return metadata that identifies the content: path and sha256."""
+        """Return metadata: the file's path and its sha256."""
         try:
             with self.path.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -109,7 +109,7 @@ class TextFile:
         return {"path": str(self.path), "sha256": sha256}
 
     def lines(self, *, newline: str = "") -> Iterator[str]:
-        """Yield lines with their line ends: ``newline``, or by default any common one."""
+        """Yield lines with their line ends: ``newline``, or by default any of the usual ones."""
         try:
             raw = self._opened()
             with io.TextIOWrapper(raw, encoding=self.encoding, newline=newline) as file:
@@ -123,13 +123,16 @@ class TextFile:
         return not any(line.strip() for line in self.lines())
 
     def decode(self, raw: bytes) -> str:
-        """Turn the file's unpacked bytes into text; a `DataError` has the position of a fault."""
+        """Decode unpacked bytes; a `DataError` gives the position of an invalid byte."""
         try:
             return raw.decode(self.encoding)
         except UnicodeDecodeError as error:
             raise self._undecodable(raw, error) from None
         except UnicodeError as error:
-            raise DataError(f"{self.path} is not {self.encoding} ({error}).") from None
+            raise DataError(
+                f"{self.path} is not {self.encoding} ({error}). Give the file's encoding: "
+                "--set data.encoding=NAME."
+            ) from None
 
     def _undecodable(self, raw: bytes, error: UnicodeDecodeError) -> DataError:
         line = raw[: error.start].count(b"\n") + 1
@@ -147,7 +150,7 @@ class TextFile:
         )
 
     def _is_beyond_ascii(self) -> bool:
-        """Return whether the bytes are UTF-8 beyond ASCII, which no other encoding produces."""
+        """Return whether the file is valid UTF-8 and not only ASCII: then it is UTF-8 for sure."""
         beyond = False
         try:
             for line in self.lines():
@@ -163,7 +166,7 @@ class TextFile:
 
 
 def read_bytes(path: Path) -> tuple[bytes, str]:
-    """Read a file, unpacked if its name ends with ``.gz``; return its content and its sha256."""
+    """Return the content of a file, decompressed if its name ends with ``.gz``, and its sha256."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -1,11 +1,10 @@
-"""Generate the demo corpus: review sentences whose label follows from a small grammar.
+"""Generate the demo corpus: synthetic reviews, whose labels follow from a small grammar.
 
-The polarity of a clause about the product is computed while it is built: an opinion word or phrase
-sets it, a negating frame flips it ("it is simply untrue that the soup is bad"), and a frame that
-only looks like a negation keeps it ("the soup could not be more pleasant"). Of two contrasting
-clauses the main one decides, in either order. Neutral facts, opinions about other things and
-people's errors are distractors. So labels are always right, and half of the opinions in the
-evaluation rows are words that no training sentence has.
+Each clause about the product has a polarity. An opinion word or phrase sets it. A negation flips it
+("it is simply untrue that the soup is bad"). A frame that only looks like a negation keeps it ("the
+soup could not be more pleasant"). Of two contrasting clauses the main clause decides. Neutral
+facts, opinions about other things and people's errors are distractors. So all labels are right.
+Half of the opinions in the evaluation rows use words that never occur in training.
 """
 
 from __future__ import annotations
@@ -29,12 +28,15 @@ _Table = dict[str, Any]
 
 @cache
 def lexicon() -> dict[str, Any]:
-    """Return the words and templates of the corpus; the file describes each part."""
+    """Return the words and templates of the corpus, as described in the file itself."""
     return tomllib.loads(asset("temper.data", "reviews.toml"))
 
 
 class _Writer:
-    """Writes reviews of some products, a fraction of the opinions in words that training lacks."""
+    """Writes reviews of products in some domains.
+
+    ``held_out`` is the fraction of opinions with words that do not occur in training.
+    """
 
     def __init__(self, rng: random.Random, domains: Sequence[_Table], *, held_out: float) -> None:
         self.rng = rng
@@ -76,7 +78,7 @@ class _Writer:
         return f"the {aspect['noun']} {self.predicate(good, plural=bool(aspect.get('plural')))}"
 
     def contrast(self, domain: _Table, good: bool) -> str:
-        """Contrast a main clause with a subordinate one of the other polarity, in either order."""
+        """Join a main and a subordinate clause of opposite polarity, in either order."""
         main, side = self.rng.sample(domain["aspects"], 2)
         weak = self.clause(side, not good, depth=0)
         link = self.frame("links")
@@ -94,7 +96,7 @@ class _Writer:
         return f"{person} {frame.format(aspect['noun'], self.adjective(good == right))}, {verdict}"
 
     def comparison(self, domain: _Table, good: bool) -> str:
-        """Compare with the last product, which was the same or different."""
+        """Compare the product with the last one, which was the same or different."""
         aspect = self.rng.choice(domain["aspects"])
         same = self.rng.random() < 0.5
         was = "were" if aspect.get("plural") else "was"
@@ -103,7 +105,7 @@ class _Writer:
         return f"{last} {self.adjective(good == same)}, {verdict}"
 
     def distractor(self, domain: _Table) -> str:
-        """Write something that is irrelevant to the product's quality."""
+        """Write a sentence that says nothing about the product's quality."""
         if self.rng.random() < 0.5:
             return str(self.rng.choice(domain["neutral"]))
         subject = self.rng.choice(lexicon()["elsewhere"])
@@ -127,10 +129,9 @@ class _Writer:
 
 
 def review_corpus(*, rows: int = 2000, eval_rows: int = 500) -> Splits:
-    """Generate reviews of phones, restaurants, hotels and laptops.
+    """Generate train and dev sets: reviews of phones, restaurants, hotels and laptops.
 
-    Train and dev sets are balanced, and no text occurs twice. The dev rows do not depend on the
-    number of training rows.
+    Both are balanced, and no text occurs twice. ``rows`` does not affect the dev set.
 
     Example:
         >>> splits = review_corpus(rows=4, eval_rows=2)
@@ -145,18 +146,15 @@ def review_corpus(*, rows: int = 2000, eval_rows: int = 500) -> Splits:
 
 
 def shift_examples(*, rows: int = 500) -> Examples:
-    """Generate reviews of films, a product that `review_corpus` never writes about.
+    """Generate a shift set: reviews of films, a domain that `review_corpus` does not have.
 
-    The set is balanced and has the corpus's labels.
+    It is balanced and has the same labels.
     """
     return _reviews("shift", [lexicon()["shifted_domain"]], rows=rows, taken=set())
 
 
 def anomaly_examples(*, rows: int = 500) -> Examples:
-    """Generate questions and facts about planets, gardens and stones, which review nothing.
-
-    The set has no labels.
-    """
+    """Generate an OOD set without labels: questions and facts that are not reviews."""
     rng = random.Random(derive_seed(SEED, "corpus", "anomaly"))
     taken: set[str] = set()
     text = [_unseen(lambda: _fact(rng), taken) for _ in range(rows)]
@@ -185,7 +183,7 @@ def _reviews(
 
 
 def _unseen(write: Callable[[], str], taken: set[str]) -> str:
-    """Draw until a text is new; compared in lower case, as an uncased model reads it."""
+    """Generate until a text is new, compared in lower case because models may be uncased."""
     for _ in range(1000):
         text = write()
         if text.lower() not in taken:

@@ -1,13 +1,12 @@
 """Corrupt token ids: replace tokens by random ones, mask them, or drop them.
 
-Each ordinary token of a row is hit with probability ``rate``, independently of the others, so the
-expected fraction is the rate for any length. (A rounded count, ``round(rate n)``, would not change
-any text of up to ten tokens at 5%.) A token is hit if its uniform draw is below the rate, and draws
-are keyed by seed, row and kind. So a higher rate hits all tokens that a lower one hits, the
-replacement is the same at every rate, and neither the row's position nor the other rows matter.
+Each ordinary token of a row is corrupted with probability ``rate``, independently of the others. (A
+rounded count, ``round(rate n)``, would change no text of up to ten tokens at 5%.) The draws depend
+on seed, row and kind only. A token is corrupted if its uniform draw is below the rate, so a higher
+rate corrupts the same tokens and more, with the same replacements.
 
-Special tokens ([CLS], [SEP], [MASK], padding ...) are not changed. [UNK] replaces a word of the
-text, so it may be hit, but it is never a replacement.
+Special tokens ([CLS], [SEP], [MASK], padding ...) are not changed. [UNK] may be corrupted, because
+it replaces a word of the text, but it is never a replacement.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _ROLES = ("bos", "eos", "cls", "sep", "pad", "mask")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Token ids, grouped by how a corruption may use them.
+    """The token ids of a tokenizer, as corruptions use them.
 
     Args:
-        ordinary: Ids of replacements, distinct and ascending, [V].
+        ordinary: Ids that may replace a token, distinct and ascending, [V].
         spared: Ids of special tokens, which are never changed.
         mask: Id of the mask token, None if there is none.
     """
@@ -43,11 +42,10 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Any, *, size: int | None = None) -> Vocabulary:
-        """Group the ids of a tokenizer; one without ``get_vocab`` has no ordinary ids.
+        """Classify the ids of a tokenizer; without ``get_vocab`` none is ordinary.
 
-        ``size`` is the number of embeddings of the model, if they are fewer than the tokenizer's
-        ids. All special ids except that of [UNK] are spared; that too if another role has it, as in
-        GPT-2.
+        ``size`` is the number of the model's embeddings, if the tokenizer has more ids. The special
+        ids are spared. So is [UNK] if its id is also that of another special token, as in GPT-2.
         """
         unknown = getattr(tokenizer, "unk_token_id", None)
         special = set(getattr(tokenizer, "all_special_ids", None) or ())
@@ -69,7 +67,7 @@ class Vocabulary:
         )
 
     def lacks(self, kind: Corruption) -> str:
-        """Return why a corruption cannot be done, as the end of a sentence; empty if it can.
+        """Return why a kind of corruption is impossible; empty if it is possible.
 
         Example:
             >>> Vocabulary(np.arange(4, 9), frozenset({0, 1})).lacks("mask")
@@ -91,15 +89,15 @@ def corrupt(
     vocabulary: Vocabulary,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Corrupt the token ids of one row, unpadded; the row itself is not changed.
+    """Return a corrupted copy of one encoded row, without padding.
 
     Args:
-        item: A row as `temper.data.encode.EncodedExamples` holds it.
-        kind: ``random`` swaps a token for another ordinary one of the vocabulary, each as likely;
-            ``mask`` puts the mask token in its place; ``drop`` takes it out with its segment id,
-            but keeps one ordinary token. The vocabulary must allow it (`Vocabulary.lacks`).
-        rate: Probability that an ordinary token is hit, in [0, 1].
-        row: Hash of the row's text, the key of the draws.
+        item: A row of `temper.data.encode.EncodedExamples`.
+        kind: ``random`` replaces a token by another ordinary one, all equally likely; ``mask``
+            replaces it by the mask token; ``drop`` removes it and its segment id, but keeps at
+            least one ordinary token. `Vocabulary.lacks` must be empty for it.
+        rate: Probability that an ordinary token is corrupted, in [0, 1].
+        row: Hash of the row's text, for the seed of the draws.
         vocabulary: The tokenizer's ids.
         seed: Seed of the draws.
 
@@ -132,16 +130,15 @@ def corrupt(
 
 
 def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> IntegerArray:
-    """Choose another ordinary token for each token, all with equal probability."""
     index = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
     itself = ordinary[index] == old
     chosen = np.floor(chance * (len(ordinary) - itself)).astype(np.int64)
-    # A token that is not a candidate itself ([UNK]) has one choice more.
+    # [UNK] is not a candidate itself, so it has one choice more.
     return np.asarray(ordinary[chosen + (itself & (chosen >= index))])
 
 
 def _without(item: Mapping[str, Any], indices: set[int]) -> dict[str, Any]:
-    """Remove tokens from every list that has one entry per token."""
+    """Remove the tokens at some positions from every list that has one entry per token."""
     return {
         name: [value for index, value in enumerate(values) if index not in indices]
         if isinstance(values, list)

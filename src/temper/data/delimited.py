@@ -1,8 +1,8 @@
-"""Read text with fields separated by commas, semicolons, tabs or bars.
+"""Read CSV and TSV files: fields separated by commas, semicolons, tabs or bars.
 
-The delimiter is the one that the file's name suggests. If the first line then has only one name,
-and another delimiter gives every row as many fields as the first line, that one is used. Quotes
-enclose fields (RFC 4180). In tab-separated files they do so only if the file shows it.
+The file's name suggests a delimiter. Another one is used if only it splits the first line and gives
+all rows the same number of fields. Quotes enclose fields (RFC 4180); in tab-separated files only if
+the file shows it (`_quotes_of`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from temper.data.table import Table, TableOptions
 from temper.errors import DataError
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
-"""Delimiters and their names in messages."""
+"""Delimiter -> its name in messages."""
 
-# Number of characters that are read to find the delimiter.
+# Maximum number of lines, and of characters, that are read to find the delimiter.
 _SAMPLE_LINES = 2000
 _SAMPLE_LETTERS = 1 << 20
 # Number of characters that are parsed at a time.
@@ -43,7 +43,7 @@ def read_delimited(
     usual: str,
     options: TableOptions,
 ) -> Table:
-    """Read a table of delimited text, whose content is not blank."""
+    """Read a table from a file that is not blank; ``usual`` is the delimiter its name suggests."""
     result = _Delimited.of(content, usual=usual)
     (first, names), path = result.names(), str(content.path)
     lines, blank, bad = array("q"), array("q"), dict[int, str]()
@@ -51,7 +51,7 @@ def read_delimited(
     last_blank = array("q")
     needed = options.needed(names)
     joined, kept = _JoinedLines(result.delimiter, len(names)), KeptColumns(names, options)
-    for line, record in result.rows(len(names), needed=needed, behind=first, joined=joined):
+    for line, record in result.rows(len(names), needed=needed, header_line=first, joined=joined):
         if record is None:
             last_blank.append(line)
             continue
@@ -74,7 +74,7 @@ def read_delimited(
 
     def read_again(name: str) -> Iterator[object]:
         index = names.index(name)
-        for _, record in result.rows(len(names), needed=needed, behind=first):
+        for _, record in result.rows(len(names), needed=needed, header_line=first):
             if record is not None:
                 yield record[index] if isinstance(record, list) else None
 
@@ -107,13 +107,13 @@ def _bad_row(
         )
     return DataError(
         f"{path}, line {line}: expected {len(names)} fields ({', '.join(names)}), got {fault}. "
-        f"Quote a text that holds the delimiter or a line break, {skip}.{hint}"
+        f"Quote a text that contains the delimiter or a line break, {skip}.{hint}"
     )
 
 
 @dataclass(frozen=True)
 class _Delimited:
-    """A file whose delimiter is known."""
+    """A file with its delimiter and the role of its quotes."""
 
     content: TextFile
     delimiter: str
@@ -128,7 +128,7 @@ class _Delimited:
         return cls(content, delimiter, _Quotes(enclose=True))
 
     def notices(self, usual: str) -> list[str]:
-        """Return notices if the file is not read as its name suggests."""
+        """Return notices on a delimiter, encoding or quotes other than the name suggests."""
         unusual = []
         if self.delimiter != usual:
             unusual.append(f"{DELIMITERS[self.delimiter]} between columns")
@@ -157,19 +157,19 @@ class _Delimited:
         return line, names
 
     def rows(
-        self, size: int, *, needed: int, behind: int, joined: _JoinedLines | None = None
+        self, size: int, *, needed: int, header_line: int, joined: _JoinedLines | None = None
     ) -> Iterator[tuple[int, list[str] | str | None]]:
-        """Yield line and fields of each row; for a bad row its fault, for a blank line None.
+        """Yield the line number of each row with its fields; a fault for a bad row, None if blank.
 
-        A row has ``size`` fields and must have the first ``needed`` ones; missing ones after these
-        are empty. ``behind`` is the line that names the columns.
+        A row has ``size`` fields, of which the first ``needed`` are required; the others default to
+        an empty text. ``header_line`` is the number of the header.
         """
         for line, record in self._records(joined):
-            # Most rows are of this kind, and a file may have millions.
-            if len(record) == size > 1 and line > behind and isinstance(record, list):
+            # The most frequent case comes first, because a file may have millions of rows.
+            if len(record) == size > 1 and line > header_line and isinstance(record, list):
                 yield line, record
-            elif line <= behind:
-                if line < behind:
+            elif line <= header_line:
+                if line < header_line:
                     yield line, None
             elif _is_blank(record, alone=size == 1):
                 yield line, None
@@ -187,17 +187,18 @@ class _Delimited:
 
 
 def _is_blank(record: list[str] | str, *, alone: bool = False) -> bool:
-    """Return whether a line is blank; if a row is a single text, white space is a text."""
+    """Return whether a row is blank; in a table of one column (``alone``), spaces are a text."""
     if isinstance(record, str):
         return False
     return not record or (len(record) == 1 and not alone and not record[0].strip())
 
 
 def find_delimiter(content: TextFile, *, usual: str) -> str:
-    """Find the delimiter of a file.
+    """Guess the delimiter from the first lines of a file.
 
-    It is the usual one of the file's name if that gives two or more columns with equally many
-    fields in all rows, or if no other delimiter does; else the first that does.
+    It is the first, starting with ``usual``, that gives all rows the same number of fields, two or
+    more. If none does, it is ``usual`` if that splits the header, else the one with which most rows
+    have as many fields as the header.
     """
     sample = _sample(content)
     fields = {sign: _counts(sample, sign) for sign in dict.fromkeys((usual, *DELIMITERS))}
@@ -221,7 +222,7 @@ def _sample(content: TextFile) -> list[str]:
 
 
 def _counts(sample: list[str], delimiter: str) -> list[int]:
-    """Count the fields of each record, 0 if it cannot be read."""
+    """Count the fields of each record; 0 for a record that cannot be parsed."""
     records: list[tuple[int, list[str] | str]]
     if delimiter == "\t" and not _quotes_of(sample).enclose:
         records = list(plain_records(sample))
@@ -238,7 +239,7 @@ def _counts(sample: list[str], delimiter: str) -> list[int]:
 
 
 def check_names(names: Sequence[str], *, title: str) -> None:
-    """Raise a `DataError` on duplicate names."""
+    """Raise a `DataError` if two columns have the same name."""
     # Empty ones (a nameless index) cannot be chosen anyway.
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
@@ -249,14 +250,14 @@ def check_names(names: Sequence[str], *, title: str) -> None:
 
 @dataclass
 class _JoinedLines:
-    """Count the rows whose quoted fields hold line breaks, and those that look like several rows.
+    """Finds rows that a stray quote joined: quoted fields with line breaks that look like rows.
 
     Args:
-        size: Fields of a row.
-        rows: Rows that span several lines.
-        suspects: Those in which every line has as many fields as a row.
-        lost: Rows that are lost if each line of these is a row.
-        first: First line of the first of these.
+        size: Number of fields of a row.
+        rows: Number of rows that span several lines.
+        suspects: Number of these in which each line has as many fields as a row.
+        lost: Number of rows that are missing if each line of a suspect is a row.
+        first: Number of the first suspect's first line.
     """
 
     delimiter: str
@@ -275,7 +276,7 @@ class _JoinedLines:
             self.first = self.first or start
 
     def notices(self, path: str) -> list[str]:
-        """Report lost rows if at least half of the rows of several lines look like several rows."""
+        """Warn of lost rows if at least half of the rows that span several lines are suspects."""
         # Texts with line breaks and delimiters may look like rows by chance.
         if not self.suspects or 2 * self.suspects < self.rows:
             return []
@@ -291,7 +292,7 @@ class _JoinedLines:
 def _quoted(
     lines: Iterator[str], *, delimiter: str, joined: _JoinedLines | None = None
 ) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield the line on which each record starts, and its fields, or its fault."""
+    """Yield the first line number of each record, with its fields or the fault of its quotes."""
     taken: list[str] = []
     again: list[str] = []
 
@@ -321,7 +322,7 @@ def _quoted(
             else:
                 is_done = True
         except csv.Error as error:
-            # An open quote would join all following lines: reading continues after the one with it.
+            # An open quote would join all further lines, so parsing restarts on the next line.
             result.append((start, f"quotes that do not close: {error}"))
             again += reversed(taken[1:])
             start += 1
@@ -333,7 +334,7 @@ def _quoted(
 
 
 def plain_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield number (from 1) and fields of lines whose quotes are plain characters, as in GLUE's."""
+    """Yield line number (from 1) and fields of tab-separated lines; quotes are part of the text."""
     for number, line in enumerate(lines, start=1):
         content = line.rstrip("\r\n")
         yield number, content.split("\t") if content else []
@@ -341,12 +342,12 @@ def plain_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 @dataclass(frozen=True)
 class _Quotes:
-    """The role of quotes in tab-separated lines.
+    """The role of quotes in a file.
 
     Args:
-        enclose: Whether they enclose fields; else they are characters of the text.
-        joined: Lines that they would join to the line before.
-        first: Number of the first line that would be joined to the next; 0 if there is none.
+        enclose: Whether quotes enclose fields; otherwise they are part of the text.
+        joined: Number of lines that enclosing quotes would join to the line before.
+        first: Number of the first line that they would join to the next; 0 if there is none.
     """
 
     enclose: bool
@@ -357,11 +358,10 @@ class _Quotes:
 def _quotes_of(lines: Iterable[str]) -> _Quotes:
     """Decide whether quotes enclose the fields of tab-separated lines.
 
-    Tab-separated text usually has no quoting, and a quote at the start of one text and another at
-    the end of a later one would join the rows between. So quotes enclose fields only if all lines
-    can be read that way (RFC 4180) and the file shows it: by a quoted name in the header, or
-    because more lines have as many fields as the header with quoting than without it. If neither
-    reading is better, no quote may join two lines.
+    Most such files have no quoting: a quote that starts one text and one that ends a later text
+    would join the rows between them. So quotes enclose fields only if all lines can be parsed that
+    way (RFC 4180) and the file gives evidence: a quoted name in the header, or more lines with as
+    many fields as the header. On a tie, quotes enclose fields if they join no lines.
     """
     size = number = joined = first = 0
     with_quotes = without = 0  # Lines that do not fit the header in either reading.
@@ -386,7 +386,7 @@ def _quotes_of(lines: Iterable[str]) -> _Quotes:
 
 
 def _between_quotes(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield lists of lines that belong together, because an open quote joins them."""
+    """Yield lists of lines; lines within an open quote are in one list."""
     record: list[str] = []
     is_open = False
     for line in lines:
@@ -400,7 +400,7 @@ def _between_quotes(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _quoted_fields(text: str) -> int:
-    """Count the fields of a record if each is fully quoted or has no quote; else 0."""
+    """Count the fields of a record if each is fully quoted or has no quote; else return 0."""
     count = position = 0
     while position < len(text):
         field = _QUOTED_FIELD.match(text, position)

@@ -1,4 +1,4 @@
-"""Turn texts into token ids once."""
+"""Tokenize sets: texts become token ids, cut or split into windows."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from temper.types import UNLABELED, Windows
 # Rows per call of a tokenizer: limits the memory at the same speed.
 _CHUNK = 1000
 ENCODED_FIRST = 1000
-"""Rows of a training set that are encoded before the first step; others are encoded on access."""
+"""Number of training rows that are encoded before the first step; others are encoded on access."""
 WARNED = 0.05
-"""Minimum fraction of cut rows or unknown tokens for a notice with advice."""
+"""Fraction of cut rows or unknown tokens from which a notice gives advice."""
 
 
 class EncodedExamples:
-    """Token ids of a set, one mapping per row, unpadded.
+    """The encoded rows of a set, without padding.
 
     Args:
-        items: One mapping per row: ``input_ids``, ``attention_mask`` and, if there are any,
+        items: One mapping per row: ``input_ids``, ``attention_mask`` and, if the set has them,
             ``token_type_ids``, ``labels`` and ``row_index``.
         truncated: Fraction of the rows that were cut, in [0, 1].
-        unknown: Fraction of the texts' tokens that are the unknown token, in [0, 1].
+        unknown: Fraction of the tokens that are the unknown token, without special tokens, in [0,
+            1].
     """
 
     def __init__(
@@ -61,23 +62,23 @@ def encode(
     kind: Kind | None = None,
     windows: Windows | None = None,
 ) -> EncodedExamples:
-    """Encode a set, cutting rows that are too long or splitting them into windows.
+    """Encode a set; rows that are too long are cut or split into windows.
 
     Args:
         examples: The set; items of an unlabeled set have no ``labels``.
         tokenizer: A Transformers tokenizer, or an object with the same call.
         max_length: Maximum number of tokens of a row, including special tokens, >= 1.
-        kind: Kind of labels for which rows without labels are encoded; None for that of the rows.
-            For ``tokens``, items have ``words``: the word that begins at each token, -1 for others.
-            For ``spans``, they have ``starts`` and ``ends``, the characters of each token in the
-            second text, -1 for others. For ``choices``, the ids are those of all choices in order,
-            and ``sizes`` has the number of tokens of each choice.
-        windows: Windows for rows that are too long; the ids are then those of all windows, and
-            ``sizes`` has the number of tokens of each. None cuts such rows.
+        kind: Kind of labels to encode for, if the rows have none; None uses that of the rows. For
+            ``tokens``, items also have ``words``: per token the index of the word that begins
+            there, else -1. For ``spans``, they have ``starts`` and ``ends``: per token its
+            characters in the second text, else -1. For ``choices``, the ids of all choices follow
+            each other, and ``sizes`` has the number of tokens of each choice.
+        windows: How to split rows that are too long; None cuts them. The ids of all windows follow
+            each other, and ``sizes`` has the number of tokens of each window.
 
     Raises:
-        SettingError: If ``max_length`` is above the limit of the tokenizer's model.
-        DataError: If a text has no token.
+        SettingError: ``max_length`` is above the limit of the tokenizer's model.
+        DataError: A text has no token.
     """
     added = _checked(examples, tokenizer, max_length, windows)
     kind = kind or examples.kind
@@ -101,11 +102,11 @@ def encode(
 
 
 class LazilyEncoded:
-    """Token ids of a training set: a row is encoded on first access and then stored in a file.
+    """A training set whose rows are encoded on first access and then kept in compact storage.
 
-    The rows are equal to those of `encode`. Memory grows by 12 bytes per row. The first
-    `ENCODED_FIRST` rows are encoded at once. If the tokenizer adds no special tokens, all rows are,
-    so that a text without tokens is an error before training begins.
+    The rows are equal to those of `encode`. They take 12 bytes of memory each, plus a temporary
+    file. The first `ENCODED_FIRST` rows are encoded at once. Without special tokens all rows are,
+    because a text without tokens must raise an error before training.
     """
 
     def __init__(
@@ -135,12 +136,12 @@ class LazilyEncoded:
 
     @property
     def truncated(self) -> float:
-        """Fraction of the rows encoded so far that were cut, in [0, 1]."""
+        """Fraction of cut rows among those encoded so far, in [0, 1]."""
         return self._cut / max(int((self._sizes >= 0).sum()), 1)
 
     @property
     def unknown(self) -> float:
-        """Fraction of tokens that are the unknown token, in [0, 1], of the rows encoded so far."""
+        """Fraction of unknown tokens in the rows encoded so far, in [0, 1]."""
         return _fraction(self._unknown, self._tokens)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -165,14 +166,14 @@ class LazilyEncoded:
         return result
 
     def shortest(self, count: int) -> list[dict[str, Any]]:
-        """Return some of the shortest of the first `ENCODED_FIRST` rows."""
+        """Return the ``count`` shortest of the first `ENCODED_FIRST` rows."""
         lengths = self.lengths[:ENCODED_FIRST]
         return [
             self[index] for index in sorted(range(len(lengths)), key=lengths.__getitem__)[:count]
         ]
 
     def sizes(self, indices: Sequence[int] | NDArray[Any]) -> list[int]:
-        """Return the number of tokens of some rows, and encode those that are not encoded yet."""
+        """Return the number of tokens of each row in ``indices``, after encoding it if needed."""
         wanted = np.asarray(indices, dtype=np.int64)
         new = np.unique(wanted[self._sizes[wanted] < 0])
         for first in range(0, len(new), _CHUNK):
@@ -204,7 +205,7 @@ class LazilyEncoded:
 
 
 class RowLengths(Stored[int]):
-    """The number of tokens of each row of a lazily encoded set."""
+    """The number of tokens of each row of a `LazilyEncoded` set, as a lazy sequence."""
 
     def __init__(self, rows: LazilyEncoded) -> None:
         self._rows = rows
@@ -232,7 +233,7 @@ def cut_notices(
     windows: Windows | None = None,
     stride: str = "",
 ) -> tuple[str, ...]:
-    """Report the fraction of encoded rows that is cut; see `cut_notice`."""
+    """Return `cut_notice` for an encoded set; empty if no row was cut."""
     if not encoded.truncated:
         return ()
     longest = tokenizer.model_max_length
@@ -256,10 +257,11 @@ def cut_notice(
     windows: Windows | None = None,
     stride: str = "",
 ) -> str:
-    """Report the fraction of rows that is cut at the length limit, from 5% on with advice.
+    """Return a notice on the fraction of cut rows, with advice from 5% on.
 
-    ``longest`` is the model's longest input in tokens; ``stride`` is the command-line option for a
-    stride, without the number, and empty if such rows cannot be read in windows.
+    ``rows`` is what the notice calls the rows. ``longest`` is the model's longest input in tokens.
+    ``stride`` is the option that sets a stride, without its value, and empty if windows are not
+    supported.
 
     Example:
         >>> cut_notice(0.02, rows="training rows", max_length=128, longest=512)
@@ -290,7 +292,7 @@ def unknown_notices(
     model: str,
     own_vocabulary: bool = False,
 ) -> tuple[str, ...]:
-    """Report the fraction of unknown tokens, from 5% on with advice."""
+    """Return a notice on the fraction of unknown tokens, with advice from 5% on; empty if 0."""
     if not encoded.unknown:
         return ()
     notice = f"{encoded.unknown:.1%} of the tokens of the {_first(encoded, rows)} are unknown"
@@ -313,16 +315,16 @@ def unknown_notices(
 
 
 def _first(encoded: Any, rows: str) -> str:
-    """Name the counted rows: in a large training set only the first ones are encoded so far."""
+    """Return the name of the counted rows: "first 1,000 ..." if not all rows are encoded yet."""
     counted = isinstance(encoded, EncodedExamples) or len(encoded) <= ENCODED_FIRST
     return rows if counted else f"first {ENCODED_FIRST:,} {rows}"
 
 
-# Further bytes of a row, after its token ids.
+# Columns that are stored after the token ids of a row.
 _STORED = ("token_type_ids", "words", "starts", "ends", "sizes", "labels")
 # Kinds whose labels are encoded with the rows, because they are tokens themselves.
 _WRITTEN = ("completions", "seq2seq")
-# Tokenizers without a limit have a huge number as limit.
+# Tokenizers without a limit report a huge number.
 _NO_LIMIT = 1_000_000
 
 
@@ -337,7 +339,7 @@ def _unknown_token(tokenizer: Any) -> int | None:
 
 def _added_tokens(examples: Examples, tokenizer: Any) -> int:
     if (count := getattr(tokenizer, "num_special_tokens_to_add", None)) is not None:
-        # Much faster than a call, which matters for predictions of single texts.
+        # Much faster than tokenizing, which matters for predictions of single texts.
         return int(count(pair=examples.text_pair is not None))
     return len(tokenizer([""], None if examples.text_pair is None else [""])["input_ids"][0])
 
@@ -345,7 +347,7 @@ def _added_tokens(examples: Examples, tokenizer: Any) -> int:
 def _count_unknown(
     items: Sequence[Mapping[str, Any]], tokenizer: Any, *, added: int
 ) -> tuple[int, int]:
-    """Count the unknown tokens of rows, and all their tokens except those that are added."""
+    """Count the unknown tokens and all tokens of rows, without the ``added`` special ones."""
     tokens = sum(max(len(item["input_ids"]) - added, 0) for item in items)
     unknown = _unknown_token(tokenizer)
     if unknown is None:
@@ -358,7 +360,7 @@ def _fraction(part: int, whole: int) -> float:
 
 
 def _checked(examples: Examples, tokenizer: Any, max_length: int, windows: Windows | None) -> int:
-    """Return how many special tokens a row gets; raise if rows of that length cannot be read."""
+    """Check the length settings; return the number of special tokens added to each row."""
     limit = tokenizer.model_max_length
     if not 1 <= max_length <= limit:
         raise SettingError(
@@ -381,16 +383,17 @@ def _encode_rows(
     kind: Kind,
     windows: Windows | None = None,
 ) -> tuple[list[dict[str, Any]], int]:
-    """Encode some rows without their labels, and count those that had to be cut."""
+    """Return encoded rows, without labels of a head, and the number of rows that were cut."""
     if kind == "completions":
         return _with_completions(examples, rows, tokenizer, max_length)
     if kind == "choices":
         return _with_choices(examples, rows, tokenizer, max_length)
     if kind == "spans" and examples.text_pair is None:
-        raise DataError("A question needs its context as the second text. Give both.")
+        raise DataError("Questions need a context as second text. Give columns for both.")
     if kind == "seq2seq" and examples.source.get("messages"):
         raise DataError(
-            "The rows are conversations. Give texts, or a language model without an encoder."
+            "An encoder-decoder reads no conversations, and the rows are lists of messages. Give "
+            "prompts as texts, or a decoder-only language model."
         )
     located = kind in ("tokens", "spans")
     if located:
@@ -481,12 +484,12 @@ def _with_completions(
 def _with_choices(
     examples: Examples, rows: list[int], tokenizer: Any, max_length: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Encode each choice as a pair with its question, and count rows that had to be cut."""
+    """Encode each choice as a pair with its question; return the rows and how many were cut."""
     pairs = () if examples.text_pair is None else examples.text_pair
     choices = [choices_of(pairs[row] if pairs else "") for row in rows]
     if len(counts := {*map(len, choices)}) > 1:
         raise DataError(
-            "All questions must have equally many choices, got "
+            "All questions must have the same number of choices, got "
             f"{' and '.join(map(str, sorted(counts)))}."
         )
     questions = [examples.text[row] for row, each in zip(rows, choices, strict=True) for _ in each]
@@ -505,7 +508,7 @@ def _with_choices(
 
 
 def _labeled(item: Mapping[str, Any], label: Any, kind: Kind) -> dict[str, Any]:
-    """Return the label of a row, for tags and spans by token."""
+    """Return the label of an encoded row as items; tags and spans refer to tokens."""
     if kind == "tokens":
         words = item["words"]
         return {"labels": [UNLABELED if word < 0 else label[word] for word in words]}

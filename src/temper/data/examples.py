@@ -1,4 +1,4 @@
-"""Texts with their labels, the common format of all sources."""
+"""A set of texts with their labels: the common format of all data sources."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from temper.seeding import derive_seed
 ScoredKind = Literal[
     "classification", "regression", "multi_label", "tokens", "choices", "spans", "completions"
 ]
-"""Kinds of labels that an evaluation scores."""
+"""Kinds of labels for which an evaluation computes metrics."""
 Kind = ScoredKind | Literal["seq2seq", "unlabeled"]
 NAMED = frozenset(name for name, head in HEADS.items() if head.named)
-"""Kinds of labels that are classes, labels or tags with names."""
+"""Kinds of labels that have names: classes, several labels per text, and tags."""
 LABELS_OF = {name: head.labels for name, head in HEADS.items()} | {"unlabeled": "no labels"}
-"""The labels of each kind in words."""
+"""Kind -> how errors describe its labels."""
 
 _COLUMNS = ("text", "text_pair", "labels", "rows", "group", "pair", "numbers")
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows of one set, in the order of their file.
+    """The rows of one set, in the order of their file.
 
     Args:
         name: Name of the set in messages and tables.
-        text_pair: The second texts of a pair task, else None.
-        labels: Class indices, or targets of a regression, or a 0 or 1 for each of several labels,
-            or the tag of each word (`temper.data.tags`), or the index of the right choice
-            (`temper.data.choices`), or answers in a context (`temper.data.spans`), or completions
-            of prompts (`temper.data.completions`), or None.
+        text_pair: The second text of each row, for tasks on text pairs; else None.
+        labels: One per row, by ``kind``: a class index, the target of a regression, zeros and ones
+            for several labels, the tags of the words (`temper.data.tags`), the index of the right
+            choice (`temper.data.choices`), the answers in a context (`temper.data.spans`), or the
+            completion of a prompt (`temper.data.completions`). None for ``unlabeled``.
         label_names: The classes' names by index, if they are known.
         rows: Hash of each row's text; computed if left empty.
         source: Origin of the rows: path or Hub id, configuration, split, revision or sha256.
-        group: Group that each row belongs to (a domain, a heuristic), None if there are none.
-        pair: Name of the contrast pair that each row belongs to, None if there are none.
-        numbers: Number of each row among all rows of its file, counted from 1; a range if no row
-            was left out, None if they are not needed.
-        others: Values of the file's other columns by name, if the reader asked for them.
+        group: Each row's group (a domain, a heuristic); None if there are none.
+        pair: Name of each row's contrast pair; None if there are none.
+        numbers: Number of each row in its file, from 1; a range if no row was left out, None if
+            they are not needed.
+        others: Column name -> values of the file's other columns, if the reader asked for them.
 
     Raises:
-        DataError: If the lists differ in length, or labels and kind disagree.
+        DataError: The lists differ in length, or labels and kind disagree.
 
     Example:
         >>> examples = Examples("toy", ["good", "bad"], labels=[1, 0], kind="classification")
@@ -79,7 +79,7 @@ class Examples:
     def __post_init__(self) -> None:
         if (self.labels is None) != (self.kind == "unlabeled"):
             have = "no labels" if self.labels is None else "labels"
-            raise DataError(f"Set {self.name!r} is of kind {self.kind!r} but has {have}.")
+            raise DataError(f"Set {self.name!r} has kind {self.kind!r}, but it has {have}.")
         if not self.rows:
             object.__setattr__(self, "rows", RowHashes.of(self.text, self.text_pair))
         for column in _COLUMNS:
@@ -94,7 +94,7 @@ class Examples:
 
     @property
     def classes(self) -> int:
-        """Number of classes or labels: of the names, else the highest index plus one; else 0."""
+        """Number of classes or labels: that of the names, else the highest index plus one."""
         if self.kind not in NAMED:
             return 0
         if self.label_names is not None:
@@ -103,12 +103,12 @@ class Examples:
 
     @property
     def origin(self) -> str:
-        """The file or the id that the rows came from, else the name of the set."""
+        """The file or Hub id of the rows, or else the name of the set."""
         return str(self.source.get("path") or self.source.get("id") or self.name)
 
     @cached_property
     def hash(self) -> str:
-        """One hash over all rows and labels in their order, 16 hexadecimal digits."""
+        """A hash of all rows and labels in their order, 16 hexadecimal digits."""
         digest = hashlib.blake2b(digest_size=8)
         labels: Sequence[object] = self.labels or [None] * len(self)
         for row, label in zip(self.rows, labels, strict=True):
@@ -116,7 +116,7 @@ class Examples:
         return digest.hexdigest()
 
     def select(self, indices: Iterable[int] | NDArray[np.int64]) -> Examples:
-        """Return the rows at positions in [0, len), in their order; source and notices stay."""
+        """Return a set of the rows at ``indices``, in that order."""
         chosen = indices if isinstance(indices, np.ndarray) else list(indices)
         columns: dict[str, Any] = {}
         for name in _COLUMNS:
@@ -130,11 +130,11 @@ class Examples:
         return replace(self, **columns)
 
     def sample(self, n: int, *, seed: int) -> Examples:
-        """Draw exactly ``n`` rows (all if there are not more), each class in proportion.
+        """Draw ``n`` rows (all if there are fewer), stratified by class, in the order of the file.
 
-        They keep the file's order. A row's rank in the draw is a hash of the seed and its text, so
-        it does not depend on the order of the file, and equal texts are drawn together as far as
-        ``n`` allows. Every class keeps at least one row if ``n`` is large enough.
+        Each row is ranked by a hash of seed and text, so the order of the file does not matter.
+        Equal texts are drawn together if ``n`` allows. Every class keeps at least one row if ``n``
+        is large enough.
 
         Example:
             >>> labels = [0, 0, 0, 0, 1, 1]
@@ -149,14 +149,14 @@ class Examples:
         return self.select(self.draw(n, seed=seed))
 
     def draw(self, n: int, *, seed: int) -> list[int]:
-        """Return the ascending positions of the rows that `sample` takes."""
+        """Return the indices of the rows that `sample` draws, ascending."""
         seeds = np.array([derive_seed(seed, "sample", row) for row in self.rows], np.int64)
         labels = self.labels if self.kind == "classification" and self.labels else [0] * len(self)
         counts = Counter(labels)
         # By index of the class, because a label may be larger than the integers of an array.
         codes = {label: code for code, label in enumerate(counts)}
         order = np.lexsort((seeds, np.fromiter(map(codes.__getitem__, labels), np.int64)))
-        quotas, first, chosen = _shares(counts, n), 0, [order[:0]]
+        quotas, first, chosen = _stratified(counts, n), 0, [order[:0]]
         for label, count in counts.items():
             chosen.append(order[first : first + quotas[label]])
             first += count
@@ -164,27 +164,27 @@ class Examples:
         return result
 
     def overlap(self, other: Examples) -> list[int]:
-        """Return the ascending positions of this set's rows whose text is also in another set."""
+        """Return the indices of the rows whose text is also in another set, ascending."""
         if isinstance(self.rows, RowHashes) and isinstance(other.rows, RowHashes):
             return self.rows.found_in(other.rows)
         theirs = set(other.rows)
         return [index for index, row in enumerate(self.rows) if row in theirs]
 
     def apart(self, others: Iterable[Examples]) -> list[int]:
-        """Return the ascending positions of this set's rows whose text is in no other set."""
+        """Return the indices of the rows whose text is in none of the other sets, ascending."""
         theirs = {row for other in others for row in other.rows}
         return [index for index, row in enumerate(self.rows) if row not in theirs]
 
     def map_labels(self, label_names: Sequence[str]) -> Examples:
-        """Renumber the labels to those of a model or another set, whose names are given by index.
+        """Renumber the labels so that their indices are those of ``label_names``.
 
-        Labels are matched by name: exactly, else ignoring case, else as whole numbers. A set whose
-        labels are bare integers (or placeholders such as ``LABEL_0``) matches names that are
-        numerals by value. Labels are matched by index only if a side has no names; a notice
-        reports this if the other side has names.
+        The names are those of a model or another set. Labels are matched by name: exactly, or else
+        ignoring case, or else as whole numbers. Bare integers and placeholders such as ``LABEL_0``
+        match names that are numerals by value. If one side has no names, labels are matched by
+        index; a notice reports this if the other side has names.
 
         Raises:
-            DataError: If the set has no classes, or a label that occurs is unknown to the target.
+            DataError: The set has no classes, or ``label_names`` lacks one of its labels.
 
         Example:
             >>> toy = Examples(
@@ -225,7 +225,7 @@ class Examples:
         return replace(self, label_names=target, notices=(*self.notices, notice))
 
     def _with_labels(self, target: tuple[str, ...]) -> Examples:
-        """Put several labels per row into the order of a target; its other labels do not apply."""
+        """Reorder several labels per row; labels that only the target has are 0."""
         given, rows = self.label_names or (), self.labels or []
         indices = match_names(given, target)
         for position, name in enumerate(given):
@@ -285,7 +285,7 @@ class Examples:
         return replace(self, labels=labels, label_names=target, notices=notices)
 
     def _where(self, index: int) -> str:
-        """Return a row's file and number in it, if known; else its set and index."""
+        """Return a row's file and number, or its set and index, for errors."""
         file = self.source.get("path") or self.source.get("id")
         if file is None:
             return f"set {self.name!r}, row {index + 1}"
@@ -293,7 +293,7 @@ class Examples:
 
 
 def check_one_label(examples: Examples, *, what: str) -> None:
-    """Raise a `DataError` unless each text has one label at most."""
+    """Raise a `DataError` unless each text has at most one label; ``what`` needs that."""
     if examples.kind not in ("classification", "regression", "unlabeled"):
         raise DataError(
             f"{examples.origin}: the labels are {LABELS_OF[examples.kind]}. {what} needs one label "
@@ -319,7 +319,7 @@ def with_codes(examples: Examples) -> Examples:
 
 
 def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> Examples:
-    """Leave out the rows whose class another set or a model does not have, with a notice."""
+    """Leave out the rows of classes for which ``match`` raises a `DataError`, with a notice."""
     if examples.kind != "classification" or examples.labels is None:
         return examples
     first: dict[float, int] = {}
@@ -331,7 +331,7 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
             match(examples.select([index]))
         except DataError:
             unknown_labels[label] = str(label) if names is None else names[int(label)]
-    # If no class matches, that is another error.
+    # If no class matches, these are other labels, and an error follows.
     if not unknown_labels or len(unknown_labels) == len(first):
         return examples
     numbers = examples.numbers or range(1, len(examples) + 1)
@@ -347,7 +347,7 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
 
 
 def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
-    """Concatenate sets of one kind, all with one text or all with two; change further fields."""
+    """Concatenate sets of one kind, all of single texts or all of pairs; ``changes`` set fields."""
 
     def column(key: str) -> list[Any] | None:
         lists = [getattr(part, key) for part in parts]
@@ -358,18 +358,18 @@ def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
 
     columns = {key: column(key) for key in _COLUMNS}
     notices = tuple(dict.fromkeys(notice for part in parts for notice in part.notices))
-    # Row numbers of several files are useless.
+    # Rows come from several files, so their numbers identify nothing.
     return replace(parts[0], **{**columns, "numbers": None, "notices": notices, **changes})
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The sets of one training: ``dev`` is evaluated on.
+    """The sets of a training run: it trains on ``train`` and evaluates on ``dev``.
 
     Args:
         test: The test split, if the source has one in addition to ``dev``.
-        unlabeled: Further rows without labels, for methods that learn from them; ``notices``
-            includes theirs.
+        unlabeled: Rows without labels, for semi-supervised methods. The ``notices`` of the splits
+            include theirs.
     """
 
     train: Examples
@@ -387,8 +387,8 @@ class Splits:
         return replace(self, notices=kept, unlabeled=None)
 
 
-def _shares(sizes: Mapping[Any, int], n: int) -> dict[Any, int]:
-    """Split ``n`` over classes by largest remainder, at least one each if ``n`` allows it."""
+def _stratified(sizes: Mapping[Any, int], n: int) -> dict[Any, int]:
+    """Split ``n`` over classes in proportion, by largest remainder; at least one each if it can."""
     total = sum(sizes.values())
     keys = sorted(sizes, key=repr)
     quotas = {key: n * sizes[key] // total for key in keys}
@@ -405,6 +405,6 @@ def _shares(sizes: Mapping[Any, int], n: int) -> dict[Any, int]:
 
 
 def label_counts(examples: Examples) -> dict[int, int]:
-    """Return the number of rows of each class, in the order of the class indices."""
+    """Return class index -> number of rows, ascending."""
     counts = Counter(map(int, examples.labels or []))
     return dict(sorted(counts.items()))

@@ -1,8 +1,8 @@
-"""Read CSV, TSV, JSON lines, JSON and Parquet, plain or gzipped; every fault is one `DataError`.
+"""Read CSV, TSV, JSON lines, JSON and Parquet, plain or gzipped; faults are `DataError`s.
 
-The standard library's parsers are used for text because they report the line of a fault and do not
-guess values: table libraries turn a text "NA" or "null" into a missing value and a column of digits
-into numbers.
+Text is parsed by the standard library, which gives the line of a fault and does not guess types.
+Table libraries turn a text "NA" or "null" into a missing value, and a column of digits into
+numbers.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from temper.errors import DataError
 
 # Rows of a Parquet file that exist as Python objects at a time.
 _BATCH = 4096
-# Bytes of it that are read at a time.
+# Bytes of a Parquet file that are read at a time.
 _READ = 1 << 16
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
 def format_of(path: Path) -> str | None:
-    """Return the format of a file name, ``.csv`` for ``train.csv.gz``; None if it has none."""
+    """Return the format of a file by its name: ``.csv`` for ``train.csv.gz``; None if unknown."""
     name = path.name.lower().removesuffix(".gz")
     return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
 
 
 def stem_of(path: Path) -> str:
-    """Return a file's name without format and ``.gz``: ``train`` for ``train.jsonl.gz``."""
+    """Return a file's name without its endings: ``train`` for ``train.jsonl.gz``."""
     name = path.name[: -len(".gz")] if path.name.lower().endswith(".gz") else path.name
     return name[: -len(format_of(path) or "")] or name
 
 
 def read_table(path: Path, options: TableOptions | None = None) -> Table:
-    """Read a file in one of `FORMATS`, plain or gzipped; its sha256 is in the table's source."""
+    """Read a file in one of `FORMATS`, plain or gzipped; `Table.source` gets its sha256."""
     options = options or TableOptions()
     suffix = format_of(path)
     if suffix is None:
@@ -138,14 +138,13 @@ def _parse_row(line: str, *, where: str) -> dict[str, object]:
     if not isinstance(row, dict):
         raise DataError(
             f'{where}: expected an object such as {{"text": "...", "label": 0}}, got '
-            f"{type(row).__name__}. Fix the line, or leave such out with "
+            f"{type(row).__name__}. Fix the line, or leave such lines out with "
             "--set data.skip_bad_rows=true."
         )
     return row
 
 
 def _full_lines(content: TextFile) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank and their numbers, from 1."""
     # Only "\n" ends a line: str.splitlines would also split at U+2028, which texts may contain.
     for number, line in enumerate(content.lines(newline="\n"), start=1):
         if line.strip():
@@ -176,7 +175,7 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
             row = next(iter(bad))
             raise DataError(
                 f"{path}, row {row + 1}: expected an object, got {bad[row].removeprefix('a ')}. "
-                "Fix the row, or leave such out with --set data.skip_bad_rows=true."
+                "Fix the row, or leave such rows out with --set data.skip_bad_rows=true."
             )
         # A missing key is read as None.
         objects = [row if isinstance(row, dict) else {} for row in content]

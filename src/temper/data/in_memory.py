@@ -1,8 +1,7 @@
 """Data that is passed to a Python call instead of a path.
 
-Settings, metadata and fingerprints refer to a source by a string. Data in memory is stored here
-under a name that is a hash of its splits, columns and values, so equal data has the same name in
-every process. It is read like the tables of files.
+Settings, metadata and fingerprints refer to data by a string. So data in memory gets a name, a hash
+of its splits, columns and values: equal data has the same name in every process.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Held:
-    """Columns, or a `datasets.Dataset`, by split; ``single`` data is one table, without splits."""
+    """Split -> columns or `datasets.Dataset`; ``single`` data is one table without splits."""
 
     splits: Mapping[str, Any]
     single: bool
@@ -49,13 +48,13 @@ def names_memory(source: str) -> bool:
     return _NAME.fullmatch(source) is not None
 
 
-def everything() -> dict[str, Held]:
-    """Return all data in memory, for another process of a study."""
+def all_held() -> dict[str, Held]:
+    """Return name -> data for all data in memory, to send to another process."""
     return dict(_held)
 
 
 def restore(held: Mapping[str, Held]) -> None:
-    """Keep the data that another process returned from `everything`."""
+    """Register data that `all_held` returned in another process."""
     _held.update(held)
 
 
@@ -67,18 +66,21 @@ def is_table(value: object) -> bool:
 
 
 def is_data(value: object) -> bool:
-    """Return whether a value is a table, or tables by split."""
+    """Return whether a value is a table, or a mapping of split names to tables."""
     if is_table(value):
         return True
     return isinstance(value, Mapping) and bool(value) and all(map(is_table, value.values()))
 
 
 def hold(value: object) -> str:
-    """Keep a table, tables by split, or a list of texts; return the name to use like a path.
+    """Register data in memory, and return the name by which it is read like a path.
+
+    Args:
+        value: A table, tables by split, or a list of texts.
 
     Raises:
-        DataError: The value is none of these, columns differ in length, or a cell has a type whose
-            content cannot be hashed.
+        DataError: The value is none of these, columns differ in length, or the content of a cell
+            cannot be hashed.
 
     Example:
         >>> one, same = (hold({"text": ["good", "bad"], "label": [1, 0]}) for _ in range(2))
@@ -111,7 +113,7 @@ def hold(value: object) -> str:
 
 
 def splits_of(name: str) -> tuple[dict[str, Callable[[], Table]], bool]:
-    """Return the reader of each split of data in memory, and whether it is a single table."""
+    """Return split -> function that reads it, and whether the data is a single table."""
     entry = _held.get(name)
     if entry is None:
         raise DataError(
@@ -137,12 +139,12 @@ def open_table(table: Any, title: str) -> Table:
 
 
 def dataset_table(rows: Any, title: str, source: Mapping[str, Any]) -> Table:
-    """Read a `datasets.Dataset` as a table; columns are decoded when asked for."""
+    """Read a `datasets.Dataset` as a table, which decodes a column when it is read."""
     plain = rows.with_format(None)
     names = {
         name: tuple(inner.names)  # type: ignore[union-attr]
         for name, feature in plain.features.items()
-        # A list of classes has them inside.
+        # A feature with a list of classes has the class feature inside.
         for inner in (feature, getattr(feature, "feature", None))
         if type(inner).__name__ == "ClassLabel"
     }
@@ -157,13 +159,13 @@ def dataset_table(rows: Any, title: str, source: Mapping[str, Any]) -> Table:
 
 
 def _decoded(column: Any) -> Iterator[object]:
-    """Decode a column, which may be in a file, in blocks of rows."""
+    """Yield the values of a column in blocks, because it may be larger than memory."""
     for start in range(0, len(column), 4096):
         yield from column[start : start + 4096]
 
 
 def _readable(table: Any, split: str) -> Any:
-    """Return a Dataset as it is, and anything else as columns of plain Python values."""
+    """Return a Dataset unchanged, and other tables as columns of plain Python values."""
     if _is_dataset(table):
         return table
     named = list(table.items())
@@ -185,7 +187,7 @@ def _values(column: Any) -> list[object]:
 
 
 def _content(value: object, where: str) -> str:
-    """Serialize a value so that only equal values have the same text."""
+    """Serialize a cell so that different values have different texts."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, list | tuple | dict):
@@ -215,7 +217,7 @@ def _is_dataset(value: object) -> bool:
 
 
 def _is_of(value: object, package: str, name: str) -> bool:
-    """Return whether a value is of a package's class, without importing the package."""
+    """Return whether a value is of a class in a package, without importing the package."""
     # Such an object exists only if its library is imported; a user's module may share the name.
     return isinstance(value, getattr(sys.modules.get(package), name, ()))
 

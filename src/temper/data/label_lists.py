@@ -1,4 +1,4 @@
-"""Read a column in which a text may have several labels."""
+"""Read a column with several labels per text (multi-label classification)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 # A list of texts or numbers, written as one string: "['a', 'b']", '["a"]', "[0, 1]", "[]".
 LIST = re.compile(r"""[\[({]\s*['"].*['"]\s*,?\s*[\])}]|[\[{][-+\d.,\s]*[\]}]""", re.DOTALL)
 SEPARATORS = "|;,/+&"
-"""Separators of several labels in one cell."""
-MOST = 10_000
-"""Indices of labels without names are below this."""
+"""Separators of labels in one cell, in order of preference."""
+INDEX_LIMIT = 10_000
+"""Limit for indices of labels without names."""
 AUTOMATIC = "|;"
-"""Separators that are recognized without a setting; others also occur within labels."""
+"""Separators that show by themselves that cells have several labels; others occur in names, too."""
 
 
 def label_lists(values: Sequence[object], *, wanted: bool) -> list[list[Any]] | None:
-    """Return each row's list of labels; None if the column has one label per row.
+    """Return the list of labels of each row; None if the column has one label per row.
 
-    The values are lists, texts such as ``['a', 'b']``, or texts such as ``a|b``. If several labels
-    are ``wanted``, any separator is accepted.
+    A cell is a list, a text such as ``['a', 'b']``, or a text such as ``a|b``. If several labels
+    are ``wanted``, all `SEPARATORS` are tried, else only `AUTOMATIC`.
 
     Example:
         >>> label_lists(["a|b", "a", "b"], wanted=False)
@@ -48,18 +48,19 @@ def label_lists(values: Sequence[object], *, wanted: bool) -> list[list[Any]] | 
 def indices_of(
     lists: Sequence[Sequence[Any]], names: Sequence[str] | None
 ) -> tuple[list[tuple[int, ...]], tuple[str, ...]]:
-    """Return which labels apply to each row, and the names of the labels.
+    """Turn lists of labels into zeros and ones, one per label.
 
     Args:
-        lists: Names, indices from 0, or a 0 or 1 for each label (recognized by repeated values).
+        lists: Per row, names of labels, their indices from 0, or a 0 or 1 for each label. The last
+            form is recognized by repeated values.
         names: The labels' names by index, if known.
 
     Returns:
-        A tuple of L zeros and ones per row, and L names: those given, or those that occur, sorted;
-        indices without names are named by their number.
+        A tuple of L zeros and ones per row, and the L names: ``names``, or else the sorted names or
+            indices that occur.
 
     Raises:
-        ValueError: With the index of the row and the label that is unknown or invalid.
+        ValueError: With two arguments: the row's index, and its unknown or invalid label.
     """
     if _are_flags(lists, names):
         width = len(lists[0])
@@ -69,7 +70,7 @@ def indices_of(
     numbers = kinds <= {int}
     for index, row in enumerate(lists):
         for label in row:
-            if not (numbers and 0 <= label < MOST) and not isinstance(label, str):
+            if not (numbers and 0 <= label < INDEX_LIMIT) and not isinstance(label, str):
                 raise ValueError(index, label)
     if numbers:
         count = 1 + max((label for row in lists for label in row), default=0)
@@ -90,7 +91,7 @@ def indices_of(
 
 
 def _are_flags(lists: Sequence[Sequence[Any]], names: Sequence[str] | None) -> bool:
-    """Return whether each list has a 0 or 1 for every label; indices never repeat."""
+    """Return whether each list has a 0 or 1 per label instead of indices, which never repeat."""
     width = len(lists[0]) if lists else 0
     if width < 2 or (names is not None and width != len(names)):
         return False
@@ -109,7 +110,7 @@ def _literal(word: str) -> list[Any]:
 
 
 def several_labels(names: Iterable[str]) -> set[str]:
-    """Return the labels that look like several labels, joined by a separator such as a bar.
+    """Return the class names that look like several labels joined by a separator.
 
     Example:
         >>> sorted(several_labels(["a", "b", "a|b", "b|c", "arts, crafts"]))

@@ -1,4 +1,4 @@
-"""Read a column of labels: classes by name or by index, or the targets of a regression."""
+"""Read a column of labels and recognize its kind: classes, several labels, or a regression."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ LabelKind = Literal["classification", "regression", "multi_label"]
 
 
 def label_kind(kind: str) -> LabelKind | None:
-    """Return the kind if its labels are one column's; others are recognized by their columns."""
+    """Return the kind if a column of labels can have it; None for kinds with several columns."""
     return next((each for each in get_args(LabelKind) if each == kind), None)
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels in the form of `Examples`.
+    """The labels of a column, as `Examples` has them.
 
     Args:
-        values: Class indices, targets, or a 0 or 1 for each of several labels; None if no row has a
+        values: Class indices, targets, or zeros and ones for several labels; None if no row has a
             label.
-        first: Index of the first of ``names`` in the file.
+        first: Number in the file that means the first of ``names``, 0 or 1.
     """
 
     values: list[Any] | None
@@ -59,25 +59,27 @@ class Labels:
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """A column of labels in a table.
+    """A column of labels in a table, and how to read it.
 
-    Strings are classes, sorted into indices. Strings that are all numerals are read as numbers,
-    because a CSV file has only strings. Numbers with a fraction are targets of a regression. Whole
-    numbers are classes if no number is written as a float. Whole numbers written as floats (1.0, as
-    pandas writes an integer column with missing values) are classes if they run from 0 to C - 1
-    without a gap, else targets. ``kind`` overrides this.
+    Unless ``kind`` is given, the values decide:
 
-    Classes that are whole numbers keep them as labels, without names. If one cannot be an index,
-    because it is negative or has leading zeros (007), all are named as in the file. 1.0 is named 1,
-    so that files with either form agree.
+    - Words are classes, in sorted order.
+    - Numbers with a fraction are targets of a regression.
+    - Whole numbers are classes.
+    - Whole numbers written as floats (1.0, as pandas writes integers with missing values) are
+      classes if they run from 0 to C - 1 without a gap, else targets.
+
+    Text that is a numeral counts as a number. Whole numbers are class indices, without names. If
+    one cannot be an index (negative, or with leading zeros as in 007), all become names. 1.0 gets
+    the name 1, so that files with either form agree.
 
     Args:
         names: The classes' names by index, from ``dataset.json`` or the file's own features.
-        kind: Kind of the labels, if the caller knows it.
-        are_indices: Whether whole numbers are indices of ``names`` even if these are numerals, as
-            in a `datasets.ClassLabel` column.
-        first: Index of the first of ``names`` in the file; None for 0, or for 1 if the labels run
-            from 1 to the number of names.
+        kind: Kind of the labels; None recognizes it.
+        are_indices: Whether whole numbers are indices even if ``names`` are numerals, as in a
+            `datasets.ClassLabel` column.
+        first: Number in the file that means the first of ``names``; None for 0, or 1 if the
+            labels run from 1 to the number of names.
     """
 
     table: Table
@@ -97,10 +99,13 @@ class LabelColumn:
             )
 
     def read(self) -> Labels:
-        """Read all labels; the values are None if no row has one (empty, null, or GLUE's -1).
+        """Read all labels; the values are None if no row has one.
+
+        A missing label is null, an empty text or NaN, or -1 in all rows, as in GLUE.
 
         Raises:
-            DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
+            DataError: Only some labels are missing, or labels are of mixed types, out of range or
+                not finite.
         """
         raw, notices = self._with_points()
         if (lists := self._lists(raw)) is not None:
@@ -148,7 +153,7 @@ class LabelColumn:
                 where = self.table.where(index)
                 raise DataError(f"{where}: {unknown('label', str(label), self.names)}") from None
             raise self._bad(
-                index, f"must hold names or indices of labels, got {label!r:.40}. Fix the row."
+                index, f"must have names or indices of labels, got {label!r:.40}. Fix the row."
             ) from None
         if len(names) < 2:
             raise DataError(
@@ -162,9 +167,9 @@ class LabelColumn:
         return Labels(values, names, "multi_label", (notice,))
 
     def faults(self) -> dict[int, str]:
-        """Return the rows whose label cannot be read, by index, if other rows have a label.
+        """Return row index -> fault for the labels that cannot be read; empty without any label.
 
-        Labels of mixed types are not included, because it is unknown which of them are wrong.
+        Mixed types are not reported, because it is unknown which of them are wrong.
         """
         raw, _ = self._with_points()
         if all(map(self._is_missing, raw)) or self._lists(raw) is not None:
@@ -182,7 +187,7 @@ class LabelColumn:
         return {index: fault for index, fault in faults if fault}
 
     def _is_missing(self, value: object) -> bool:
-        """Return whether a value means a missing label: null, NaN, an empty text or pandas' nan."""
+        """Return whether a label is missing: null, NaN, an empty text, or "nan" as of pandas."""
         if value is None or value != value:  # only NaN differs from itself
             return True
         if not isinstance(value, str):
@@ -191,7 +196,7 @@ class LabelColumn:
         return not word or (word.casefold() in _MISSING and word not in (self.names or ()))
 
     def _fault(self, value: object, *, plain: bool) -> str:
-        """Return the fault of a label; empty if none. ``plain``: words without a list of names."""
+        """Return the fault of a label; empty if none. With ``plain``, classes are any words."""
         word = str(value).strip()
         if self._is_missing(value):
             return "no label" if value is None or not word else f"label {word}"
@@ -221,14 +226,14 @@ class LabelColumn:
         return "" if float(word) in range(first, last + 1) else f"label {value!r:.40}"
 
     def _by_name(self) -> bool:
-        """Return whether numbers are names of classes, not their indices."""
+        """Return whether numbers in the file are names of classes instead of indices."""
         return not self.are_indices and any(map(_NUMBER.fullmatch, self.names or ()))
 
     def _bad(self, index: int, fault: str) -> DataError:
         return DataError(f"{self.table.where(index)}: {self.name!r} {fault}")
 
     def _with_points(self) -> tuple[list[object], tuple[str, ...]]:
-        """Read decimal commas as points if all labels are numbers, with a notice."""
+        """Replace decimal commas by points if all labels are numbers; return the notice, too."""
         raw = listed(self.table.column(self.name))
         if not self.table.decimal_comma or self.names is not None:
             return raw, ()
@@ -240,7 +245,7 @@ class LabelColumn:
         return [v.replace(",", ".") if isinstance(v, str) else v for v in raw], (notice,)
 
     def _of_one_type(self, raw: list[object]) -> list[str] | list[int | float]:
-        """Return the labels, which are all words, all numbers or all truth values."""
+        """Return the labels if they are all texts, all numbers or all booleans, else raise."""
         first: dict[str, int] = {}
         for kind in dict.fromkeys(map(type, raw)):
             index = next(index for index, value in enumerate(raw) if type(value) is kind)
@@ -259,8 +264,8 @@ class LabelColumn:
         return [cast(str, value).strip() for value in raw]
 
     def _numbers(self, words: list[str]) -> list[int | float] | None:
-        """Return numerals as numbers; None if the labels are words."""
-        # There are few different labels for any number of rows.
+        """Convert labels to numbers if all are numerals; return None if they are words."""
+        # Only distinct labels are matched, because there are few of them.
         distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
         if self.names is not None and distinct.keys() <= set(self.names):
             return None
@@ -284,7 +289,7 @@ class LabelColumn:
     def _mixed(self, first: dict[str, int], raw: Sequence[object], way: str = "") -> DataError:
         came = [f"a {kind}, {raw[i]!r:.40}, at {self.table.where(i)}" for kind, i in first.items()]
         return DataError(
-            f"{self.name!r} holds labels of mixed types: {'; '.join(came)}. Use one type, {way}or "
+            f"{self.name!r} has labels of mixed types: {'; '.join(came)}. Use one type, {way}or "
             'name all labels in the file dataset.json next to the data: {"label_names": [...]}.'
         )
 
@@ -314,7 +319,7 @@ class LabelColumn:
         return Labels([index_of[word] for word in words], names, "classification", notices)
 
     def _doubts(self, words: list[str], names: tuple[str, ...]) -> tuple[str, ...]:
-        """Report doubtful classes: look-alikes, several labels in one, missing values."""
+        """Warn of doubtful classes: similar names, several labels in one, missing values."""
         title = self.table.title
         notices = [
             f"{title}: the labels {' and '.join(map(ascii, group))} are read as different "
@@ -364,8 +369,8 @@ class LabelColumn:
         if part is not None:
             raise self._bad(
                 part,
-                f"must be a class index, got {numbers[part]}. Use kind regression without "
-                "label names if these are targets.",
+                f"must be a class index, got {numbers[part]}. If these are targets, give "
+                "--set data.kind=regression and no label names.",
             )
         if guessed and not all(isinstance(number, int) for number in numbers):
             such = f"{title}: labels such as {float(numbers[0])} in {self.name!r} are whole numbers"
@@ -413,7 +418,7 @@ class LabelColumn:
     def _from_codes(
         self, whole: list[int], written: Sequence[object], notices: tuple[str, ...]
     ) -> Labels:
-        """Read whole numbers as class names if these are numerals, else as indices."""
+        """Read whole numbers as names if the known names are numerals, else as indices."""
         names = self.names or ()
         if self._by_name():
             index_of = {_code(name): index for index, name in enumerate(names)}
@@ -437,15 +442,15 @@ class LabelColumn:
                 raise self._bad(
                     index,
                     f"must be >= {first} and <= {first + len(names) - 1} ({', '.join(names)}), got "
-                    f"{label}. Renumber the labels, write them as words, or set kind to "
-                    "regression if they are targets.",
+                    f"{label}. Renumber the labels, write them as words, or give "
+                    "--set data.kind=regression if they are targets.",
                 )
         values = [label - first for label in whole]
         return Labels(values, names, "classification", notices, first)
 
 
 def _code(value: object) -> str:
-    """Return the name of a class that is a whole number: as the file writes it, 1.0 as 1.
+    """Return the name of a class that is a whole number: its text in the file, but 1 for 1.0.
 
     Example:
         >>> _code("007"), _code("1.0"), _code(2.0), _code(True)
@@ -460,7 +465,7 @@ def _code(value: object) -> str:
 
 
 def _is_index(code: str) -> bool:
-    """Return whether a class's number may be an index: no sign and no leading zeros."""
+    """Return whether a number in text form can be an index: no sign and no leading zeros."""
     return code.isascii() and code.isdigit() and (code == "0" or code[0] != "0")
 
 
@@ -473,7 +478,7 @@ def _family(value: object) -> str:
 
 
 def look_alikes(names: Iterable[str]) -> list[list[str]]:
-    """Return labels that differ only in case, normal form, spaces or invisible characters.
+    """Group labels that differ only in case, Unicode normal form, spaces or invisible characters.
 
     Example:
         >>> look_alikes(["good", "Good ", "bad"])

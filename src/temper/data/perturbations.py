@@ -1,16 +1,15 @@
-"""Label-preserving changes of texts: case, spaces, contractions, spelling, typos, punctuation.
+"""Perturb texts without changing their labels: case, spaces, contractions, spelling, typos.
 
-They are the changes of HELM's robustness set, plus removed punctuation. Each is a pure function of
-text and seed. In a set the draws are keyed by seed, row and the perturbation's name, so neither the
-row's position nor the other rows matter. A text without anything to change is returned unchanged.
-A new perturbation is a function and a line of `PERTURBATIONS`.
+These are the perturbations of HELM's robustness set, and removed punctuation. Each is a pure
+function of text and seed. In a set, the draws are keyed by seed, text and the perturbation's name,
+so the order of rows does not matter. A text with nothing to change stays the same. To add a
+perturbation, add a function and a line to `PERTURBATIONS`.
 
-Edits of a word by one character, which readers hardly notice, are here too. Swapping two inner
-letters, deleting one, inserting one and hitting a neighboring key are the typos of Pruthi et al.
-(2019); homoglyphs and the others are the edits of DeepWordBug (Gao et al., 2018). As there, the
-first letter is kept, and for a swap or deletion also the last one, because people read words by
-their ends. Digits are kept, because another number changes the meaning. Combining marks stay with
-their letter.
+Edits of one character in a word, which readers hardly notice, are also here. Swapping two inner
+letters, deleting or inserting one, and hitting a neighboring key are the typos of Pruthi et al.
+(2019). The others are the edits of DeepWordBug (Gao et al., 2018). As there, the first letter
+stays, and in swaps and deletions also the last one, because readers recognize words by their ends.
+Digits stay, because they carry meaning. Combining marks stay with their letter.
 
 References:
     Liang et al., "Holistic Evaluation of Language Models", 2022, section 4.6 and appendix D.
@@ -35,13 +34,13 @@ from temper.seeding import derive_seed
 Edit = Literal["swap", "delete", "insert", "keyboard", "homoglyph"]
 
 EDITS: tuple[Edit, ...] = get_args(Edit)
-"""All kinds of edits, in the order of the proposals."""
+"""All kinds of edits of a word, in the order in which they are proposed."""
 
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
 def _neighbors() -> dict[str, str]:
-    """Return the keys next to each letter on a QWERTY keyboard, whose rows are half a key apart."""
+    """Return letter -> neighboring keys on a QWERTY keyboard, whose rows are half a key apart."""
     result: dict[str, str] = {}
     for number, row in enumerate(_ROWS):
         for index, key in enumerate(row):
@@ -55,7 +54,7 @@ def _neighbors() -> dict[str, str]:
 
 
 KEYBOARD = _neighbors()
-"""The letters next to each letter of a QWERTY keyboard, lower case."""
+"""Letter -> neighboring letters on a QWERTY keyboard, lower case."""
 
 # Homoglyphs: letters of other alphabets that look the same (Unicode's confusables).
 HOMOGLYPHS = dict(
@@ -65,7 +64,7 @@ HOMOGLYPHS = dict(
         strict=True,
     )
 )
-"""The homoglyph of each Latin letter that has one."""
+"""Latin letter -> a letter of another script that looks the same."""
 
 
 def letters(word: str) -> list[str]:
@@ -85,10 +84,10 @@ def letters(word: str) -> list[str]:
 
 
 def edits(word: str, kind: Edit) -> list[str]:
-    """List every edit of one kind: distinct other words, from the first letter to the last.
+    """List all edits of one kind, from the first letter to the last, without duplicates.
 
-    Neighboring keys are inserted or substituted in the letter's case. If none is known, the letter
-    is doubled.
+    Neighboring keys are inserted or substituted in the letter's case. If a letter has no known
+    neighbors, it is doubled.
 
     Example:
         >>> edits("film", "delete"), edits("great", "swap")
@@ -117,7 +116,7 @@ def edits(word: str, kind: Edit) -> list[str]:
 
 
 def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> list[str]:
-    """Draw one edit of each kind that the word allows, keyed by seed, word and kind.
+    """Draw one edit of each kind that is possible for the word, by seed, word and kind.
 
     Example:
         >>> drawn_edits("film", seed=0, kinds=("swap",))
@@ -132,27 +131,26 @@ def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> lis
 
 
 def _keys(sign: str) -> str:
-    """Return the keys next to a letter, in its case; empty if none is known."""
     keys = KEYBOARD.get(sign.lower(), "")
     return keys.upper() if sign.isupper() else keys
 
 
 MOST_SPACES = 3
-"""Maximum number of spaces of a widened gap, as in HELM's set."""
-TYPO_SHARE = 0.1
-"""Fraction of a text's words that get a typo, rounded up: HELM's fraction of misspelled words."""
+"""Maximum number of spaces between words after `widen`, as in HELM."""
+TYPO_FRACTION = 0.1
+"""Fraction of a text's words that get a typo, as in HELM; rounded up."""
 SHORTEST = 4
 """Minimum number of letters of a word that may get a typo (Pruthi et al., 2019)."""
 
 _SPELLING = tomllib.loads(asset("temper.data", "spelling.toml"))
 NEGATED: dict[str, str] = _SPELLING["negated"]
-"""A verb to its contraction with "not"."""
+"""Verb -> its contraction with "not"."""
 LENGTHENED: dict[str, str] = _SPELLING["lengthened"]
-"""A contracted ending -> the only word that it abbreviates."""
+"""Contracted ending -> the only word that it can mean."""
 PRONOUNS: dict[str, list[str]] = _SPELLING["pronouns"]
-"""A verb to the pronouns with which it is contracted."""
+"""Verb -> the pronouns that it is contracted with."""
 MISSPELLINGS: dict[str, str] = _SPELLING["misspellings"]
-"""A word to a common misspelling of it, both in lower case."""
+"""Word -> a common misspelling, both in lower case."""
 
 # Homoglyphs are not typos.
 _TYPOS: tuple[Edit, ...] = ("swap", "delete", "insert", "keyboard")
@@ -184,10 +182,9 @@ _DROPPED = re.compile(rf"(?P<kept>[:;=]['-]?[)(\]\[DPpOo/\\|]|(?<=\d)[.,:](?=\d)
 
 @dataclass(frozen=True)
 class TextPerturbation:
-    """A change of a text that keeps its label: a function of the text and the seed of its draws.
+    """A perturbation of a text that keeps its label: a function of text and seed.
 
-    The name is that in settings and in the rows of an evaluation; the summary is one line for
-    lists.
+    ``name`` is used in settings and reports, ``summary`` in lists.
     """
 
     name: str
@@ -200,10 +197,10 @@ def names() -> tuple[str, ...]:
 
 
 def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """Check names of perturbations in settings, and return them.
+    """Return names of perturbations from the settings after checking them.
 
     Raises:
-        ValueError: One is unknown or a duplicate; pydantic turns it into a fault.
+        ValueError: A name is unknown or given twice; pydantic reports it.
 
     Example:
         >>> known_names(("typos",))
@@ -218,13 +215,13 @@ def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) -> str:
-    """Perturb one text by a key of `PERTURBATIONS`, if there is anything to change.
+    """Apply one of `PERTURBATIONS` to a text.
 
-    Draws are keyed by ``row``, the hash of the row, and by ``index``: 0, or 1 for the second text
-    of a pair.
+    The seed of the draws also depends on ``row``, the hash of the row, and on ``index``: 0, or 1
+    for the second text of a pair.
 
     Raises:
-        SettingError: If the name is unknown.
+        SettingError: The name is unknown.
 
     Example:
         >>> perturb("It is not good, you will see.", "contractions", row="a")
@@ -238,7 +235,7 @@ def perturb(text: str, name: str, *, row: str, seed: int = 0, index: int = 0) ->
 
 
 def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
-    """Perturb every text of a set, both of a pair; the labels stay.
+    """Perturb every text of a set, in pairs both texts; the labels stay the same.
 
     Example:
         >>> perturbed(Examples("toy", ["Good!"]), "lowercase").text
@@ -256,10 +253,10 @@ def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
 
 
 def drop_punctuation(text: str) -> str:
-    """Remove the punctuation of sentences, quotes and brackets.
+    """Remove sentence punctuation, quotes and brackets.
 
-    Apostrophes, hyphens, marks within numbers and emoticons stay. A mark between two words becomes
-    a space.
+    Apostrophes, hyphens, marks within numbers and emoticons stay. A mark directly between two words
+    becomes a space.
 
     Example:
         >>> drop_punctuation("Well... it's 3.5 stars, great-ish (really!) :)")
@@ -297,7 +294,7 @@ def contract(text: str) -> str:
 
 
 def expand(text: str) -> str:
-    """Write out English contractions that abbreviate a single word.
+    """Expand English contractions that have only one meaning.
 
     Example:
         >>> expand("I'm sure they 're here, it does n't matter and we can't leave.")
@@ -316,7 +313,7 @@ def expand(text: str) -> str:
 
 
 def misspell(text: str) -> str:
-    """Replace every English word that has a common misspelling in the table.
+    """Misspell every word in `MISSPELLINGS`.
 
     Example:
         >>> misspell("Definitely a friend, believe me.")
@@ -331,15 +328,15 @@ def misspell(text: str) -> str:
 
 
 def mistype(text: str, seed: int) -> str:
-    """Change one character of a tenth of the words, rounded up, in words of four letters or more.
+    """Insert a typo in a tenth of the words, rounded up; only words of four letters or more.
 
-    Two letters are swapped, one is deleted or inserted, or one is replaced by a neighboring key.
+    A typo swaps two letters, deletes or inserts one, or replaces one by a neighboring key.
     """
     words = Words.of(text)
     changed = list(words.words)
     long = [index for index, word in enumerate(changed) if len(letters(word)) >= SHORTEST]
     long.sort(key=lambda index: derive_seed(seed, "word", index))
-    for index in long[: math.ceil(TYPO_SHARE * len(words))]:
+    for index in long[: math.ceil(TYPO_FRACTION * len(words))]:
         key = derive_seed(seed, "typo", index)
         if errors := drawn_edits(changed[index], seed=key, kinds=_TYPOS):
             changed[index] = errors[key % len(errors)]
@@ -347,14 +344,13 @@ def mistype(text: str, seed: int) -> str:
 
 
 def widen(text: str, seed: int) -> str:
-    """Replace every gap between words by one to three spaces; line breaks stay."""
+    """Replace each gap between words by one to three spaces; line breaks stay."""
     return re.sub(
         " +", lambda gap: " " * (1 + derive_seed(seed, "gap", gap.start()) % MOST_SPACES), text
     )
 
 
 def _in_case_of(model: str, word: str) -> str:
-    """Write a word in the case of another: upper case, capitalized, or unchanged."""
     signs = [sign for sign in model if sign.isalpha()]
     if len(signs) > 1 and all(sign.isupper() for sign in signs):
         return word.upper()
@@ -389,4 +385,4 @@ PERTURBATIONS: dict[str, TextPerturbation] = {
         ),
     )
 }
-"""All perturbations by name, in the order of reports."""
+"""Name -> perturbation, in the order of reports."""

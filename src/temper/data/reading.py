@@ -1,4 +1,4 @@
-"""Find the splits of a source and read them into matching sets: train, dev and test."""
+"""Find the splits of a source, and read train, dev and test with the same columns and labels."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ SAME_SPLIT = (
 )
 EVALUATION_SPLITS = ("dev", "dev_matched", "test")
 ALL = "all"
-"""Usual names of rows that are not split; they are used for training without a train split."""
+"""Name of the only split of a source without splits; used as train if there is no train split."""
 CARVE = "carve"
-"""``eval_split`` that holds out rows from train, even if there are other splits."""
+"""Value of ``eval_split`` that holds out dev rows from train even if there are other splits."""
 # Files that describe a folder and contain no rows.
 _DESCRIPTIONS = {"dataset.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 _SHARD = re.compile(r".+-\d{5}-of-\d{5}(-[0-9a-f]+)?")
@@ -52,7 +52,7 @@ STANDALONE_SPLITS = ("test", "dev", "dev_matched", "train")
 
 
 def split_files(folder: Path) -> dict[str, Path]:
-    """List a folder's data files by split, ``train`` for ``train.csv.gz``, sorted."""
+    """Return split -> data file of a folder, sorted: ``train`` for ``train.csv.gz``."""
     result: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         hidden = path.name.startswith(".") or path.name in _DESCRIPTIONS
@@ -79,7 +79,7 @@ def split_files(folder: Path) -> dict[str, Path]:
 
 
 def choose_split(splits: Mapping[str, Value], name: str, *, title: str) -> str:
-    """Return the source's name of a split, for example ``validation`` for ``dev``."""
+    """Return the source's own name of a split, for example ``validation`` for ``dev``."""
     if name in splits:
         return name
     result = _alike(name, splits)
@@ -103,7 +103,7 @@ def _alike(name: str, splits: Mapping[str, Value]) -> list[str]:
 
 
 def named_labels(folder: Path) -> tuple[str, ...] | None:
-    """Read ``label_names`` by index from a folder's ``dataset.json``, None if it has none."""
+    """Read the class names from ``dataset.json`` in a folder; None if it has none."""
     path = folder / "dataset.json"
     if not path.is_file():
         return None
@@ -124,14 +124,14 @@ def named_labels(folder: Path) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True)
 class Opened:
-    """A source whose splits are known but not read yet.
+    """A source whose splits are known but not yet read.
 
     Args:
-        title: Its name in messages.
+        title: Name of the source in messages.
         name: Name of the file, folder or configuration.
-        splits: Functions that read a split's table, by name.
-        label_names: The classes' names by index, if a file next to the rows has them.
-        known: Column names of other tables of the task, looked for before the usual ones.
+        splits: Split -> function that reads its table.
+        label_names: The classes' names by index, if a ``dataset.json`` has them.
+        known: Columns of the task's other tables, looked for before the usual names.
     """
 
     title: str
@@ -144,7 +144,7 @@ class Opened:
 
 
 def open_folder(folder: Path, options: TableOptions) -> Opened:
-    """Open a folder with one file per split."""
+    """List the splits of a folder with one file per split."""
     splits = {
         name: partial(read_table, path, options) for name, path in split_files(folder).items()
     }
@@ -162,7 +162,10 @@ def read_split(
     labeled: bool = True,
     first: int | None = None,
 ) -> Examples:
-    """Read one split; without labels the set is unlabeled."""
+    """Read one split; the set is unlabeled if not ``labeled`` or if no column has labels.
+
+    ``first`` is that of `LabelColumn`.
+    """
     table = opened.splits[split]()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
@@ -176,8 +179,8 @@ def read_split(
     if has_words(table, chosen.text):
         if chosen.text_pair is not None:
             raise DataError(
-                f"{table.title}: {chosen.text!r} has lists of words, which cannot be one of two "
-                "texts."
+                f"{table.title}: {chosen.text!r} has lists of words, which are not supported in "
+                f"text pairs. Name another column with {OPTIONS['text']}."
             )
         tags = None if chosen.label is None else _one_naming(opened, table, chosen.label)
         if opened.options.skip_bad_rows:
@@ -232,7 +235,7 @@ def read_split(
 
 
 def _recognized(table: Table, name: str, *, labeled: bool, skip: bool) -> Examples | None:
-    """Read rows that are recognized by several columns: choices, spans, completions; else None."""
+    """Read multiple choice, answer spans or completions, recognized by their columns; else None."""
     for result, read in (
         (choice_columns(table), choice_rows),
         (span_columns(table.names), span_rows),
@@ -244,7 +247,7 @@ def _recognized(table: Table, name: str, *, labeled: bool, skip: bool) -> Exampl
 
 
 def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
-    """Read the columns other than texts without conversion, except class indices as names."""
+    """Return the columns other than texts unconverted, but with names instead of class indices."""
     read: dict[str, Sequence[object]] = {}
     for name in table.names:
         if name in (chosen.text, chosen.text_pair):
@@ -256,14 +259,13 @@ def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
 
 
 def _readable(table: Table, chosen: FoundColumns, labels: LabelColumn | None) -> Table:
-    """Leave out the rows whose text or label cannot be read."""
     bad: dict[int, str] = {} if labels is None else labels.faults()
     for column in (chosen.text_pair, chosen.text):
         if column is not None:
             bad |= text_faults(table, column)
     if len(bad) == table.size:
         raise DataError(
-            f"{table.where(0)}: no row has a text and a label that can be read, this one holds "
+            f"{table.where(0)}: no row has a readable text and a readable label; this row has "
             f"{bad[0]}. Name the columns with {OPTIONS['text']} and {OPTIONS['label']}."
         )
     return table.without(dict(sorted(bad.items())))
@@ -274,13 +276,13 @@ def _one_naming(opened: Opened, table: Table, column: str) -> tuple[str, ...] | 
     if inside is not None and outside is not None and inside != outside:
         raise DataError(
             f"{table.title} names its labels {list(inside)}, but the dataset.json next to it "
-            f"names them {list(outside)}. Make them agree."
+            f"names them {list(outside)}. Correct dataset.json."
         )
     return outside or inside
 
 
 def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
-    """Read train, dev and test; only train if there is no evaluation split."""
+    """Read train, dev and test; return only train if there is no split to evaluate on."""
     # Rows without splits often have this name; dev is held out from them.
     alone = ALL in opened.splits and not first_split(opened.splits, ("train", *EVALUATION_SPLITS))
     wanted = ALL if alone and settings.train_split == "train" else settings.train_split
@@ -330,7 +332,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
 
 
 def evaluated_as_dev(opened: Opened) -> str:
-    """Return a notice that the test split is evaluated, with the alternative."""
+    """Return the notice that the test split is used as dev split, and how to avoid it."""
     return (
         f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'. "
         "--set data.eval_split=dev holds out dev rows from train instead."
@@ -340,7 +342,7 @@ def evaluated_as_dev(opened: Opened) -> str:
 def read_like(
     train: Examples, opened: Opened, split: str, *, name: str, settings: DataSettings
 ) -> Examples:
-    """Read another split of the source that train came from, with train's labels and columns."""
+    """Read a further split of train's source, with train's columns and label indices."""
     kind: LabelKind | None = None
     if train.kind in ("classification", "regression", "multi_label"):
         kind = train.kind
@@ -371,7 +373,7 @@ def read_like(
         examples = with_codes(examples)
     if opened.options.skip_bad_rows:
         examples = without_misfits(examples, lambda rows: rows.map_labels(names))
-    # Numbers, so that an error names the row.
+    # With row numbers, so that an error can name the row.
     numbered = replace(examples, numbers=examples.numbers or range(1, len(examples) + 1))
     try:
         mapped = numbered.map_labels(names)
@@ -384,12 +386,12 @@ def read_like(
 
 
 def _like(opened: Opened, train: Examples) -> Opened:
-    """Prefer the columns that train was read from."""
+    """Return the source so that its splits are read with train's columns."""
     return replace(opened, known=(Columns.of(train.source), *opened.known))
 
 
 def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -> Examples:
-    """Name classes that are whole numbers but not indices (1 to 5, 0 and 4) by these numbers."""
+    """Name classes by their numbers in the file if these are not 0 to C - 1 (1 to 5, 0 and 4)."""
     if train.kind != "classification" or train.label_names is not None:
         return train
     named = with_codes(train)
@@ -413,7 +415,7 @@ def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -
 
 
 def read_as(examples: Examples) -> str:
-    """Return which columns a set was read from, and its kind of labels; empty without columns.
+    """Describe the columns and the kind of labels of a set; empty if its columns are unknown.
 
     Example:
         >>> source = {"path": "a.csv", "columns": {"text": "review", "label": "stars"}}
@@ -442,7 +444,7 @@ def read_as(examples: Examples) -> str:
 
 
 def splits_read_as(splits: Splits) -> list[str]:
-    """Return which columns train was read from, and dev's if they differ."""
+    """Describe the columns of train, and those of dev if they differ."""
     sets = [splits.train, splits.dev]
     if splits.dev.source.get("columns") == splits.train.source.get("columns"):
         sets.pop()
@@ -450,7 +452,10 @@ def splits_read_as(splits: Splits) -> list[str]:
 
 
 def check_texts(examples: Examples, *, pair: bool, rows: str, like: str) -> None:
-    """Raise a `DataError` unless rows have two texts for ``pair``, and one otherwise."""
+    """Raise a `DataError` unless the rows are text pairs (``pair``) or single texts (else).
+
+    ``rows`` and ``like`` name the rows and their model in the error.
+    """
     if (examples.text_pair is not None) is not pair:
         wanted, came = ("two texts", "one") if pair else ("one text", "two")
         raise DataError(
@@ -468,7 +473,7 @@ def read_set(
     labeled: bool,
     order: Sequence[str] = STANDALONE_SPLITS,
 ) -> Examples:
-    """Read one set of a source: ``split``, or the first split of ``order`` that exists."""
+    """Read one set of a source: ``split``, or else the first split in ``order`` that exists."""
     name = opened.name
     if split is not None:
         result: str | None = choose_split(opened.splits, split, title=opened.title)

@@ -1,4 +1,4 @@
-"""Settings of the data of a training, and of how its rows are augmented."""
+"""Settings of the data for training and evaluation, and of augmentation."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from temper.data.table import TableOptions
 
 AUGMENT_FRACTION = 0.5
-"""Probability that a row is perturbed: clean and changed rows have equal weight, as in adversarial
-training of Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 20% of the rows."""
+"""Default probability that a row is perturbed: clean and perturbed rows have equal weight, as in
+Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 20% of the rows.
+"""
 
 
 def source_name(given: Any) -> Any:
-    """Return the name of a source; data in memory gets a name that is a hash of its content."""
+    """Return a source unchanged, or register data in memory and return its name."""
     if given is None or isinstance(given, str | Path):
         return None if given is None else str(given)
     # Imported late: reading tables needs numpy, which the command-line options do not.
@@ -41,18 +42,18 @@ def source_name(given: Any) -> Any:
 
 
 class AugmentationSettings(BaseModel):
-    """Settings of the augmentation of training rows; labels and evaluated rows do not change."""
+    """Settings of data augmentation. It changes only the texts of training rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     augment: tuple[str, ...] = Field(
         default=(),
-        description="Changes to training rows, one drawn per row and epoch: perturbations such as "
-        "`typos` and `lowercase`.",
+        description="Perturbations of training texts, such as `typos` and `lowercase`; one is "
+        "drawn per row and epoch.",
     )
     augment_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
         default=AUGMENT_FRACTION,
-        description="Probability that a training row is changed in an epoch.",
+        description="Probability that a training text is perturbed in an epoch.",
     )
 
     @field_validator("augment", mode="before")
@@ -78,25 +79,25 @@ class AugmentationSettings(BaseModel):
         return self
 
     def augmentation(self) -> dict[str, Any]:
-        """Return the settings of augmentation for a run's fingerprint; empty without any."""
+        """Return the augmentation settings for a run's fingerprint; empty without augmentation."""
         # The order matters: a draw selects by index.
         return {"augment": [list(self.augment), self.augment_fraction]} if self.augment else {}
 
 
 AUGMENTATION = tuple(AugmentationSettings.model_fields)
-"""Settings of the augmentation of training rows; they do not affect evaluated rows."""
+"""Names of the augmentation settings."""
 
 
 UNLABELED = ("unlabeled", "unlabeled_rows")
-"""Settings of unlabeled text, which only some methods read; they do not affect evaluated rows."""
+"""Names of the settings of unlabeled text, which only some methods read."""
 WINDOWS = ("stride", "pool", "max_windows")
-"""Settings of windows over long texts, which are stored with a trained model."""
+"""Names of the settings of windows over long texts, which are saved with a model."""
 TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELED, *AUGMENTATION)
-"""Settings that only training reads; an evaluation raises an error on them."""
+"""Names of the settings that only training reads; an evaluation raises an error on them."""
 
 
 class DataSettings(AugmentationSettings):
-    """Settings of the data for training and evaluation; the base class has the augmentation.
+    """Settings of the data for training and evaluation, including those of augmentation.
 
     Example:
         >>> DataSettings(source="glue:sst2", rows=2000).eval_split is None
@@ -126,13 +127,13 @@ class DataSettings(AugmentationSettings):
     train_split: str = Field(default="train", description="Split to train on.")
     eval_split: str | None = Field(
         default=None,
-        description="Split to evaluate on; `carve` takes rows from the training split. Default: "
+        description="Split to evaluate on; `carve` holds out training rows instead. Default: "
         "dev, validation, validation_matched or test, the first that exists.",
     )
     text_column: str | None = Field(
         default=None,
         description="Column of the text. Default: guessed from the column names, with a warning "
-        "if others fit.",
+        "if several fit.",
     )
     text_pair_column: str | None = Field(
         default=None,
@@ -141,7 +142,7 @@ class DataSettings(AugmentationSettings):
     label_column: str | None = Field(
         default=None,
         description="Column of the label. Default: guessed from the column names, with a warning "
-        "if others fit.",
+        "if several fit.",
     )
     group_column: str | None = Field(
         default=None, description="Column of each row's group. Default: `group`, if there is one."
@@ -167,7 +168,8 @@ class DataSettings(AugmentationSettings):
     )
     eval_rows: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="Maximum number of rows of each evaluation set, drawn likewise. Default: all.",
+        description="Maximum number of rows of each evaluation set, drawn like `rows`. "
+        "Default: all.",
     )
     drop_overlap: bool = Field(
         default=False,
@@ -188,8 +190,8 @@ class DataSettings(AugmentationSettings):
         Annotated[str, Field(min_length=1)] | None, BeforeValidator(source_name)
     ] = Field(
         default=None,
-        description="Unlabeled text for methods that train on it: written like `source`, its "
-        "train split unless SOURCE@SPLIT names another. Labels are ignored; text "
+        description="Unlabeled text for methods that train on it, given like `source`. "
+        "Its train split is read unless SOURCE@SPLIT names another. Labels are ignored; text "
         "columns are those of `source`.",
     )
     unlabeled_rows: Annotated[int, Field(ge=1)] | None = Field(
@@ -218,7 +220,6 @@ class DataSettings(AugmentationSettings):
     @model_validator(mode="before")
     @classmethod
     def _from_the_hub(cls, given: Any) -> Any:
-        """Use the task's id on the Hub as the source if none is given."""
         if not isinstance(given, dict) or given.get("source") is not None:
             return given
         name = given.get("task")
@@ -271,7 +272,7 @@ class DataSettings(AugmentationSettings):
 
     @property
     def windows(self) -> Windows | None:
-        """The windows over long texts; None if these are truncated."""
+        """How long texts are split into windows; None if they are cut."""
         if self.stride is None:
             return None
         return Windows(self.stride, self.pool, self.max_windows)

@@ -1,4 +1,4 @@
-"""Load examples from a file, a folder, the Hugging Face Hub or the generated corpus."""
+"""Load sets from a file, a folder, the Hugging Face Hub or the demo corpus."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _DEMO_SETS = ("shift", "anomaly")
 
 
 def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Splits:
-    """Load the splits of a training.
+    """Load the sets of a training run.
 
-    A missing evaluation split is held out from train. Training rows (also unlabeled ones) that are
-    also in evaluation are counted, and dropped if requested. The requested number of rows is drawn.
-    Each of these adds a notice. ``known`` are column names of other tables of the task, used if the
-    settings name none and the table has them.
+    Without an evaluation split, dev rows are held out from train. Rows to train on that are also
+    evaluation rows are counted, and dropped if ``drop_overlap``. Then ``rows`` of them are drawn.
+    Notices report all of this. ``known`` are the columns of the task's other tables, used if the
+    settings name none.
 
     Example:
         >>> splits = load_splits(DataSettings(source="demo", rows=100, eval_rows=50))
@@ -72,7 +72,7 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
 
 
 def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Examples:
-    """Load all rows of the evaluation set of a task; its train rows may be missing."""
+    """Load the whole evaluation set of a named task; the data needs no training rows."""
     assert settings.task is not None
     task = TASKS[settings.task]
     base, config, split = _parse(settings.source, settings.config)
@@ -95,21 +95,19 @@ def load_examples(
     """Load one set: a shift set, an OOD set, or rows to predict.
 
     Args:
-        source: A file; the name of data in memory (`temper.data.in_memory.hold`); a folder or Hub
-            id, either followed by ``@split`` (the default in a folder is the test split, else dev,
-            else train), a Hub id with ``:config``; ``demo``, ``demo:shift``, ``demo:anomaly``.
+        source: A file; a folder or Hub id, with ``@split`` if needed (by default the first of test,
+            dev and train); a Hub id with ``:config``; the name of data in memory
+            (`temper.data.in_memory.hold`); ``demo``, ``demo:shift`` or ``demo:anomaly``.
         split: The split, instead of ``@split``.
         columns: Names of the columns; None looks for the usual names.
-        kind: Kind of the labels; None decides by the values.
-        labeled: Whether labels are required. None reads them if there are any; False does not read
-            them.
+        kind: Kind of the labels; None recognizes it by the values.
+        labeled: Whether labels are required. None reads them if there are any; False never.
         reading: Options for reading its tables.
-        known: Column names of other tables of the task, used if ``columns`` names none and the
-            table has them.
+        known: Columns of the task's other tables, used if ``columns`` names none.
 
     Raises:
-        UnlabeledError: If labels are needed and there are none.
-        DataError: If anything else about the data is wrong.
+        UnlabeledError: Labels are required and there are none.
+        DataError: Any other problem with the data.
 
     Example:
         >>> anomalies = load_examples("demo:anomaly", labeled=False)
@@ -119,15 +117,17 @@ def load_examples(
     columns = columns or Columns()
     if labeled is False and (columns.label, kind) != (None, None):
         raise DataError(
-            f"Labels of {source!r} are not read, so label_column and kind must not be given."
+            f"The labels of {source!r} are not read. Leave `label_column` and `kind` out."
         )
     base, config, own_split = _parse(source, None)
     if split is not None and own_split is not None and split != own_split:
-        raise DataError(f"{source!r} names split {own_split!r}, but split {split!r} was given too.")
+        raise DataError(
+            f"{source!r} names split {own_split!r}, but split {split!r} was given too. Give one."
+        )
     split = split or own_split
     if base == "demo":
         if kind == "regression":
-            raise DataError(f"{source!r} holds classes and cannot be read as a regression.")
+            raise DataError(f"{source!r} has classes. Leave `kind` out, or set classification.")
         examples = _demo_set(config, split=split, columns=columns)
         if labeled is False:
             examples = replace(examples, labels=None, label_names=None, kind="unlabeled")
@@ -153,14 +153,14 @@ def load_examples(
 
 
 def _without_labels(reading: TableOptions, *named: Columns) -> TableOptions:
-    """Return reading options for tables whose labels are not needed: a row may lack its label."""
+    """Return options that allow rows to end before the label columns."""
     labels = {columns.label for columns in named if columns.label is not None}
     texts = {text for columns in named for text in (columns.text, columns.text_pair)}
     return replace(reading, unread=frozenset({*LABEL_NAMES, *labels} - texts))
 
 
 def check_source(source: str) -> None:
-    """Raise a `DataError` if a source can only be a path and does not exist; nothing is read."""
+    """Raise a `DataError` if a source is clearly a path and does not exist; it is not opened."""
     base, _, _ = _parse(source, None)
     if names_memory(base):
         splits_of(base)
@@ -169,7 +169,7 @@ def check_source(source: str) -> None:
 
 
 def with_configuration(settings: DataSettings) -> str:
-    """Return a source with its configuration in one string, for `load_examples`.
+    """Return a source with its configuration as one string, for `load_examples`.
 
     Example:
         >>> with_configuration(DataSettings(source="nyu-mll/glue@validation", config="sst2"))
@@ -213,7 +213,10 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
     path = Path(os.path.expanduser(base))
     if _exists(base):
         if config is not None:
-            raise DataError(f"{base} is not a Hub id and has no configurations; drop {config!r}.")
+            raise DataError(
+                f"Only Hub datasets have configurations, and {base} is a path. Leave {config!r} "
+                "out."
+            )
         if path.is_dir():
             if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
                 return replace(_open_saved(path), options=options)
@@ -231,7 +234,6 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
 
 
 def _check_hub_id(base: str) -> None:
-    """Raise if a source is not an existing path and cannot be a Hub id."""
     looks_like_path = base.startswith((".", "/", "~")) or format_of(Path(base)) is not None
     if looks_like_path or not _HUB_ID.fullmatch(base):
         raise DataError(
@@ -242,8 +244,8 @@ def _check_hub_id(base: str) -> None:
 
 @contextmanager
 def _datasets(fault: str, *, remedy: str) -> Iterator[Any]:
-    """Import the library `datasets`, and turn its errors into a `DataError`."""
-    # Both take seconds to import, and files need neither.
+    """Import the library `datasets`; turn its errors into a `DataError` with a remedy."""
+    # Imported late: both take seconds to import, and files need neither.
     import datasets
     import pyarrow
 
@@ -290,7 +292,7 @@ def _hub_table(rows: Any, title: str, identifier: str, config: str | None) -> Ta
 
 
 def _open_saved(folder: Path) -> Opened:
-    """Open a folder from ``save_to_disk`` of the datasets library; no code in it is run."""
+    """Open a folder that ``save_to_disk`` of `datasets` wrote; none of its code is run."""
     with _datasets(
         f"{folder} looks like a folder of save_to_disk but cannot be read",
         remedy="Save the data again.",
@@ -306,9 +308,9 @@ def _open_saved(folder: Path) -> Opened:
 
 
 def is_taken_whole(settings: DataSettings) -> bool:
-    """Return whether an evaluation uses all rows of a source, without looking for a split.
+    """Return whether an evaluation uses all rows of a source instead of its dev split.
 
-    This holds for a single table, for a named split, and for sources without a training split.
+    This holds for a single table, a named split, and a source without a training split.
     """
     if settings.eval_split is not None or "@" in settings.source:
         return True
@@ -320,7 +322,7 @@ def is_taken_whole(settings: DataSettings) -> bool:
 
 
 def _read_unlabeled(settings: DataSettings, source: str, *, train: Examples) -> Examples:
-    """Read the unlabeled text, in the form of the task's rows."""
+    """Read unlabeled text to train on; it must have single texts or pairs, as ``train`` has."""
     base, config, split = _parse(source, None)
     columns = Columns(settings.text_column, settings.text_pair_column)
     if base == "demo":
@@ -356,14 +358,14 @@ def _demo_splits(settings: DataSettings, config: str | None) -> Splits:
         raise DataError(
             "The demo corpus has fixed columns, labels and splits (train, dev): text_column, "
             "text_pair_column, label_column, group_column, kind, train_split and eval_split "
-            "cannot be changed."
+            "cannot be changed. Leave them out."
         )
     return review_corpus()
 
 
 def _demo_set(config: str | None, *, split: str | None, columns: Columns) -> Examples:
     if columns != Columns():
-        raise DataError("The demo corpus has fixed columns; do not name any.")
+        raise DataError("The demo corpus has fixed columns. Leave the column options out.")
     if config is None:
         splits = review_corpus()
         sets = {"train": splits.train, "dev": splits.dev}
@@ -371,5 +373,5 @@ def _demo_set(config: str | None, *, split: str | None, columns: Columns) -> Exa
     if config not in _DEMO_SETS:
         raise DataError(unknown("demo set", config, _DEMO_SETS))
     if split is not None:
-        raise DataError(f"demo:{config} has no splits, got {split!r}. Drop it.")
+        raise DataError(f"demo:{config} has no splits. Leave split {split!r} out.")
     return shift_examples() if config == "shift" else anomaly_examples()

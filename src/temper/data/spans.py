@@ -1,8 +1,8 @@
-"""Questions whose answer is a part of a text (extractive questions, as in SQuAD).
+"""Extractive question answering: the answer is a span of a context, as in SQuAD.
 
-The question is a row's text; the context that has the answer is the second one. A label is all
-right answers of a row, each with the index of its first character: the model learns the first, and
-a prediction may equal any.
+A row's text is the question; its second text is the context. The label of a row is all its right
+answers with their positions. The model is trained on the first; a prediction is right if it equals
+any.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ QUESTION, CONTEXT, ANSWERS = "question", "context", "answers"
 """Usual names of the columns, in lower case."""
 
 Answer = tuple[int, str]
-"""The index of an answer's first character in the context, and its text."""
+"""Index of the answer's first character in the context, and the answer's text."""
 
 
 def span_columns(names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the columns of questions, contexts and answers (if any); None for other tables.
+    """Return the columns of question, context and answers (if any); None for other tables.
 
     Example:
         >>> span_columns(["id", "question", "context", "answers"])
@@ -58,9 +58,9 @@ def span_rows(
 
 
 def _row(question: object, context: object, *answers: Any) -> Any:
-    """Return a question, its context and its answers.
+    """Return the question, the context and the answers of a row.
 
-    The answers are a mapping with the lists ``text`` and ``answer_start``, or a list of mappings
+    ``answers`` is a mapping with the lists ``text`` and ``answer_start``, or a list of mappings
     with one of each.
     """
     for what, value in ((QUESTION, question), (CONTEXT, context)):
@@ -86,19 +86,24 @@ def _answers(value: Any, context: str) -> tuple[Answer, ...]:
     for text, start in zip(texts, starts, strict=True):
         fits = isinstance(text, str) and text.strip() and isinstance(start, int) and start >= 0
         if not fits or context[start : start + len(text)] != text:
-            raise ValueError(f"the answer {brief(text)} does not begin at character {start!r}")
+            raise ValueError(
+                f"the answer {brief(text)} is not at character {start!r} of the context"
+            )
         result.append((start, text))
     return tuple(result)
 
 
-def answer_place(item: Mapping[str, Any], first: int, last: int) -> tuple[int, int]:
-    """Return the characters of the context between two unpadded tokens, -1 and -1 outside it."""
+def answer_span(item: Mapping[str, Any], first: int, last: int) -> tuple[int, int]:
+    """Return start and end of the characters between two tokens in the context; -1 if outside.
+
+    ``item`` is an encoded row, and ``first`` and ``last`` are token indices without padding.
+    """
     start, end = item["starts"][first], item["ends"][last]
     return (start, end) if min(start, end) >= 0 else (-1, -1)
 
 
 def texts_at(indices: Sequence[Sequence[int]], contexts: Sequence[str]) -> list[str]:
-    """Return the parts of contexts between start and end (exclusive), empty for -1.
+    """Cut spans, given as start and exclusive end, out of contexts; empty for -1.
 
     Example:
         >>> texts_at([(4, 7), (-1, -1)], ["the cat", "the dog"])
@@ -111,10 +116,10 @@ def texts_at(indices: Sequence[Sequence[int]], contexts: Sequence[str]) -> list[
 def token_positions(
     answers: Sequence[Answer], starts: Sequence[int], ends: Sequence[int]
 ) -> tuple[int, int]:
-    """Return the first and the last token of the first answer; -100 for both if it was cut off.
+    """Return the first and last token of the first answer; -100 for both if it was cut off.
 
-    Each token has the index of its first character in the context (-1 for other tokens), and the
-    index after its last one.
+    ``starts`` and ``ends`` have per token its first character in the context and the index after
+    its last; -1 for tokens outside the context.
 
     Example:
         >>> token_positions([(4, "b")], [-1, -1, 0, 4, -1], [-1, -1, 1, 5, -1])

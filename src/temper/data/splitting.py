@@ -1,4 +1,4 @@
-"""Hold out, compare and draw rows: from the splits of a source to the rows of one training."""
+"""Prepare the rows of a training run: hold out dev rows, find overlap, draw rows, make folds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from temper.seeding import derive_seed
 def finish_splits(
     sets: Splits | Examples, settings: DataSettings, *, unlabeled: Examples | None = None
 ) -> Splits:
-    """Turn the splits of a source (or train alone) into the rows of one training, with notices."""
+    """Return the rows of a training run: dev is held out if missing, overlap reported, rows drawn.
+
+    ``sets`` is train alone if the source has no split to evaluate on.
+    """
     notices: list[str] = []
     if isinstance(sets, Examples):
         _check_classes(sets)
@@ -30,7 +33,7 @@ def finish_splits(
     evaluations = [split for split in (sets.dev, sets.test) if split is not None]
     train = sets.train
     if settings.drop_overlap:
-        train = _apart(train, evaluations, notices=notices)
+        train = _without_overlap(train, evaluations, notices=notices)
         _check_classes(train)
     present = len(label_counts(train)) if train.kind == "classification" else 1
     if settings.rows is not None and settings.rows < present:
@@ -46,7 +49,7 @@ def finish_splits(
     if unlabeled is not None:
         messages: list[str] = []
         if settings.drop_overlap:
-            unlabeled = _apart(unlabeled, evaluations, notices=messages)
+            unlabeled = _without_overlap(unlabeled, evaluations, notices=messages)
         unlabeled = _draw(unlabeled, settings.unlabeled_rows, seed=settings.seed, notices=messages)
         messages += [*_shared(unlabeled, evaluated), *_empty(unlabeled)]
         messages.insert(0, f"{_rows(len(unlabeled))} of unlabeled text from {unlabeled.origin}")
@@ -58,10 +61,10 @@ def finish_splits(
 
 
 def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
-    """Hold out a dev split from train, stratified by class, with a notice.
+    """Hold out a dev set from train, stratified by class, with a notice.
 
-    ``fraction`` of the rows is in (0, 1); at least one row of each class stays in train. Equal
-    texts stay on one side if possible.
+    ``fraction`` of the rows, in (0, 1), is held out. At least one row of each class stays in train.
+    Rows with equal texts stay together if possible.
     """
     labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     kept = {label: index for index, label in enumerate(labels)}
@@ -83,26 +86,26 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
     return Splits(train.select(np.delete(rows, dev_rows)), dev, None, (notice,))
 
 
-LEAST_ROWS = 50
-"""Minimum number of different texts to compare models on folds of their rows."""
+MIN_TEXTS = 50
+"""Minimum number of distinct texts for cross-validation."""
 
 
 def check_folds(rows: Examples) -> None:
-    """Raise a `DataError` if there are too few rows to compare models on folds of them."""
+    """Raise a `DataError` if there are too few distinct texts for cross-validation."""
     # Rows with equal texts are in one fold.
     texts = len(set(rows.rows))
-    if texts < LEAST_ROWS:
+    if texts < MIN_TEXTS:
         raise DataError(
             f"{rows.origin} has {texts} rows with different texts, too few to compare models on "
-            f"folds of them. Give at least {LEAST_ROWS}."
+            f"folds of them. Give at least {MIN_TEXTS}."
         )
 
 
 def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
-    """Return the fold of each row, from 0 to ``count`` - 1 (``count`` >= 2), stratified by class.
+    """Return the cross-validation fold of each row, 0 to ``count`` - 1, stratified by class.
 
-    A row's fold follows from the hashes of the texts of its class: the order of the file does not
-    matter, and equal texts stay together.
+    Folds depend on hashes of the texts, not on the order of the file. Rows with equal texts are in
+    one fold. ``count`` is >= 2.
     """
     labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     first: dict[str, float] = {}
@@ -118,7 +121,7 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
 
 
 def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
-    """Split rows into folds, as `fold_of_rows` assigns them.
+    """Split rows into cross-validation folds (see `fold_of_rows`).
 
     Example:
         >>> toy = Examples("toy", list("abcdef"), labels=[0, 1] * 3, kind="classification")
@@ -129,8 +132,9 @@ def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
     return [train.select(np.flatnonzero(of_row == fold)) for fold in range(count)]
 
 
-def _apart(rows: Examples, evaluations: Sequence[Examples], *, notices: list[str]) -> Examples:
-    """Drop the rows whose text is also in an evaluation split."""
+def _without_overlap(
+    rows: Examples, evaluations: Sequence[Examples], *, notices: list[str]
+) -> Examples:
     for split in evaluations:
         shared = set(rows.overlap(split))
         if len(shared) == len(rows):
@@ -182,7 +186,7 @@ def _check_classes(train: Examples) -> None:
         named = f"{only}" if train.label_names is None else f"{train.label_names[only]!r}"
         raise DataError(
             f"{train.origin}: train must have at least two classes, got only {named}. "
-            f"Use other rows, another {OPTIONS['label']}, or kind regression."
+            f"Use other rows, another {OPTIONS['label']}, or --set data.kind=regression."
         )
 
 

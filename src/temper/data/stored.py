@@ -1,9 +1,8 @@
-"""Compact storage of texts and row hashes, which are read as sequences of strings.
+"""Store texts and row hashes compactly, as sequences of strings.
 
-A Python string takes some 50 bytes in addition to its letters. Here a text takes its UTF-8 bytes
-and about six for its position. Above `IN_MEMORY` bytes the texts are in an unnamed temporary file,
-which is deleted with the process, and each text is read on access. A row is identified by the hash
-of its text, which takes eight bytes.
+A Python string takes about 50 bytes in addition to its characters. Here a text takes its UTF-8
+bytes and about six for its position. More than `IN_MEMORY` bytes are kept in an unnamed temporary
+file, which is deleted when the process ends. A row hash takes eight bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from temper.errors import DataError
 
 IN_MEMORY = 1 << 24
-"""Bytes of text that stay in memory."""
+"""Maximum number of bytes to keep in memory before a temporary file is used."""
 # Number of strings, and maximum number of bytes, that are read or written together.
 _BLOCK, _BLOCK_BYTES = 256, 1 << 16
 # Maximum number of different words that are shared.
@@ -36,24 +35,21 @@ Value_co = TypeVar("Value_co", covariant=True)
 
 
 class Stored(Sequence[Value_co]):
-    """Values that are created on access; several at once are faster."""
+    """A sequence whose values are created on access; `at` reads several at once, and faster."""
 
     @abstractmethod
     def at(self, indices: Sequence[int] | NDArray[Any]) -> Sequence[Value_co]:
-        """Return the values at positions in [0, len), in their order."""
+        """Return the values at ``indices``, in that order."""
 
 
 class StoredStrings(Stored[str]):
-    """Strings that are created on access.
-
-    They are equal to every sequence of the same strings, for example a list.
-    """
+    """A lazy sequence of strings, which is equal to a list of the same strings."""
 
     __hash__ = None  # type: ignore[assignment]
 
     @abstractmethod
     def at(self, indices: Sequence[int] | NDArray[Any]) -> Self:
-        """Return the strings at positions in [0, len), in their order, without reading them yet."""
+        """Return the strings at ``indices``, in that order, as a lazy sequence."""
 
     @abstractmethod
     def _read(self, index: int) -> str: ...
@@ -78,7 +74,7 @@ class StoredStrings(Stored[str]):
 
 
 def values_at(values: Sequence[Any], indices: Sequence[int] | NDArray[Any]) -> Sequence[Any]:
-    """Return values at positions in [0, n), in the same form as all n values."""
+    """Return values by index: a `Stored` sequence, an array for row numbers, or a list."""
     if isinstance(values, Stored):
         return values.at(indices)
     chosen = np.asarray(indices, dtype=np.int64)
@@ -91,9 +87,9 @@ def values_at(values: Sequence[Any], indices: Sequence[int] | NDArray[Any]) -> S
 
 
 class StoredBytes:
-    """Bytes that are appended and read again; above `IN_MEMORY` they are in a temporary file.
+    """A growing buffer of bytes, in a temporary file from `IN_MEMORY` bytes on.
 
-    A forked process may read the bytes from before the fork; it must not append.
+    A forked process may read what was appended before the fork, but must not append.
     """
 
     def __init__(self) -> None:
@@ -103,10 +99,10 @@ class StoredBytes:
         self.size = 0
 
     def append(self, content: bytes | bytearray) -> None:
-        """Append bytes; a full temporary folder raises a `DataError`."""
+        """Append bytes; raise a `DataError` if the temporary folder is full."""
         try:
             if self._file is None and self.size + len(content) > IN_MEMORY:
-                # Without a buffer, forked processes can read the bytes at once.
+                # Unbuffered, so that forked processes see all written bytes.
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
                 weakref.finalize(self, self._file.close)
                 before, self._memory = self._memory, bytearray()
@@ -126,7 +122,7 @@ class StoredBytes:
     def read(self, start: int, end: int) -> bytes:
         if self._file is None:
             return bytes(self._memory[start:end])
-        # pread does not move the position, which forked processes share; Windows has neither.
+        # Forked processes share the file's position, so it must not move. Windows has no fork.
         if hasattr(os, "pread"):
             return os.pread(self._file.fileno(), end - start, start)
         with self._lock:
@@ -146,7 +142,7 @@ def _write(file: IO[bytes], content: bytes | bytearray) -> None:
 
 
 class StoredTexts(StoredStrings):
-    """Texts whose bytes are stored one after the other. Make them with `of`.
+    """A lazy sequence of texts, kept as UTF-8 in a `StoredBytes`. Create it with `of`.
 
     Example:
         >>> texts = StoredTexts.of(["good", "naïve"])
@@ -161,7 +157,7 @@ class StoredTexts(StoredStrings):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> StoredTexts:
-        """Store texts one by one; they are never all in memory as strings."""
+        """Store texts one by one, so that an iterator need not fit in memory."""
         writer = TextWriter()
         for text in texts:
             writer.append(text)
@@ -175,7 +171,7 @@ class StoredTexts(StoredStrings):
         return StoredTexts(self._content, self._starts[chosen], self._sizes[chosen])
 
     def __iter__(self) -> Iterator[str]:
-        # Neighbors are read together.
+        # Adjacent texts are read together.
         for first in range(0, len(self), _BLOCK):
             starts, sizes = (each[first : first + _BLOCK] for each in (self._starts, self._sizes))
             ends = starts + sizes
@@ -193,7 +189,7 @@ class StoredTexts(StoredStrings):
 
 
 class TextWriter:
-    """Make `StoredTexts` of texts that come one at a time."""
+    """Collects texts one at a time into `StoredTexts`."""
 
     def __init__(self) -> None:
         self._content, self._block = StoredBytes(), bytearray()
@@ -203,8 +199,8 @@ class TextWriter:
         """Append a text.
 
         Raises:
-            DataError: The temporary folder cannot take it.
-            UnicodeEncodeError: It contains half of a surrogate pair.
+            DataError: The temporary folder is full.
+            UnicodeEncodeError: The text contains half of a surrogate pair.
         """
         encoded = text.encode()
         self._lengths.append(len(encoded))
@@ -214,7 +210,7 @@ class TextWriter:
             self._block.clear()
 
     def texts(self) -> StoredTexts:
-        """Return the texts; nothing may be appended after it."""
+        """Return the texts; afterwards nothing may be appended."""
         self._content.append(self._block)
         self._block.clear()
         sizes = np.frombuffer(self._lengths, dtype=np.int64)
@@ -226,7 +222,7 @@ class TextWriter:
 
 
 class SharedWords:
-    """Share one object for equal words, such as labels; only for the first `_WORDS` words."""
+    """Saves memory: returns one object for equal strings, for the first `_WORDS` distinct ones."""
 
     def __init__(self) -> None:
         self._words: dict[object, object] = {}
@@ -240,12 +236,12 @@ class SharedWords:
 
 
 def listed(values: Iterable[object]) -> list[object]:
-    """Return values as a list, in which equal words are one object; a list stays unchanged."""
+    """Return values as a list in which equal strings share one object; a list stays as it is."""
     return values if isinstance(values, list) else list(map(SharedWords().of, values))
 
 
 class RowHashes(StoredStrings):
-    """Hashes of rows (blake2b) as one array of big-endian numbers, [n] uint64.
+    """The hashes of rows, 16 hexadecimal digits each, stored as numbers [n] uint64 (blake2b).
 
     A row's hash is the same on every machine and version.
 
@@ -287,7 +283,7 @@ class RowHashes(StoredStrings):
         return RowHashes(self._numbers[np.asarray(indices, dtype=np.int64)])
 
     def found_in(self, others: RowHashes) -> list[int]:
-        """Return the positions of the hashes that others have too, ascending."""
+        """Return the indices of the hashes that are also in ``others``, ascending."""
         # np.isin would also sort this set's hashes, which may be many more.
         theirs = np.sort(others._numbers)
         first, behind = (theirs.searchsorted(self._numbers, side) for side in ("left", "right"))

@@ -1,4 +1,4 @@
-"""A table as read from a file, before its columns are interpreted."""
+"""A table as read from a file, before its columns have a meaning."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class TableOptions:
     """Options for reading tables.
 
     Args:
-        encoding: Encoding of text files that are not UTF-8; None raises on them.
+        encoding: Encoding of text files that are not UTF-8; None raises an error on them.
         skip_bad_rows: Whether to skip rows that cannot be read, with a notice.
-        unread: Names of columns that are not read: a row of delimited text may end before them.
-        others: Whether to keep the columns without a role, without conversion.
-        named: Names of columns that the user gave.
+        unread: Columns that are not needed; a row of delimited text may end before them.
+        others: Whether to keep further columns (ids, metadata), unconverted.
+        named: Column names that the user gave.
     """
 
     encoding: str | None = None
@@ -32,7 +32,7 @@ class TableOptions:
     named: frozenset[str] = frozenset()
 
     def needed(self, names: Sequence[str]) -> int:
-        """Return the required number of fields of a row, without the last columns that are unread.
+        """Return how many fields a row must have; the last columns are optional if ``unread``.
 
         Example:
             >>> TableOptions(unread=frozenset({"label"})).needed(["id", "text", "Label"])
@@ -50,16 +50,15 @@ class Table:
 
     Args:
         title: Path of the file, or id and split on the Hub; used in messages.
-        column: Yields the values of a column; a text file may be read again at each call.
-        lines: Line of each row in its file, counted from 1; None if rows have no lines and none was
-            left out.
-        unit: Unit of `lines`: lines, or rows if a file has no lines.
-        numbers: Number of each row among all rows of the file, counted from 1; None if no row was
-            left out.
-        decimal_comma: Whether numbers have a decimal comma, as is common with semicolons.
-        label_names: Names of integer labels by column, if the file has them.
-        source: Metadata that identifies the file's content: path, sha256 and the like.
-        notices: Notes about how the file was read.
+        column: Returns the values of a column by name; may read the file again at each call.
+        lines: Line (or row, see ``unit``) of each row in its file, from 1; None if that is its
+            index plus one.
+        unit: What ``lines`` counts: ``line``, or ``row`` in files without lines.
+        numbers: Number of each row in its file, from 1; None if no row was left out.
+        decimal_comma: Whether numbers may have a decimal comma, as is common with semicolons.
+        label_names: Column -> names of its integer labels, if the file has them.
+        source: Metadata that identifies the content: path, sha256 and the like.
+        notices: Messages about how the file was read.
     """
 
     title: str
@@ -75,13 +74,13 @@ class Table:
     notices: tuple[str, ...] = ()
 
     def where(self, index: int) -> str:
-        """Return a row's position for an error: its line, else its number from 1."""
+        """Return a row's position for an error: title, and line or row number."""
         if self.lines is not None:
             return f"{self.title}, {self.unit} {self.lines[index]}"
         return f"{self.title}, row {index + 1}"
 
     def without(self, bad: Mapping[int, str]) -> Table:
-        """Leave rows out, with a notice; ``bad`` has their faults by ascending index."""
+        """Leave out bad rows, with a notice; ``bad`` maps row index (ascending) to fault."""
         if not bad:
             return self
         lines = range(1, self.size + 1) if self.lines is None else self.lines
@@ -102,13 +101,13 @@ class Table:
 def read_rows(
     table: Table, columns: Sequence[str], read: Callable[..., Any], *, skip: bool
 ) -> tuple[list[Any], Table]:
-    """Read each row by a function of some columns, which raises a `ValueError` with the fault.
+    """Apply ``read`` to the values of each row in some columns; it raises `ValueError` on bad rows.
 
     Returns:
-        Its results, and the table without the skipped rows.
+        The results, and the table without the bad rows.
 
     Raises:
-        DataError: A row cannot be read, and rows are not skipped; or none can.
+        DataError: A row is bad and ``skip`` is False, or all rows are bad.
     """
     rows, bad = [], dict[int, str]()
     for index, values in enumerate(zip(*map(table.column, columns), strict=True)):
@@ -126,7 +125,7 @@ def read_rows(
 
 
 def skipped_rows(title: str, bad: Mapping[int, str], *, unit: str = "line") -> str:
-    """Report the number of skipped bad rows, whose faults are given by line, and the first ones.
+    """Return the notice on skipped rows: their number, and the faults of the first ones by line.
 
     Example:
         >>> skipped_rows("a.csv", {3: "no label"})

@@ -1,7 +1,7 @@
-"""Texts whose words have tags (named entities, parts of speech).
+"""Token classification: texts whose words have tags (named entities, parts of speech).
 
-The words of a text are joined by single spaces, so that all other stages read an ordinary text;
-``text.split(" ")`` returns the words.
+The words are joined by single spaces, so that other code sees an ordinary text; ``text.split(" ")``
+returns the words.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from temper.errors import DataError, unknown
 from temper.functional.entities import to_iob2
 
 WORD_COLUMNS = ("tokens", "words")
-"""Usual names of a column with lists of words, in lower case."""
+"""Usual names of the column with lists of words, in lower case."""
 TAG_COLUMNS = ("ner_tags", "tags", "ner", "labels", "label", "pos_tags", "upos")
-"""Usual names of a column with lists of tags."""
+"""Usual names of the column with lists of tags."""
 
 # What treebanks split into words: abbreviations, numbers, words, clitics, signs.
 _WORD = regex.compile(
@@ -37,7 +37,7 @@ _WORD = regex.compile(
 
 
 def has_words(table: Table, column: str) -> bool:
-    """Return whether a column has lists of words instead of texts, by its first row."""
+    """Return whether a column has lists of words instead of texts, judged by its first row."""
     return isinstance(next(iter(table.column(column)), None), list | tuple)
 
 
@@ -49,7 +49,7 @@ def tagged_rows(
     *,
     name: str,
 ) -> Examples:
-    """Read rows of words, with their tags if there is a column of these."""
+    """Read lists of words, and their tags if there is a column ``tags``."""
     words = read_words(table, column)
     examples = Examples(
         name=name,
@@ -62,7 +62,7 @@ def tagged_rows(
 
 
 def read_words(table: Table, column: str) -> list[tuple[str, ...]]:
-    """Return the words of each row; a row without a list of words raises a `DataError`."""
+    """Return the words of each row; raise a `DataError` on a row without a list of words."""
     rows = []
     for index, value in enumerate(table.column(column)):
         if fault := _words_fault(value):
@@ -82,7 +82,7 @@ def _with_tags(
     words: Sequence[Sequence[str]],
     names: Sequence[str] | None,
 ) -> Examples:
-    """Read a column of tags, and convert other schemes of entities to IOB2."""
+    """Add the tags of a column; entity schemes such as IOB1 are converted to IOB2."""
     rows = []
     for index, (value, own) in enumerate(zip(table.column(column), words, strict=True)):
         if fault := _tags_fault(value, len(own), names):
@@ -107,7 +107,7 @@ def _with_tags(
 def word_faults(
     table: Table, column: str, tags: str | None, names: Sequence[str] | None
 ) -> dict[int, str]:
-    """Return the faults of the rows whose words or tags cannot be read, by index."""
+    """Return row index -> fault for rows whose words or tags cannot be read."""
     faults: dict[int, str] = {}
     sizes: list[int] = []
     for index, value in enumerate(table.column(column)):
@@ -131,7 +131,7 @@ def _words_fault(value: object) -> str:
 
 
 def _tags_fault(value: object, words: int, names: Sequence[str] | None) -> str:
-    """Return what a row must have instead of these tags; empty if they are right."""
+    """Return what the tags of a row must be instead; empty if they are valid."""
     if not isinstance(value, list | tuple) or len(value) != words:
         came = f"{len(value)} tags" if isinstance(value, list | tuple) else f"{value!r:.40}"
         return f"one tag for each of the {words} words, got {came}."
@@ -153,7 +153,7 @@ def _tags_fault(value: object, words: int, names: Sequence[str] | None) -> str:
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Split a running text into words and punctuation, as treebanks do.
+    """Split an ordinary text into words and punctuation marks, as treebanks do.
 
     Returns:
         Start and end of each word in the text, in characters.
@@ -167,10 +167,10 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the index of the word whose first token each token is, -1 for all others.
+    """Return, per token, the index of the word of which it is the first token, else -1.
 
-    The words are joined by single spaces. ``offsets`` has start and end of each token in the text,
-    both 0 for special tokens.
+    The words of ``text`` are joined by single spaces. ``offsets`` has start and end of each token
+    in characters, 0 and 0 for special tokens.
 
     Example:
         >>> first_tokens("ab c", [(0, 0), (0, 1), (1, 2), (3, 4), (0, 0)])
@@ -192,13 +192,13 @@ def first_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
 def of_words(
     values: NDArray[Any], begins: Iterable[int], words: Iterable[Sequence[int]], *, missing: float
 ) -> list[NDArray[Any]]:
-    """Return the values of words from those of tokens, [w, ...] for each row.
+    """Pick the values of words' first tokens: [W, ...] for each row of W words.
 
     Args:
         values: Values of each token of a batch, [B, T, ...].
-        begins: The first token of each row that is not padding, B.
-        words: Which word begins at each token of each row, as `first_tokens` returns it.
-        missing: The value of words that have no token.
+        begins: Position of each row's first token that is not padding, B numbers.
+        words: Output of `first_tokens` for each row.
+        missing: Value of words without a token.
 
     Example:
         >>> of_words(np.array([[7, 1, 2, 3, 7]]), [0], [[-1, 0, -1, 2, -1]], missing=-1)[0].tolist()

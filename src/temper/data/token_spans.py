@@ -1,4 +1,4 @@
-"""Find the positions of tokens in their texts."""
+"""Find the positions of tokens in a text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from temper.errors import DataError
 
 
 class Span(NamedTuple):
-    """The characters of a token, without spaces around them.
+    """The characters of a token, without surrounding spaces.
 
-    ``side`` is 0 in the text, 1 in the second text of a pair task; ``end`` is the index after the
-    last character.
+    ``side`` is 0 for the first text of a pair, or a single one, and 1 for the second. ``end`` is
+    exclusive.
     """
 
     side: int
@@ -21,7 +21,7 @@ class Span(NamedTuple):
 
 
 def lacks_spans(tokenizer: Any) -> str:
-    """Return why a tokenizer cannot locate tokens in the text; empty if it can.
+    """Return why a tokenizer cannot locate its tokens in a text; empty if it can.
 
     Example:
         >>> lacks_spans(object())
@@ -33,13 +33,13 @@ def lacks_spans(tokenizer: Any) -> str:
 
 
 def check_spans(tokenizer: Any) -> None:
-    """Raise a `DataError` if a tokenizer cannot locate tokens in the text."""
+    """Raise a `DataError` if a tokenizer cannot locate its tokens in a text."""
     if reason := lacks_spans(tokenizer):
         raise DataError(f"Words cannot be matched to tokens: {reason}. Use a fast tokenizer.")
 
 
 def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[list[Span | None]]:
-    """Locate the tokens of each row, as `encode` cuts and orders them; None for added ones."""
+    """Return each row's token positions, in the order of `encode`; None for special tokens."""
     check_spans(tokenizer)
     if not len(examples):
         return []
@@ -67,7 +67,7 @@ def token_spans(examples: Examples, tokenizer: Any, *, max_length: int) -> list[
 
 
 def trimmed(text: str, side: int, start: int, end: int) -> Span:
-    """Remove the space that some vocabularies include in the following word's token."""
+    """Return a span without the space that some tokenizers put before a word."""
     piece = text[start:end]
     left = len(piece) - len(piece.lstrip())
     return Span(side, start + left, max(start + left, start + len(piece.rstrip())))

@@ -1,8 +1,8 @@
-"""Split texts that are longer than the model reads into windows: overlapping parts of one length.
+"""Split texts that exceed the model's input length into overlapping windows.
 
-A row's windows follow each other in its ids, and ``sizes`` has the number of tokens of each. The
-model reads a batch [B, W, T] as B * W sequences, and the logits of a text are the mean or the
-maximum over its windows (`temper.models.windows`).
+The windows of a row follow each other in its ids; ``sizes`` has the number of tokens of each. The
+model reads a batch [B, W, T] as B * W sequences. The logits of a text are the mean or maximum over
+its windows (`temper.models.windows`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from temper.heads import HEADS
 from temper.types import Windows
 
 NOT_IN_WINDOWS = {name: head.not_in_windows for name, head in HEADS.items() if head.not_in_windows}
-"""Kinds of labels whose texts are not read in windows, with the reason."""
+"""Kinds of labels that do not support windows -> the reason."""
 
 
 def check_windows(kind: str, *, setting: str) -> None:
-    """Raise a `SettingError` with the reason if texts with such labels are not read in windows."""
+    """Raise a `SettingError` for ``setting`` if a kind of labels does not support windows."""
     if (reason := NOT_IN_WINDOWS.get(kind)) is not None:
         raise SettingError(
-            f"`{setting}` reads a text in windows and pools their logits, and the labels are "
-            f"{LABELS_OF[kind]}: {reason}. Leave it out, or raise --max-length."
+            f"Windows (`{setting}`) are not supported if the labels are {LABELS_OF[kind]}: "
+            f"{reason}. Leave it out, or raise --max-length."
         )
 
 
 def check_stride(tokenizer: Any, windows: Windows, *, max_length: int, added: int) -> None:
-    """Raise if a tokenizer cannot split texts into windows of ``max_length`` tokens."""
+    """Raise if a tokenizer cannot split texts, or if windows would have no new tokens."""
     if lacks_spans(tokenizer):
         raise DataError(
             f"The tokenizer ({type(tokenizer).__name__}) cannot split texts into windows. Use a "
@@ -39,8 +39,8 @@ def check_stride(tokenizer: Any, windows: Windows, *, max_length: int, added: in
         )
     if windows.stride >= max_length - added:
         raise SettingError(
-            f"The stride must be below {max_length - added}, the tokens of a window of "
-            f"{max_length} without special tokens, got {windows.stride}. Set it to "
+            f"The stride must be below {max_length - added} (windows of {max_length} tokens, of "
+            f"which {added} are special), got {windows.stride}. Set it to "
             f"{max_length // 4}, or raise --max-length."
         )
 
@@ -54,13 +54,13 @@ def windows_of_rows(
     max_length: int,
     added: int,
 ) -> tuple[list[dict[str, Any]], int]:
-    """Encode texts that are too long in windows of ``max_length`` tokens, ``added`` special ones.
+    """Encode long texts as windows of ``max_length`` tokens, of which ``added`` are special.
 
-    In a pair the second text is split, and each window begins with the whole first text. If the
-    first text leaves no room for that, the pair is cut as without windows.
+    In a pair the second text is split, and each window begins with the whole first text. If that
+    leaves no room, the pair is cut instead.
 
     Returns:
-        One mapping per row with ``sizes``, and the number of rows that are still cut.
+        One mapping per row, with ``sizes``, and the number of rows that were cut.
     """
     fits = [True] * len(texts)
     if pairs is not None:
@@ -92,7 +92,7 @@ def windows_of_rows(
 
 
 def joined(parts: Sequence[Mapping[str, list[int]]]) -> dict[str, Any]:
-    """Return the windows of a row as one mapping.
+    """Concatenate the windows of a row.
 
     Example:
         >>> joined([{"input_ids": [1, 2]}, {"input_ids": [1, 3, 2]}])

@@ -1,8 +1,8 @@
-"""A text as words and gaps, so that a word can be changed without changing anything else.
+"""Split a text into words and the gaps between them, so that single words can be replaced.
 
 A word is a run of letters, digits and combining marks, with apostrophes and hyphens inside
-(``don't``, ``well-made``). In scripts without spaces between words (Chinese characters, Kana, Thai,
-Lao, Khmer, Myanmar) each letter with its marks is a word. Emoji and punctuation belong to the gaps.
+(``don't``, ``well-made``). In scripts without spaces (Chinese characters, Kana, Thai, Lao, Khmer,
+Myanmar) each letter with its marks is a word. Emoji and punctuation belong to the gaps.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MARK = r"[\p{M}--[\ufe00-\ufe0f\U000e0100-\U000e01ef]]"
 _JOINER = r"['\u2019\-\u2010\u2011\u200c\u200d]"
 
 STOP_WORDS = frozenset(asset("temper.data", "stop_words.txt").split())
-"""English function words in lower case, with a straight apostrophe."""
+"""English stop words in lower case, with a straight apostrophe."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """A text in pieces: ``gaps[0] words[0] gaps[1] ... words[n-1] gaps[n]``.
+    """The words and gaps of a text: ``gaps[0] words[0] gaps[1] ... words[n-1] gaps[n]``.
 
     Example:
         >>> Words.of("Well, don't!").words
@@ -46,7 +46,7 @@ class Words:
 
     @classmethod
     def of(cls, text: str) -> Words:
-        """Split a text; joining the pieces returns the same text."""
+        """Split a text; `text` joins the pieces again without any change."""
         words, gaps, end = [], [], 0
         for result in _pattern().finditer(text):
             words.append(result.group())
@@ -64,12 +64,12 @@ class Words:
         )
 
     def span(self, index: int) -> tuple[int, int]:
-        """Return where the word at an index starts and ends in `text`, in characters."""
+        """Return start and end (exclusive) of a word in the text, in characters."""
         start = sum(map(len, self.words[:index])) + sum(map(len, self.gaps[: index + 1]))
         return start, start + len(self.words[index])
 
     def replaced(self, index: int, word: str) -> Words:
-        """Return the text with another word at one index, which counts as one word.
+        """Return a copy with another word at an index; ``word`` is not split again.
 
         Example:
             >>> Words.of("a good film").replaced(1, "bad").text
@@ -78,7 +78,7 @@ class Words:
         return Words((*self.words[:index], word, *self.words[index + 1 :]), self.gaps)
 
     def text_without(self, index: int) -> str:
-        """Return the text without the word at an index and without its doubled space.
+        """Return the text without one word and the doubled space that this leaves.
 
         Example:
             >>> Words.of("a good film").text_without(1)

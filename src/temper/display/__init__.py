@@ -1,1 +1,1 @@
-"""Scores as tables and figures, used by perspectives and reports."""
+"""Data structures of tables and figures of scores, for perspectives and reports."""

@@ -1,4 +1,4 @@
-"""Bars that show the progress of long work."""
+"""Progress bars on a terminal and in notebooks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from temper.display.wording import title, unit, within
 from temper.progress import Progress
 
 EVERY: Final = 10.0
-"""Seconds between two lines if no bars are drawn."""
+"""Seconds between progress lines if no bars are drawn."""
 FORMAT: Final = "{bar:20} {n_fmt}/{total_fmt} {elapsed}<{remaining} {desc}"
 BAR_COLUMNS: Final = 42
-"""Columns of a bar without its description."""
+"""Width of a bar without its description, in characters."""
 
 
 class Bars(Progress):
-    """Draw bars of runs, steps and evaluations on a terminal and in a notebook.
+    """Show the progress of runs, steps and evaluations as bars on a terminal or in a notebook.
 
-    Elsewhere a line is written every `EVERY` seconds. Messages are logged, each once.
+    Elsewhere, a line is logged every `EVERY` seconds. Each message is logged only once.
 
     Args:
-        interactive: Whether bars are drawn; None looks for a terminal or a notebook.
+        interactive: Whether to draw bars; None detects a terminal or a notebook.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Bars(Progress):
         self._show("steps", done, total, "training", [*shown[:1], *self._scores, *shown[1:]])
 
     def logged(self, entry: Mapping[str, Any]) -> None:
-        """Keep the loss with its parts; keep and write the scores of an epoch."""
+        """Show the losses of an entry of ``metrics.jsonl``; write the scores of an epoch."""
         if "loss" in entry:
             self._loss = losses(entry)
         else:
@@ -86,7 +86,7 @@ class Bars(Progress):
         logging.getLogger("temper").log(logging.WARNING if warning else logging.INFO, text)
 
     def write(self, line: str) -> None:
-        """Write a line above the bars; without bars it is logged."""
+        """Write a line above the bars; log it if there are no bars."""
         if self._interactive:
             _tqdm().write(line, file=sys.stderr)
         else:
@@ -136,7 +136,7 @@ class Bars(Progress):
 
 
 def fitting(parts: Sequence[str], width: int) -> str:
-    """Join as many parts as fit into a width; only the first one is cut, between two words.
+    """Join as many parts as fit into ``width`` characters; a first part that is too long is cut.
 
     Example:
         >>> fitting(["training", "loss 0.5012", "dev accuracy 0.8340"], 24)
@@ -149,7 +149,7 @@ def fitting(parts: Sequence[str], width: int) -> str:
 
 
 def losses(entry: Mapping[str, Any]) -> list[str]:
-    """Return the loss of a line of ``metrics.jsonl``, and its parts if there are several.
+    """Return the loss in an entry of ``metrics.jsonl`` as text, and its terms if several.
 
     Example:
         >>> losses({"loss": 1.38, "loss/task": 0.7, "loss/adversarial": 0.68})
@@ -166,7 +166,7 @@ def losses(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _score(key: str, value: float | None) -> str:
-    """Return a score of ``metrics.jsonl`` as text; ``key`` is, for example, ``dev/accuracy``."""
+    """Return a score as text; ``key`` is, for example, ``dev/accuracy``."""
     # A number that is not finite is null in the file.
     sets, _, name = key.rpartition("/")
     shown = unit(name, name)

@@ -1,4 +1,7 @@
-"""The comparison as plain data: rows of scores, cells of columns, paired differences."""
+"""The comparison as plain data: a row per score, a cell per column, paired differences.
+
+A column is a compared method (or configuration); the reference is the one to compare with.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from temper.functional.units import MARGIN, Unit
 Kind = TypeVar("Kind", bound=Hashable)
 
 NAMED = 6
-"""Maximum number of columns that a title lists by name."""
+"""Maximum number of methods that a title lists by name."""
 
 Verdict = Literal[
     "better", "worse", "higher", "lower", "equivalent", "non-inferior", "non-superior",
@@ -23,7 +26,7 @@ Verdict = Literal[
 
 NOISE: Verdict = "not significant"
 WITHIN: tuple[Verdict, ...] = ("equivalent", "non-inferior", "non-superior")
-"""Verdicts of an interval that contains 0 and ends within the margin on one or both sides."""
+"""Verdicts of intervals that contain 0 and have one or both ends within the margin."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class ScoreKey:
 
     @property
     def over_sets(self) -> bool:
-        """Whether it is a mean over sets; `temper.report.derived` sets the name."""
+        """Whether the score is a mean over sets, by the name from `temper.report.derived`."""
         return self.set.startswith("mean of ")
 
     @classmethod
@@ -49,25 +52,26 @@ class ScoreKey:
 
 @dataclass(frozen=True)
 class Difference:
-    """A column's paired difference against the reference (column minus reference).
+    """The paired difference of one score: a method minus the reference method.
 
     Args:
+        seeds: Common seed -> difference.
         mean: Mean over the seeds, None if no seed is common.
-        low, high: 95% interval: over seeds (`temper.functional.effects`), or of one seed that over
-            examples if the study stored one; else None.
-        p: Two-sided p of the same test, None without an interval.
-        holm_p: ``p`` after Holm's correction over the columns of this row.
-        inside_noise: Whether the interval contains 0; None if it is unknown.
-        verdict: The same in words, with the score's direction taken into account; ``higher`` or
-            ``lower`` of a score without one. If the interval contains 0: ``equivalent`` if both
-            ends lie within the margin, ``non-inferior`` or ``non-superior`` if one does.
-        examples: Number of examples that the interval is over; None if it is over seeds.
+        low, high: 95% interval over seeds (`temper.functional.effects`), or for one seed over
+            examples; None if there is none.
+        p: Two-sided p value of the same test, None without an interval.
+        holm_p: ``p`` after Holm's correction over all methods.
+        inside_noise: Whether the interval contains 0; None without an interval.
+        verdict: ``better`` or ``worse`` if the interval does not contain 0; ``higher`` or ``lower``
+            for scores without a direction. Else ``equivalent`` if both ends are within the margin,
+            ``non-inferior`` or ``non-superior`` if one is.
+        examples: Number of examples of an interval over examples; None if it is over seeds.
         why: Why there is no verdict; empty if there is one.
         margin: Smallest relevant difference; None for scores without a margin.
-        standard_error: Standard error over seeds, and over rows if they were stored.
+        standard_error: Standard error over seeds, and over rows if these were stored.
         freedom: Degrees of freedom of the interval over seeds.
-        row_variance: Part of the squared standard error that more seeds would not lower; None if
-            rows were not kept; the interval then covers other seeds on the same rows.
+        row_variance: Part of the squared standard error that more seeds would not reduce. None if
+            rows were not stored; the interval is then valid for other seeds on the same rows.
         least: Minimum detectable difference at 80% power.
     """
 
@@ -95,14 +99,19 @@ class Difference:
 
 @dataclass(frozen=True)
 class Cell:
-    """One score of one column.
+    """One score of one method.
 
     Args:
+        seeds: Seed -> value.
+        runs: Seed -> name of the run.
         mean: Mean over the seeds, None if no value is defined.
-        standard_deviation: Sample standard deviation over the seeds, None below two.
+        standard_deviation: Sample standard deviation over at least two seeds, else None.
+        examples: The different values of n of the runs.
         fewest: Number of examples of the smallest class or group; None if unknown.
-        low, high: 95% interval over examples, for one seed only.
-        difference: Difference from the reference; None for the reference itself.
+        low, high: 95% interval over examples, only for a single seed.
+        standard_errors: Seed -> standard error over examples, if known.
+        reasons: Why values are undefined.
+        difference: Difference from the reference; None for the reference.
     """
 
     seeds: dict[int, float]
@@ -119,7 +128,7 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95% interval of the mean: over examples for one seed, over seeds from three on."""
+        """95% interval of the mean: over examples for one seed, over seeds for three or more."""
         if self.low is not None and self.high is not None:
             return self.low, self.high
         # The t interval of two seeds reaches 13 standard errors to either side.
@@ -131,13 +140,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One score of all columns.
+    """One score of all methods.
 
     Args:
-        group: Title of its perspective.
-        label: Unique within its group.
-        higher_is_better: Direction; None if neither is better.
-        minor: Whether it is shown in figures only.
+        group: Title of the score's perspective.
+        label: Display name, unique within the group.
+        higher_is_better: Direction of the score; None if it has none.
+        minor: Whether the score is shown in figures only.
     """
 
     key: ScoreKey
@@ -155,7 +164,7 @@ class Row:
         return f"{self.label if label is None else label}{sign}{arrow}"
 
     def text(self, column: str) -> str:
-        """Return the mean of a cell, with the standard deviation if there are several seeds."""
+        """Return a method's mean as text, with the standard deviation for several seeds."""
         cell = self.cells[column]
         value = self.unit.text(cell.mean)
         if cell.standard_deviation is None:
@@ -166,14 +175,14 @@ class Row:
         return self.unit.with_sign(self.unit.text(self.cells[column].mean))
 
     def interval_text(self, column: str) -> str:
-        """Return the interval of a cell over examples; empty if there is none."""
+        """Return a method's interval over examples as text; empty if there is none."""
         cell = self.cells[column]
         if cell.low is None or cell.high is None:
             return ""
         return f"[{self.unit.text(cell.low)}, {self.unit.text(cell.high)}]"
 
     def difference_text(self, column: str) -> tuple[str, str]:
-        """Return a cell's difference and its interval, if any; empty for the reference."""
+        """Return a method's difference and its interval as text; empty if there is none."""
         difference = self.cells[column].difference
         if difference is None:
             return "", ""
@@ -184,7 +193,7 @@ class Row:
         return value, f"[{low}, {self.unit.text(difference.high, signed=True)}]"
 
     def outlook(self, column: str) -> str:
-        """Return the minimum detectable difference; empty if the difference is significant."""
+        """Return the minimum detectable difference as text; empty for a significant difference."""
         difference = self.cells[column].difference
         if difference is None or difference.least is None or not difference.inside_noise:
             return ""
@@ -192,7 +201,7 @@ class Row:
 
 
 def grouped(rows: Iterable[Row], kind: Callable[[Row], Kind]) -> dict[Kind, list[Row]]:
-    """Return the rows of each kind, in the order of the first."""
+    """Return kind -> rows; kinds are in the order of their first rows."""
     groups: dict[Kind, list[Row]] = {}
     for row in rows:
         groups.setdefault(kind(row), []).append(row)
@@ -201,9 +210,9 @@ def grouped(rows: Iterable[Row], kind: Callable[[Row], Kind]) -> dict[Kind, list
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Training cost of a column, as means over its runs; None if no run recorded it.
+    """Training cost of a method, as means over its runs; None if no run recorded it.
 
-    Passes are forward-pass equivalents: F per step, times the steps. Memory is the peak in MiB.
+    ``passes`` are forward-pass equivalents of the whole training, ``memory`` is the peak in MiB.
     """
 
     passes: float | None = None
@@ -217,15 +226,16 @@ class Comparison:
 
     Args:
         kind: ``study``, ``run`` or ``evaluation``.
-        metric: The task's leading score.
-        reference: Column compared with, None if there is one column.
-        missing: Planned runs that are not in the numbers, one sentence each.
-        notices: Notes about the numbers: overlap, truncation, undefined scores.
+        metric: The task's primary metric.
+        reference: Name of the method to compare with; None if there is only one method.
+        columns: Names of the compared methods (or configurations).
+        missing: A sentence for each planned run that could not be used.
+        notices: Notices about the scores: overlap, truncation, undefined values.
         detect: Difference in points that the study should detect; None if not set.
-        classes: Number of classes of the task; 0 for regression.
-        seen: Notes on scored rows that the models were trained on.
-        equal: The same scores compared with plain fine-tuning of equal compute, by column; columns
-            without such a counterpart, and columns as cheap as the reference, are left out.
+        costs: Method -> training cost.
+        classes: Number of classes of the task; 0 for a regression.
+        seen: Notices on scored rows that the models were trained on.
+        equal: Method -> its comparison with plain fine-tuning of equal compute, if there is one.
     """
 
     kind: str
@@ -257,7 +267,7 @@ class Comparison:
 
     @property
     def comparable(self) -> bool:
-        """Whether a column has a run of the same seed as one of the reference."""
+        """Whether a method has a run at a seed of the reference."""
         seeds: dict[str, set[int]] = {name: set() for name in self.columns}
         for row in self.rows:
             for name, cell in row.cells.items():
@@ -285,7 +295,7 @@ class Comparison:
 
     @property
     def by_chance(self) -> str:
-        """Expected number of false positives among the tested differences; empty for few tests."""
+        """A sentence on the expected number of false positives; empty for few tests."""
         cells = [cell for row in self.shown for cell in row.cells.values()]
         tested = sum(
             cell.difference is not None and cell.difference.p is not None for cell in cells
@@ -295,12 +305,12 @@ class Comparison:
             return ""
         return (
             f"Of the {tested} differences tested, about {expected} would be significant by chance "
-            "if no column differed."
+            "if no method differed."
         )
 
     @property
     def headings(self) -> list[tuple[str, str]]:
-        """Kind (value or difference) and text of each heading of a score table."""
+        """(``value`` or ``difference``, text) of each heading of a score table."""
         result = []
         for name in self.columns:
             result.append(("value", name))
@@ -309,14 +319,14 @@ class Comparison:
         return result
 
     def said(self, say: Callable[[str], str]) -> str:
-        """Join the notes of the columns, each after the column's name if there are several."""
+        """Join ``say(method)`` of all methods; if there are several, with their names."""
         notes = {name: text for name in self.columns if (text := say(name))}
         if len(self.columns) == 1:
             return "".join(notes.values())
         return " ".join(f"`{name}`: {text}" for name, text in notes.items())
 
     def of(self, perspective: str, *names: str) -> list[Row]:
-        """Return the rows of a perspective; ``names`` selects scores, all by default."""
+        """Return the rows of a perspective, if ``names`` are given only of these scores."""
         return [
             row
             for row in self.rows

@@ -1,4 +1,4 @@
-"""The kinds of figures that perspectives draw: bars, heat maps, curves over sizes and layers."""
+"""Figures as data: bars, heat maps, and curves over perturbation sizes or layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DASHES = ("", "7 4", "2 3", "7 3 2 3", "12 4", "12 3 2 3", "")
 
 @dataclass(frozen=True)
 class Look:
-    """Color (an index below `COLORS`), symbol and dash pattern of a column or curve."""
+    """Color (an index below `COLORS`), symbol and dash pattern of a method or curve."""
 
     color: int = 0
     symbol: str = SYMBOLS[0]
@@ -28,7 +28,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Mark:
-    """One drawn number, as a bar or a cell of a heat map; ``count`` is that of rows or seeds."""
+    """A number drawn as a bar or a cell of a heat map; ``count`` describes seeds and rows."""
 
     value: float
     text: str
@@ -42,12 +42,12 @@ class Mark:
 
 
 Marks = Mapping[tuple[str, str], Mark]
-"""The marks by column and label."""
+"""(method, label) -> mark."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis; without limits it has those of the data. A log scale cannot show numbers <= 0."""
+    """An axis; without limits it has the range of the data. A log scale needs numbers > 0."""
 
     title: str
     limits: tuple[float, float] | None = None
@@ -56,7 +56,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve; ``x`` is a number, or a name for all points of a chart."""
+    """One point of a curve; ``x`` is a number, or for an axis of categories a name."""
 
     x: float | str
     y: float
@@ -69,9 +69,9 @@ class Curve:
     """A curve through points.
 
     Args:
-        column: The column it belongs to; None if it belongs to none.
-        marked: Whether its points have markers.
-        faint: Whether it is drawn behind the others and without a name.
+        column: The method of the curve, if it belongs to one.
+        marked: Whether points have markers.
+        faint: Whether the curve is drawn behind the others, and not in the legend.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Lines:
-    """Curves over two axes, from the back to the front; the height is for 420 pixels of width."""
+    """A line chart; the first curve is at the back. The height is for a width of 420 pixels."""
 
     x: Axis
     y: Axis
@@ -98,7 +98,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars, grouped by label; the first label of ``marks`` (known values) is on top."""
+    """A chart of horizontal bars, grouped by label in the order of ``marks``."""
 
     axis: str
     marks: Marks
@@ -111,12 +111,12 @@ class Bars:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A heat map: a row per label and a cell per column.
+    """A heat map with a row per label and a column per method.
 
     Args:
-        marks: The known values; the others stay empty.
-        limits: Values of the full colors: green above 0 and orange below if the lower limit is
-            negative; None uses the range of the data.
+        marks: The known values; other cells stay empty.
+        limits: Values with the strongest color; None uses the range of the data. If the lower limit
+            is negative, values above 0 are green and others orange.
     """
 
     columns: tuple[str, ...]
@@ -129,7 +129,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of a figure as a table, for screen readers and exact values."""
+    """The numbers of a figure as a table, for screen readers and for exact values."""
 
     header: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
@@ -137,7 +137,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the page; ``numbers`` is None if another table of the page has them."""
+    """A figure of the page; ``numbers`` is None if another table of the page shows them."""
 
     title: str
     caption: str
@@ -146,7 +146,7 @@ class Figure:
 
 
 def style(names: Sequence[str], reference: str | None) -> dict[str, Look]:
-    """Return the look of every column; the reference is grey."""
+    """Return method -> look; the reference is grey."""
     others = [name for name in names if name != reference]
     looks = {}
     for name in names:
@@ -165,7 +165,7 @@ def diagonal(name: str) -> Curve:
 
 
 def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
-    """Return the mark of a cell whose mean is known; ``counts`` is the unit of n (examples)."""
+    """Return the mark of a cell with a mean; ``counts`` is the unit of n, such as examples."""
     reach, interval = cell.interval, ABSENT
     if reach is not None:
         interval = f"[{unit.text(reach[0])}, {unit.text(reach[1])}]"
@@ -180,19 +180,19 @@ def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
 
 
 def lines_are(cells: Iterable[Cell]) -> str:
-    """Describe the error bars in a sentence; empty if there are none."""
+    """Return a sentence on what the error bars are; empty if there are none."""
     drawn = [cell for cell in cells if cell.interval is not None]
     alone = any(cell.low is not None for cell in drawn)
     several = any(cell.low is None for cell in drawn)
     if several and alone:
-        return "Lines are 95% intervals over seeds, or over examples for a column with one seed."
+        return "Lines are 95% intervals over seeds, or over examples for a method with one seed."
     if several:
         return "Lines are 95% intervals over seeds."
     return "Lines are 95% intervals over examples." if alone else ""
 
 
 MOST_SERIES = 4
-"""Maximum number of columns in a bar chart or a line chart."""
+"""Maximum number of methods in a bar chart or a line chart."""
 
 
 def many_columns(comparison: Comparison) -> bool:
@@ -200,7 +200,7 @@ def many_columns(comparison: Comparison) -> bool:
 
 
 def numbers_of(marks: Marks, *header: str) -> Numbers:
-    """Return the numbers as a table, with headings of labels, numbers and intervals."""
+    """Return marks as a table; ``header`` names the columns of labels, numbers and intervals."""
     lines = tuple((*key, mark.text, mark.interval, mark.count) for key, mark in marks.items())
     return Numbers(("column", *header, "n"), lines)
 
@@ -214,10 +214,10 @@ def condition_bars(
     names: Mapping[str, str] | None = None,
     label: Callable[[Row], str] | None = None,
 ) -> list[Figure]:
-    """Draw one figure per set: a bar for each condition and column, or a heat map for many columns.
+    """Draw one figure per set, with a bar for each condition and method (if many: a heat map).
 
-    Means over sets are left out. ``heading`` precedes the set's name, ``names`` are display names
-    of conditions, and ``label`` is the condition by default.
+    Means over sets are left out. ``heading`` precedes the set's name. ``names`` maps conditions to
+    display names; ``label`` returns the label of a bar, by default the condition.
     """
     in_words = names or {}
     label = label or (lambda row: in_words.get(row.key.condition, row.key.condition))
@@ -231,9 +231,9 @@ def condition_bars(
 def labeled_bars(
     comparison: Comparison, rows: Mapping[str, Row], heading: str, caption: str
 ) -> list[Figure]:
-    """Draw a bar for each row and column, or a heat map for many columns; nothing without values.
+    """Draw a bar for each row and method (if many: a heat map); nothing without values.
 
-    The rows are those of one score, by the label of their bars.
+    ``rows`` maps the label of a bar to its row; all have the same score.
     """
     cells = {
         (name, label): row.cells[name]
@@ -273,8 +273,8 @@ def strength_curves(
 ) -> list[Figure]:
     """Draw the metric against the perturbation size, one figure per kind and set.
 
-    ``size`` is the parameter of the horizontal axis; NAME_relative is divided by the example's
-    ``relative_to``. ``caption`` has no final period.
+    ``size`` is the parameter on the horizontal axis. Rows with SIZE_relative instead are fractions
+    of the embedding's ``relative_to``. ``caption`` has no final period.
     """
     curves: dict[tuple[str, Parameters, str, str], list[tuple[float, Row]]] = {}
     for row in comparison.of(perspective, comparison.metric):
@@ -310,7 +310,7 @@ def strength_curves(
 
 
 def _clean(comparison: Comparison, perturbed: Row) -> Row | None:
-    """Return the score without perturbation, if it was measured on the same examples."""
+    """Return the row of the unperturbed score, if it was measured on the same examples."""
     wanted = (perturbed.key.set, "clean", comparison.metric)
     for row in comparison.rows:
         if (row.key.set, row.key.condition, row.key.name) == wanted and not row.key.parameters:
@@ -331,10 +331,10 @@ def _curves(
     *,
     scale: float = 1.0,
 ) -> tuple[Curve, ...]:
-    """Return a curve through the means of each column, with intervals.
+    """Return a curve for each method through its means, with intervals.
 
-    ``along`` names the positions in tooltips, ``digits`` formats the means in them, and ``scale``
-    is the factor from the stored to the drawn numbers.
+    ``along`` is the name of x and ``digits`` the number format of means in tooltips. Drawn numbers
+    are ``scale`` times the stored ones.
     """
     looks = style(comparison.columns, comparison.reference)
     curves = []
@@ -362,14 +362,14 @@ def _curves(
 
 
 def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return the keys of all layers but the last, which would outweigh all other scores."""
+    """Choose the scores of all layers but the last, which are too many for tables."""
     # Tables keep the last layer, which the head reads, and scores without a layer (logits).
     last = max((key.parameters.number("layer") or 0.0 for key in keys), default=0.0)
     return [key for key in keys if key.parameters.number("layer") not in (None, last)]
 
 
 def layer_label(key: ScoreKey, *, otherwise: str = "") -> str:
-    """Return the label of a score and its layer, or ``otherwise`` if it has no layer."""
+    """Return the title of a score with its layer, or with ``otherwise`` if it has no layer."""
     layer = key.parameters.get("layer")
     position = otherwise if layer is None else f"layer {layer}"
     return ", ".join(part for part in (title(key.name), position, key.set) if part)
@@ -383,9 +383,9 @@ def _by_layer(rows: Iterable[Row], last: str = "") -> list[tuple[float | str, Ro
 def layer_map(
     comparison: Comparison, rows: Sequence[Row], heading: str, caption: str, name: str, counts: str
 ) -> list[Figure]:
-    """Draw a score in [0, 1] as a heat map of layers by columns, one figure per set.
+    """Draw a score in [0, 1] as a heat map of layers by methods, one figure per set.
 
-    ``rows`` has a score for each ``layer``, in any order; ``counts`` is the unit of n.
+    ``rows`` has a row for each parameter ``layer``, in any order. ``counts`` is the unit of n.
     """
     drawn = []
     for chosen, set_rows in _by_set(rows):
@@ -412,10 +412,10 @@ def layer_lines(
     *,
     last: str,
 ) -> list[Figure]:
-    """Draw a score at every layer, one line per column and one figure per set.
+    """Draw a score at every layer, one line per method and one figure per set.
 
-    ``rows`` has a score for each ``layer``, and one for the output, which ``last`` labels.
-    ``label`` is the title of the vertical axis.
+    ``rows`` has a row for each parameter ``layer``, and one without for the output, which gets the
+    name ``last``. ``label`` is the title of the vertical axis.
     """
     drawn = []
     for chosen, set_rows in _by_set(rows):

@@ -1,7 +1,7 @@
 """Read the input of a report: a study, run or evaluation folder (docs/formats.md).
 
-All three become one `Source`, so that the rest of the report has one data structure: a run is a
-study with one column and one seed; an evaluation is a run without a record. No model is loaded.
+All three become a `Source`: a run is read as a study with one method and one seed, an evaluation as
+a run without ``run.json``. No model is loaded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILE = "scores.parquet"
 
 
 def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
-    """Read the finished runs, by folder name, of a study that kept its results but no models."""
+    """Return folder name -> finished run, for a study that stored its results but no models."""
     scores: dict[tuple[str, int], list[ScoreRecord]] = {}
     try:
         for row in pq.read_table(folder / FILE).to_pylist():
@@ -60,14 +60,14 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
                 )
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise CheckpointError(
-            f"{folder} is not a kept study (docs/formats.md): {error}. Restore its "
-            f"study.json and {FILE}."
+            f"The results of the study in {folder} cannot be read: {error}. Restore its study.json "
+            f"and {FILE} (docs/formats.md)."
         ) from error
     return runs
 
 
 def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the common part of a nested record with a run's part; inverse of `own_part`."""
+    """Merge what all records of a study share with the rest of one run's record."""
     whole = dict(common)
     for name, value in own.items():
         both = isinstance(value, dict) and isinstance(whole.get(name), dict)
@@ -86,10 +86,9 @@ def read_columns(
     optional: Sequence[str] = (),
     perspective: str | None = None,
 ) -> pd.DataFrame:
-    """Read columns of a Parquet file of an evaluation.
+    """Read columns of a Parquet file of an evaluation, of one perspective or of all.
 
-    A file lacks those ``optional`` columns that no perspective measured. Without a perspective, all
-    rows are read.
+    ``optional`` columns may be missing. ``what`` describes the content in errors.
     """
     filters = None if perspective is None else [("perspective", "==", perspective)]
     try:
@@ -111,9 +110,12 @@ class Run:
     """One trained and evaluated model.
 
     Args:
-        seed: The run's seed; 0 for an evaluation without a run.
-        record: ``run.json``; None for an evaluation without a run.
-        evaluation: Folder of ``scores.json`` and ``rows.parquet``, None if not evaluated.
+        column: Name of the method.
+        seed: Seed of the run; 0 for an evaluation without a run.
+        folder: Folder of the run or evaluation.
+        record: Content of ``run.json``; None for an evaluation without a run.
+        evaluation: Folder of ``scores.json`` and ``rows.parquet``; None if not evaluated.
+        scores: Content of ``scores.json``; None if not evaluated.
     """
 
     column: str
@@ -134,7 +136,7 @@ class Run:
     def rows(
         self, columns: Sequence[str], perspective: str, *, optional: Sequence[str] = ()
     ) -> pd.DataFrame:
-        """Read columns of one perspective's ``rows.parquet``; empty if there is no such file."""
+        """Read columns of one perspective's rows; empty if ``rows.parquet`` was not stored."""
         if self.evaluation is None or not self.rows_kept:
             return pd.DataFrame(columns=list(columns))
         path = self.evaluation / "rows.parquet"
@@ -143,15 +145,15 @@ class Run:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Read ``metrics.jsonl``: one object per log entry, in order; empty if there is none."""
+        """Read the entries of ``metrics.jsonl``, in order; empty without this file."""
         return [] if self.record is None else RunFolder(self.folder).logs()
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the comparison and its finished runs by seed.
+    """A compared method (or configuration): ``runs`` maps seeds to finished runs.
 
-    The method is empty for an evaluation without a run; the cost is that of a step, if measured.
+    ``method`` is empty for an evaluation without a run. ``cost`` is that of a step, if measured.
     """
 
     name: str
@@ -162,7 +164,7 @@ class Column:
 
 
 def is_plain(method: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether a column is plain fine-tuning, at any length and learning rate."""
+    """Return whether it is plain fine-tuning, of any number of epochs and learning rate."""
     return method == "plain" and {name for name, value in settings.items() if value} <= {"train"}
 
 
@@ -171,10 +173,10 @@ class Source:
     """Everything a report is built from.
 
     Args:
-        reference: Column that the others are compared with; None if there is only one.
-        missing: One sentence for every planned run that cannot be used.
-        data: Training data as in ``study.json`` or ``run.json``.
-        sets: Shift, adversarial and anomaly sets, name to source.
+        reference: Method that the others are compared with; None if there is only one.
+        missing: A sentence for every planned run that cannot be used.
+        data: Settings of the training data, as in ``study.json`` or ``run.json``.
+        sets: Name of a shift, adversarial or OOD set -> source.
     """
 
     kind: Kind
@@ -193,7 +195,7 @@ class Source:
 
     @property
     def first_runs(self) -> dict[str, Run]:
-        """The first run with scores of each column, whose rows are drawn."""
+        """Method -> its first run with scores; figures of rows show this run."""
         # Scores of two models have no common scale, so rows of several runs cannot be pooled.
         result: dict[str, Run] = {}
         for run in self.runs:
@@ -203,7 +205,7 @@ class Source:
 
     @property
     def drawn_seeds(self) -> str:
-        """Caption of a figure of `first_runs`; empty if there is one seed."""
+        """Caption with the seeds of `first_runs`; empty if there is only one seed."""
         several = any(len(column.runs) > 1 for column in self.columns)
         return "Of each column the first seed is drawn." if several else ""
 
@@ -216,9 +218,9 @@ def _evaluated(run: Run, folder: Path) -> Run:
 
 
 def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
-    """Find the evaluation of a run: inside its folder, or next to it as RUN-evaluation.
+    """Return the folder of a run's evaluation: inside the run's, or next to it as RUN-evaluation.
 
-    If the existing one cannot be used, the folder is None and the second result is the reason.
+    If it cannot be used, the folder is None, and the second result is the reason.
     """
     whole = model.folder.resolve()
     for result in (model.folder / "evaluation", whole.with_name(f"{whole.name}-evaluation")):
@@ -229,7 +231,7 @@ def evaluation_of(model: Checkpoint) -> tuple[Path | None, str]:
 
 
 def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
-    """Return why an evaluation does not belong to a run; empty if it does or names no run."""
+    """Return why an evaluation is not one of a run; empty if it is, or if it names no run."""
     if not (evaluation / "scores.json").exists():
         raise CheckpointError(
             f"{evaluation} has no scores.json. Give the --out folder of `temper evaluate`."
@@ -245,7 +247,7 @@ def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
 
 
 def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
-    """Return the run, or why it cannot be used."""
+    """Return the run in a folder, or the reason why it cannot be used."""
     record = run_record(Checkpoint.of(folder))
     if record is None:
         return f"no {RUN} in {folder}"
@@ -253,7 +255,8 @@ def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
         return f"not finished (status {record.status!r})"
     if seed is not None and record.seed != seed:
         raise CheckpointError(
-            f"{folder / RUN} has seed {record.seed}, but study.json lists it as {seed}."
+            f"{folder / RUN} has seed {record.seed}, but study.json lists it as {seed}. Run "
+            "`temper compare` again with another --out."
         )
     return _evaluated(Run(column, record.seed, folder, record), folder / "evaluation")
 
@@ -262,7 +265,7 @@ def _read_study(folder: Path) -> Source:
     study = parse(folder / "study.json", StudyRecord)
     names = [column.name for column in study.columns]
     if len(set(names)) != len(names):
-        raise CheckpointError(f"{folder / 'study.json'} lists a column twice: {names}.")
+        raise CheckpointError(f"{folder / 'study.json'} lists a method twice: {names}. Restore it.")
     for name in [study.reference, *study.runs, *study.cost]:
         if name not in names:
             raise CheckpointError(f"{folder / 'study.json'}: {unknown('column', name, names)}")
@@ -308,7 +311,7 @@ def read(folder: Path | str) -> Source:
     """Read a study, run or evaluation folder.
 
     Raises:
-        CheckpointError: If there is no such folder, a file is damaged, or no run is usable.
+        CheckpointError: There is no such folder, a file is damaged, or no run can be used.
     """
     folder = Path(folder)
     if (folder / "study.json").exists():

@@ -1,6 +1,6 @@
-"""The JSON files of docs/formats.md as the report reads them.
+"""The JSON files that reports read (docs/formats.md), as pydantic models.
 
-Only fields that the report uses are listed; optional ones have defaults.
+They have only the fields that reports use; optional ones have defaults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Value = float | int | str | bool
 
 
 class Parameters(dict[str, Value]):
-    """Immutable parameters of a condition, in no order; hashable, so that they can be keys."""
+    """Parameters of a condition: an immutable, hashable mapping."""
 
     def __init__(
         self, values: Mapping[str, Value] | Iterable[tuple[str, Value]] = (), **named: Value
@@ -44,7 +44,7 @@ class Parameters(dict[str, Value]):
         return Parameters({name: value for name, value in self.items() if name not in names})
 
     def to_text(self) -> str:
-        """Return canonical JSON: equal parameters have equal texts."""
+        """Return canonical JSON, equal for equal parameters."""
         return json.dumps(self, ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -57,14 +57,14 @@ class Parameters(dict[str, Value]):
 
 
 class Record(BaseModel):
-    """A JSON object; unknown fields are kept and not checked."""
+    """Base of the records: a JSON object; unknown fields are accepted and kept."""
 
     # Fields added by newer versions are allowed.
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
 
 class TaskRecord(Record):
-    """The task that was learned; ``labels`` are in the order of the class indices."""
+    """The evaluated task; ``labels`` are in the order of the class indices."""
 
     kind: str
     metric: str
@@ -72,7 +72,7 @@ class TaskRecord(Record):
 
 
 class NamedRecord(Record):
-    """Identifies a score; ``parameters`` are those of the condition."""
+    """The fields that identify a score; ``parameters`` are those of the condition."""
 
     perspective: str
     set: str
@@ -82,7 +82,7 @@ class NamedRecord(Record):
 
 
 LARGEST = 1e100
-"""Limit of a score, so that its square is still finite."""
+"""Maximum absolute value of a score, so that its square is finite."""
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 
@@ -90,10 +90,10 @@ class ScoreRecord(NamedRecord):
     """One entry of ``scores.json``.
 
     Args:
-        value: The score, or None if it is undefined; ``reason`` is then the reason.
-        standard_error: Standard error of the mean over examples, if the score is a mean.
-        fewest: Examples of the smallest class or group; n if the score pools all examples; None if
-            unknown.
+        value: The score; None if it is undefined, for ``reason``.
+        standard_error: Standard error over examples, if the score is a mean over them.
+        fewest: Number of examples of the smallest class or group; n if the score has no classes or
+            groups; None if unknown.
     """
 
     value: Number | None
@@ -159,7 +159,10 @@ class CostRecord(Record):
 
 
 class StudyRecord(Record):
-    """``study.json``; a kept study has the common part of all records, and the rest by run."""
+    """``study.json``.
+
+    If only results were stored, ``record`` has what all runs' records share, ``records`` the rest.
+    """
 
     model: str
     data: dict[str, Any] = Field(default_factory=dict)
@@ -184,7 +187,7 @@ def parse(path: Path, record: type[_Parsed]) -> _Parsed:
 
 
 def run_record(model: Checkpoint) -> RunRecord | None:
-    """Return the checked record of a run; None for other models."""
+    """Return the checked ``run.json`` of a run; None for other models."""
     return None if model.run is None else _checked(model.folder / RUN, model.run, RunRecord)
 
 

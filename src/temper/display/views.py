@@ -1,4 +1,4 @@
-"""How a report shows a perspective: title, wording, primary score, figures."""
+"""How reports show a perspective: title, wording, primary score, figures."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Heading(StrEnum):
 
 
 METRIC = "metric"
-"""Placeholder for the task's metric."""
+"""Value of `View.leads` for the task's primary metric."""
 
 
 def each_condition(rows: Sequence[Row]) -> list[Row]:
-    """Choose one row per condition and set: that of the middle size."""
+    """Choose one row per condition and set: that of the middle perturbation size."""
     groups = grouped(rows, lambda row: (row.key.condition, row.key.set))
     return [alike[len(alike) // 2] for alike in groups.values()]
 
@@ -43,31 +43,35 @@ def mean_or_first(rows: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """How a group of scores is shown.
+    """How a group of scores is shown: a perspective, or derived scores.
 
     Args:
+        name: Name of the perspective.
+        title: Title of the group.
         order: Position of the group; lower comes first.
         leads: Name of the primary score, `METRIC` for the task's metric; empty if there is none.
-        sums_up: Chooses the rows of the primary score for the overview.
+        sums_up: Chooses rows of the primary score for the overview.
         short: Prefix of the scores' names in the overview, if another group has the same names.
-        conditions: Display names of conditions. Of others, ``clean`` is not displayed.
-        words: Returns a label that is unique within the group; None uses `label`.
-        minor: Chooses the keys that are shown in figures only.
-        gain: Template of a difference, after the column's name. Fields: ``{better}`` (or worse),
-            ``{ours}``, ``{compared}`` (the reference's value and the difference), ``{score}`` and
-            ``{title}``.
-        says: Returns findings shown before ``explained``, for a group that is not ``judged`` or
-            needs more than its primary score. See ``Comparison.said``.
+        conditions: Condition -> display name. By default ``clean`` is not displayed.
+        words: Returns a label of a score that is unique within the group; None uses `label`.
+        minor: Chooses the scores that are shown in figures only.
+        gain: Template of a sentence about a difference, after the method's name. Fields:
+            ``{better}`` (or worse), ``{ours}``, ``{compared}`` (the reference's value and the
+            difference), ``{score}`` and ``{title}``.
+        heading: Section of the report (`Heading`); empty for a separate one.
+        explained: Meaning of the scores, in sentences.
+        says: Returns findings, shown before ``explained``; see `Comparison.said`.
+        figures: Draws the figures.
         counts: Unit of n.
-        judged: Whether its scores rate a model and so enter the recommendation.
-        ranked: Whether it has a vote in the mean ranks, if it is ``judged``.
-        improves: Whether it is a part of the average relative improvement.
-        without_training: Condition of the primary score with post-hoc methods applied; empty if
-            there is none.
-        averaged: Whether there is a mean over its sets.
-        own_rows: Whether its sets share no rows, so that sampling errors are independent.
-        answered: Whether its rows are predictions on unperturbed labeled sets.
-        unchanged_texts: Whether unchanged texts count as examples.
+        judged: Whether the scores rate a model, so that they enter the recommendation.
+        ranked: Whether a ``judged`` group enters the mean ranks.
+        improves: Whether the group is a part of the average relative improvement.
+        without_training: Condition of the primary score with post-hoc methods; empty if there is
+            none.
+        averaged: Whether to add a mean over the group's sets.
+        own_rows: Whether the sets share no rows, so that their sampling errors are independent.
+        answered: Whether the rows are predictions on unperturbed labeled sets.
+        unchanged_texts: Whether the page shows attacked rows with unchanged texts as examples.
     """
 
     name: str
@@ -105,7 +109,7 @@ class View:
 
     def is_lead(self, key: ScoreKey, metric: str) -> bool:
         if self.without_training and key.condition != "clean":
-            # Post-hoc methods have no vote.
+            # Scores with post-hoc methods are not primary scores.
             return False
         return bool(self.leads) and key.name == self.lead(metric)
 
@@ -125,10 +129,7 @@ class View:
 
 
 class Views:
-    """All groups in the order of reports.
-
-    Unknown perspectives come last, under their names.
-    """
+    """All views in the order of reports; unknown perspectives come last, under their names."""
 
     def __init__(self, views: Iterable[View]) -> None:
         self._views = {view.name: view for view in sorted(views, key=lambda view: view.order)}
@@ -141,7 +142,7 @@ class Views:
         return iter(self._views.values())
 
     def position(self, name: str) -> tuple[int, str]:
-        """Return a sort key: known groups in order, then others by name."""
+        """Return the sort key of a perspective: known ones in order, then others by name."""
         names = list(self._views)
         if name in names:
             return names.index(name), ""

@@ -1,4 +1,4 @@
-"""Display text of scores: titles, labels, units and numbers."""
+"""Texts in reports: titles, units and directions of scores, and formatting of lists."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ESCAPES |= {mark: f"\\{mark}" for mark in "\\`*_[]"}
 
 
 def unit(name: str, metric: str) -> Unit:
-    """Return the unit of a score; the bare number for an unknown score.
+    """Return the unit of a score; that of ``metric`` for the area under a curve.
 
-    The area under a curve has the unit of the task's metric.
+    An unknown score has no unit.
     """
     facts = SCORES.get(name)
     if facts is not None and facts.unit is None:
@@ -34,7 +34,7 @@ def title(name: str) -> str:
 
 
 def within(title: str) -> str:
-    """Return a score's title as written within a sentence.
+    """Return a score's title for use within a sentence.
 
     Example:
         >>> within("Mean squared error"), within("AUROC")
@@ -44,19 +44,19 @@ def within(title: str) -> str:
 
 
 def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
-    """Return a score's direction: as stated in ``scores.json``, else by its name.
+    """Return whether higher is better: as stated in ``scores.json``, else by the score's name.
 
-    None is a known score without a direction.
+    None means that neither is better.
 
     Raises:
-        CheckpointError: If the direction is unknown.
+        CheckpointError: The score is unknown, and ``scores.json`` does not state its direction.
     """
     if stated is not None:
         return stated
     if name not in SCORES:
         raise CheckpointError(
-            f"Score {name!r} is unknown, and scores.json has no `higher_is_better` for it. Name "
-            "the file of the perspective that it is of with --import."
+            f"Score {name!r} is unknown, and scores.json has no `higher_is_better` for it. Give "
+            "the file that defines its perspective with --import."
         )
     return SCORES[name].higher_is_better
 
@@ -64,7 +64,7 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
 def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
     """Return the parameters of a condition as text.
 
-    NAME_relative is divided by the example's size, which ``of`` names.
+    A parameter ``NAME_relative`` is a fraction of ``of``, the name of the example's size.
 
     Example:
         >>> described({"norm": "l2", "radius": 0.25, "steps": 5})
@@ -93,7 +93,7 @@ def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a count with its noun."""
+    """Return a count with its noun, in the plural if needed."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -108,7 +108,7 @@ def slug(heading: str) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Join names as in a sentence."""
+    """Join names as in a sentence: ``a, b and c``."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -117,9 +117,9 @@ _DETAIL = re.compile(r"'[^']*'|\([^()]*\)|\d+(\.\d+)?")
 
 
 def folded(notices: Iterable[str]) -> list[str]:
-    """Merge notices that differ only in names or numbers into one line with a count.
+    """Merge notices that differ only in names or numbers: keep the first, and count the others.
 
-    The first of each kind is followed by the number of the others, if there are at least two.
+    Two similar notices are both kept.
 
     Example:
         >>> folded([f"Set {name!r} lacks 3 rows." for name in "abc"])

@@ -1,1 +1,1 @@
-"""Measure any classifier: rows from perspectives, scores from rows."""
+"""Evaluate any classifier: perspectives write rows, and scores are computed from rows."""

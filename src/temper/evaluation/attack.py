@@ -1,11 +1,15 @@
 """Gradient attacks on word embeddings: FGM (one step) and PGD (several), for one batch at a time.
 
-Norms are those of training (`temper.functional.norms`). Every quantity belongs to one row: no row's
-budget or direction depends on its neighbors. Letters: B rows, T tokens, D embedding size, C
-classes. Where words have tags, logits are [B, T, C] and labels [B, T], -100 where no word begins;
-of several labels, logits are [B, L, 2] and labels [B, L]; of answers in contexts, logits are
-[B, 2, T] and labels [B, 2], -100 if the answer was cut off. The logits of completions would be too
-large to keep for every outcome: losses of rows [B, ...] take their place, without labels.
+Norms are those of training (`temper.functional.norms`). Each row is attacked independently of the
+others in its batch. Letters: B rows, b of these rows, T tokens, D embedding size, C classes.
+
+Shapes of logits and labels (-100: no label):
+
+- one class: [B, C] and [B]; a regression: [B, 1] and [B];
+- several labels: [B, L, 2] and [B, L];
+- tags: [B, T, C] and [B, T], labels at the first token of each word;
+- answers in contexts: [B, 2, T] and [B, 2], the tokens of start and end;
+- completions: losses [B, ...] without labels, because their logits would be too large to keep.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Forward: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
-"""From delta [b, T, D] and the indices [b] of its rows in the batch to logits in fp32."""
+"""Function of a perturbation [b, T, D] and its rows' indices in the batch [b]: fp32 logits."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,13 @@ class Outcome:
     Args:
         attack: ``fgm`` or ``pgd``.
         norm: ``l2`` or ``linf``.
-        steps: Gradients used by each start.
+        steps: Gradient steps of each start.
         restarts: Number of starts.
-        radius_set: Radius, as in the settings.
-        radius: Absolute budget of each row, [B] fp64.
-        radius_relative: The same over the row's embedding norm, [B] fp64; NaN if that is 0.
-        logits: Logits under the worst delta found.
+        radius_set: Radius as in the settings, absolute or relative.
+        radius: Absolute radius of each row, [B] fp64.
+        radius_relative: ``radius`` divided by the norm of the row's embeddings, [B] fp64; NaN if
+            that norm is 0.
+        logits: Logits under the worst perturbation that was found.
     """
 
     attack: str
@@ -58,18 +63,18 @@ class Outcome:
 
 
 class PGDSettings(PerspectiveSettings):
-    """How PGD climbs."""
+    """Settings of PGD."""
 
     steps: int = Field(default=10, ge=1, description="Gradient steps of a run.")
     step_size: PositiveFloat = Field(
         default=1.0,
-        description="First step as a fraction of the radius; a row's steps are halved once its "
-        "loss stops rising.",
+        description="Size of the first step as a fraction of the radius; halved for a row "
+        "whenever its loss does not rise.",
     )
     restarts: int = Field(
         default=1,
         ge=1,
-        description="Runs from different starts, of which the worst counts. Only rows that are "
+        description="Runs from different starts; the worst result counts. Only rows that are "
         "still correct are attacked again.",
     )
 
@@ -103,10 +108,14 @@ class EmbeddingAttackSettings(PerspectiveSettings):
 
 @dataclass(frozen=True)
 class Target:
-    """One batch under attack; random starts are keyed by the hashes ``rows`` of the texts.
+    """One batch under attack.
 
-    ``forward`` returns logits of some of the rows under a delta, or losses if there are no labels.
-    Tokens ``movable`` [B, T] are never padding.
+    Args:
+        forward: Computes logits of some of the rows under a perturbation.
+        labels: See the module docstring; None for completions, whose losses ``forward`` returns.
+        embeddings: Word embeddings, [B, T, D].
+        movable: Whether a token may be perturbed, [B, T]; False at padding.
+        rows: Hashes of the texts, which seed random starts.
     """
 
     forward: Forward
@@ -118,17 +127,17 @@ class Target:
 
     @property
     def classes(self) -> Tensor | None:
-        """The class of each row, [B]; None if a row can be partly right."""
+        """The class of each row, [B]; None if a row has several labels, tags, or a value."""
         if self.labels is None or self.labels.dim() > 1 or self.regression:
             return None
         return self.labels.long()
 
 
 def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: int) -> Tensor:
-    """Draw a delta uniformly from each row's ball, keyed by the row's hash, not its index.
+    """Draw a perturbation [B, T, D] uniformly from the ball of each row's radius [B, 1, 1].
 
-    ``radius`` is [B, 1, 1], ``key`` the number of the start. The delta [B, T, D] is zero where a
-    token must not move.
+    The draw depends on the row's hash, not on its index in the batch. ``key`` is the number of the
+    start. Tokens that are not movable get zeros.
     """
     delta = torch.zeros(target.embeddings.shape, dtype=torch.float32)
     width = delta.shape[-1]
@@ -148,17 +157,15 @@ def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: 
 
 
 def ascent_loss(logits: Tensor, labels: Tensor | None, *, regression: bool) -> Tensor:
-    """Return the loss that attacks maximize on each row.
+    """Return the loss that attacks maximize on each row, [B] fp64; 0 for a row without labels.
 
-    For a classifier ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is
-    ``log(1 + exp(m))``, so both rise together and their gradients point the same way. But if a
-    model is very confident, the gradient of the cross-entropy rounds to 0. The attack would then
-    not move, and the model would look robust. For several labels, tags, and the start and end of an
-    answer the loss is their mean cross-entropy, because ``m`` of one that is already wrong would
-    outweigh the others.
+    For one class it is the margin ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is
+    ``log(1 + exp(m))``, so both have the same maximum. But the gradient of the cross-entropy rounds
+    to 0 if a model is very confident: the attack would not move, and the model would look robust.
 
-    The shapes are in the module docstring; without labels, losses are in the first column of
-    [B, ...]. The result is [B] fp64; 0 for a row without labels.
+    For several labels, tags, and answers in contexts it is the mean cross-entropy. There, the
+    margin of a label that is already wrong would outweigh the others. For a regression it is the
+    squared error, for completions the first column of ``logits``.
     """
     if labels is None:
         return logits[:, 0].double()
@@ -179,16 +186,17 @@ def attack(
 ) -> tuple[Tensor, Iterator[Outcome]]:
     """Attack one batch at every norm and radius; ``seed`` is that of random starts.
 
-    The clean forward and its gradient are computed once and serve every first step. The first
-    start of PGD goes to FGM's point and continues from there, so FGM's result is that pass's first
-    forward. PGD returns the worst point it has seen, including the clean one: a wrong prediction
-    before a right one, then the higher loss. A wrong row is not attacked further, so its loss is
-    not the maximum. Targets, tags and answers are attacked until the last step.
+    All attacks share the clean gradient for their first step. The first start of PGD continues from
+    FGM's point, so FGM costs no further pass. PGD returns the worst point that it has seen,
+    including the clean one: a wrong prediction is worse than a right one, then the higher loss is
+    worse. A row with one class is not attacked further once it is wrong, so its loss is not the
+    maximum. Other rows are attacked until the last step.
 
     Cost in forward passes F and gradient passes G (a forward and a backward), with r radii and n
     norms: at most ``1 G + n r ((restarts steps - 1) G + restarts F)``; wrong rows stop early.
 
-    Return the clean logits, and the outcomes in the order of norm, radius, attack.
+    Returns:
+        The clean logits, and the outcomes by norm, radius and attack, in this order.
     """
     everyone = torch.arange(len(target.rows), device=target.embeddings.device)
     nothing = torch.zeros_like(target.embeddings, dtype=torch.float32)
@@ -242,14 +250,14 @@ def _pgd(
 ) -> tuple[Tensor, Tensor]:
     """Return the logits at FGM's point and the worst logits of all starts.
 
-    A start climbs from the best point that it has seen, by steps that are halved for a row whenever
-    its loss does not rise. Its next step depends on neither the number of steps nor that of
-    starts, and a wrong row stops. So more steps or starts find everything that fewer find.
+    Each step goes from the point with the highest loss so far. The step of a row is halved whenever
+    its loss does not rise. Steps do not depend on the number of steps or starts, so an attack with
+    more of them is never weaker.
     """
     worst = fgm = clean
     everyone = torch.arange(len(clean), device=clean.device)
     for start in range(pgd.restarts):
-        # The clean gradient is the first start's first, so one fewer remains.
+        # The first start uses the clean gradient as its first step.
         rows, left = everyone, pgd.steps - 1
         delta = first
         if start > 0:
@@ -280,10 +288,10 @@ def _pgd(
 
 @dataclass(frozen=True)
 class _Ascent:
-    """State of a start: the best point of each row that is still right, and its next step.
+    """State of PGD from one start, for the b rows that are still right.
 
-    Indices ``rows`` [b] ascend. ``delta`` is the best point so far, with its gradient and loss;
-    ``reach`` [b, 1, 1] is the length of the next step.
+    ``rows`` [b] are ascending indices in the batch. ``delta`` is the point with the highest loss so
+    far, with its gradient and loss. ``reach`` [b, 1, 1] is the length of the next step.
     """
 
     rows: Tensor
@@ -302,7 +310,7 @@ class _Ascent:
         return norms.project(self.delta + step, radius, norm=norm)
 
     def then(self, target: Target, delta: Tensor, logits: Tensor, gradient: Tensor) -> _Ascent:
-        """Move rows whose loss rose to the new point, and halve the step of the others."""
+        """Move rows to the new point if their loss rose, else halve their step."""
         loss = _loss(target, logits, self.rows)
         up = loss > self.loss
         wide = up[:, None, None]
@@ -321,14 +329,14 @@ def _loss(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
 
 
 def _not_wrong(target: Target, worst: Tensor, rows: Tensor) -> Tensor:
-    """Return the rows that are still right at every point; all rows if they have no class."""
+    """Return the rows that are right at every point; all rows unless each has one class."""
     if (classes := target.classes) is None:
         return rows
     return rows[worst[rows].argmax(dim=-1) == classes[rows]]
 
 
 def _worse(target: Target, old: Tensor, new: Tensor) -> Tensor:
-    """Keep, row by row, the logits that are worse for the model."""
+    """Return the worse logits for the model, row by row; see `attack`."""
     old_wrong, old_loss = _badness(target, old)
     new_wrong, new_loss = _badness(target, new)
     better = (new_wrong & ~old_wrong) | ((new_wrong == old_wrong) & (new_loss > old_loss))
@@ -348,7 +356,7 @@ def _logits(target: Target, delta: Tensor, rows: Tensor) -> Tensor:
 
 
 def _gradient(target: Target, delta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits and the loss's gradient [b, T, D], zero where a token must not move."""
+    """Return logits, and the gradient of the loss [b, T, D], zero at immovable tokens."""
     leaf = delta.detach().clone().requires_grad_(True)
     with torch.enable_grad():
         logits = _finite(target, target.forward(leaf, rows), rows)
@@ -361,15 +369,16 @@ def _gradient(target: Target, delta: Tensor, rows: Tensor) -> tuple[Tensor, Tens
 
 def _finite(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
     names = [target.rows[row] for row in rows.tolist()]
-    check_finite(logits.detach(), names, what="The model's answer to the text")
+    check_finite(logits.detach(), names, what="The model's output for the text")
     return logits
 
 
 def check_finite(values: Tensor, names: Sequence[str], *, what: str) -> None:
-    """Raise a `ModelError` that names the row if a value [b, ...] is not finite."""
+    """Raise a `ModelError` if a value [b, ...] is not finite; ``names`` [b] are row hashes."""
     broken = ~torch.isfinite(values).flatten(1).all(dim=1)
     if bool(broken.any()):
         row = names[int(broken.nonzero()[0, 0])]
         raise ModelError(
-            f"{what} of row {row} is not finite, so it cannot be attacked. Load the model in fp32."
+            f"{what} of row {row} is not finite, so the row cannot be attacked. Load the model's "
+            "weights in fp32."
         )

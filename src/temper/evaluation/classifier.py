@@ -41,23 +41,23 @@ from temper.models.windows import windows_of
 from temper.types import Batch, Windows
 
 OF_TOKENS: tuple[Gives, ...] = ("tags", "spans")
-"""Kinds of output whose labels are those of tokens."""
+"""Kinds of output whose labels belong to tokens."""
 CHUNK = 4096
 """Number of rows that are tokenized at a time."""
 
 
 class TextPredictor:
-    """The tokenizer and the head of a checkpoint.
+    """Base of predictors with a tokenizer: tokenizes texts, and knows classes and output type.
 
     Args:
-        model: A module, or the configuration of a sequence classifier. Without a configuration it
-            has two or more classes without names.
+        model: A module, or the configuration of a sequence classifier. A module without a
+            configuration counts as a classifier with unnamed classes.
         tokenizer: The model's tokenizer.
-        max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
-        positions: Number of these positions; None without a limit.
+        max_length: Maximum number of tokens of a text, >= 1; limited to ``positions``.
+        positions: Number of the model's position embeddings; None without a limit.
 
     Raises:
-        ModelError: The length is below its bound.
+        ModelError: ``max_length`` is below 1.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TextPredictor:
         self.label_names = label_names_of(self.config) if self.head.named else None
 
     def encoded(self, examples: Examples) -> EncodedExamples:
-        """Tokenize texts, without labels and padding."""
+        """Return the token ids of texts, without labels and padding."""
         return self._encoded(replace(examples, labels=None, label_names=None, kind="unlabeled"))
 
     def _encoded(self, examples: Examples) -> EncodedExamples:
@@ -91,13 +91,12 @@ class TextPredictor:
         )
 
     def truncated(self, examples: Examples) -> float:
-        """Return the fraction of the examples that are cut to ``max_length``."""
+        """Return the fraction of examples that are longer than ``max_length`` and truncated."""
         chunks = self._chunks(examples)
         cut = sum(self.encoded(chunk).truncated * len(chunk) for chunk in chunks)
         return cut / len(examples)
 
     def _chunks(self, examples: Examples) -> Iterator[Examples]:
-        """Split a long set, because token ids take more memory than the texts."""
         if len(examples) <= CHUNK:
             yield examples
             return
@@ -106,7 +105,7 @@ class TextPredictor:
 
 
 def label_names_of(config: Any) -> tuple[str, ...] | None:
-    """Return the classes' names by index, None for placeholders."""
+    """Return the class names by index; None if they are placeholders such as ``LABEL_0``."""
     names = getattr(config, "id2label", None)
     if not names:
         return None
@@ -117,21 +116,20 @@ def label_names_of(config: Any) -> tuple[str, ...] | None:
 class ClassifierPredictor(TextPredictor):
     """Predict with a sequence classifier or regression and its tokenizer.
 
-    The model is in eval mode while it predicts. Its training flags, hooks, gradients and random
-    states are restored afterwards. Batches have rows of similar length; no prediction depends on
-    its batch.
+    The model predicts in eval mode. Its training flags, hooks, gradients and random states are
+    restored afterwards. Batches contain rows of similar length and do not affect predictions.
 
     Args:
         model: A Transformers sequence classifier, or a module that takes ``input_ids`` and returns
             logits.
         tokenizer: The model's tokenizer.
-        max_length: Tokens a text is cut to, >= 1; at most as many as the model has positions for.
+        max_length: Maximum number of tokens of a text, >= 1; limited to the model's positions.
         batch_size: Default number of rows of a forward pass, >= 1.
         device: Device to move the model to; None does not move it.
-        precision: ``fp32`` for the dtype of the weights, or mixed precision in ``bf16``.
+        precision: ``fp32`` computes in the dtype of the weights, ``bf16`` in mixed precision.
 
     Raises:
-        ModelError: A number is below its bound.
+        ModelError: ``max_length`` or ``batch_size`` is below 1.
     """
 
     def __init__(
@@ -165,7 +163,7 @@ class ClassifierPredictor(TextPredictor):
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Predict logits of a classifier, or values of a regression, in the examples' order.
+        """Predict examples, in their order.
 
         Raises:
             ModelError: An output is not finite or has the wrong shape.
@@ -183,10 +181,11 @@ class ClassifierPredictor(TextPredictor):
     ) -> tuple[Prediction, NDArray[np.float32]]:
         """Predict examples and return their hidden states, in one forward pass per batch.
 
-        A row's state at a layer is the mean over its tokens of the layer's output.
+        A row's state at a layer is the mean of the layer's output over the row's tokens.
 
-        The states of all layers, the embeddings first, are [n, L, D] fp32; those of an
-        encoder-decoder model are the encoder's.
+        Returns:
+            The predictions, and the states of all layers, the embeddings first, [n, L, D] fp32.
+            For an encoder-decoder model they are the encoder's states.
 
         Raises:
             ModelError: The model does not return its hidden states, or an output or a state is not
@@ -214,13 +213,12 @@ class ClassifierPredictor(TextPredictor):
         batch_size: int | None = None,
         tell: Callable[[int, int], None] | None = None,
     ) -> Prediction:
-        """Predict rows of token ids, at least one, in their order.
+        """Predict at least one row of token ids, in their order.
 
-        Rows of similar length share a batch. ``tell`` is called after each pass with the number of
-        finished rows and of all rows.
+        ``tell`` is called after each batch with the number of finished rows and of all rows.
         """
         if not len(encoded):
-            raise ModelError("There are no rows to run the model on.")
+            raise ModelError("There are no rows to predict. Give at least one.")
         indices: list[int] = []
         outputs: list[Tensor] = []
         answers: list[Prediction] = []
@@ -241,12 +239,12 @@ class ClassifierPredictor(TextPredictor):
         return answers_of_texts(values, gives=self.gives, truncated=encoded.truncated)
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of similar length, every row once, on the model's device."""
+        """Split examples into batches of rows of similar length, on the model's device."""
         special = special_ids(self.tokenizer).to(self.device)
         start = 0
         for chunk in self._chunks(examples):
             if self.gives in OF_TOKENS and chunk.kind == KINDS[self.gives]:
-                # Labels of tokens have the positions of their batch.
+                # Labels of tokens are padded with their batch.
                 encoded = self._encoded(chunk)
             else:
                 encoded = self.encoded(chunk)
@@ -262,7 +260,7 @@ class ClassifierPredictor(TextPredictor):
     def session(self, *, single: bool = False) -> Iterator[Session]:
         """Open the model for perturbation; its state and hooks are restored on exit.
 
-        With ``single`` everything is computed in fp32.
+        ``single``: whether to compute in fp32, whatever the precision of the predictor.
         """
         with opened(self.model, single=single) as network:
             yield ModelSession(
@@ -274,13 +272,13 @@ class ClassifierPredictor(TextPredictor):
             )
 
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
-        """Yield every row's hidden states where the head reads them.
+        """Yield every row's hidden states at the position that the head reads, on the CPU.
 
-        They are on the CPU. It takes one forward pass per batch. Only the head has an autograd
-        graph.
+        It takes one forward pass per batch.
 
         Raises:
-            ModelError: The model has no repeated blocks, or the logits do not depend on the last.
+            ModelError: The model has no repeated blocks, or the logits do not depend on the last
+                block.
         """
         with self.session() as session:
             for part in session.parts(examples, batch_size=batch_size):
@@ -293,11 +291,11 @@ class ClassifierPredictor(TextPredictor):
         return lacks_second_derivative(self.model)
 
     def vocabulary(self) -> Vocabulary:
-        """Return the tokenizer's ids, grouped by how a corruption may use them."""
+        """Return which token ids are words, special or [MASK], for corruptions."""
         return Vocabulary.of(self.tokenizer, size=self._vocabulary_size)
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
-        """Return the position of each token of `encoded` in its texts, None for added ones."""
+        """Return, for each row, each token's position in the text; None for special tokens."""
         return token_spans(examples, self.tokenizer, max_length=self.max_length)
 
     def whole_words(self) -> WholeWords:
@@ -313,7 +311,7 @@ class ClassifierPredictor(TextPredictor):
 
     @property
     def _vocabulary_size(self) -> int | None:
-        """Rows of the model's embedding table, None if its config does not have them."""
+        """Size of the model's vocabulary, None if its config does not have it."""
         size: int | None = getattr(self.config, "vocab_size", None)
         return size
 

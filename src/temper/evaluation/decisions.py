@@ -1,4 +1,4 @@
-"""Decisions at thresholds other than 0.5, for several labels or for class 1 of two."""
+"""Decide at thresholds other than 0.5, for several labels or for class 1 of two."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ def label_decisions(prediction: Prediction) -> BooleanArray:
 
 
 def label_matrix(labels: FloatArray) -> FloatArray:
-    """Return which of several labels, or whether class 1 of two, applies, [n, L]."""
+    """Return 1 for each of several labels, or class 1 of two, that applies, else 0, [n, L]."""
     return labels if labels.ndim == 2 else labels[:, np.newaxis]
 
 
 def decided(prediction: Prediction, thresholds: tuple[float, ...] | None) -> Prediction:
-    """Return the same predictions with decisions at other thresholds.
+    """Predict each label, or class 1 of two, if its probability is above a threshold.
 
-    ``thresholds`` has one probability for each label, or one for class 1 of two; None changes
-    nothing.
+    ``thresholds`` has one probability per label, or one for class 1; None changes nothing.
     """
     if thresholds is None:
         return prediction

@@ -1,4 +1,4 @@
-"""Evaluate one model into a folder: load it and its sets, measure, write the scores."""
+"""Evaluate one model: load it and its sets, measure, and write the scores to a folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from temper.functional.precision import bf16_notices
 from temper.progress import Progress
 
 NUMBER = 8
-"""Bytes of a number."""
+"""Bytes of a stored number."""
 
 
 def measure(
@@ -52,15 +52,15 @@ def measure(
     thresholds: tuple[float, ...] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Measure a model and write the evaluation.
+    """Measure a model and write the evaluation to the folder ``out``.
 
-    An older evaluation in ``out`` is replaced once the new one is complete. ``key`` and ``run`` are
-    fingerprints of the evaluation and of the training run; ``asked`` has further tables of settings
-    to store.
+    An older evaluation is replaced once the new one is complete. ``key`` and ``run`` are
+    fingerprints of the evaluation and of the training run. ``asked`` has tables of settings to
+    store in addition to ``settings``.
 
     Raises:
         MemoryLimitError: The predictions would not fit into free memory.
-        WriteError: They would not fit on the disk.
+        WriteError: The predictions would not fit on the disk.
     """
     check_size(sets.data, out)
     on_progress = (progress or Progress()).evaluation
@@ -84,9 +84,9 @@ def measure(
 
 
 def check_size(data: EvaluationData, out: Path) -> None:
-    """Raise before any work if the predictions do not fit into memory or on the disk.
+    """Raise before any work if one prediction per text does not fit into memory or on the disk.
 
-    The estimate covers one prediction per text; perspectives need more.
+    Perspectives that perturb texts need more than this estimate.
 
     Raises:
         MemoryLimitError: There is not enough free memory.
@@ -110,7 +110,7 @@ def stored_key(folder: Path) -> str | None:
 
 
 def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Describe how a folder's evaluation differs from the requested one."""
+    """Describe how the model and settings of a folder's evaluation differ from requested ones."""
     record = read_json(folder / "settings.json")
     before, now = {}, {}
     for name in tables:
@@ -130,9 +130,9 @@ def changed_since(folder: Path, model: str, tables: Mapping[str, Mapping[str, An
 def evaluation_key(
     model: str, sets: EvaluationSets, settings: EvaluationSettings, *, max_length: int | None
 ) -> str:
-    """Hash everything that an evaluation's result depends on.
+    """Return the fingerprint of an evaluation: 12 hexadecimal digits.
 
-    ``model`` is the fingerprint of the weights. The result has 12 hexadecimal digits.
+    It is a hash of everything that affects the result. ``model`` is the fingerprint of the weights.
     """
     identities = {
         setting.partition(".")[2]: model_identity(name)
@@ -159,15 +159,20 @@ def evaluate_model(
     progress: Progress | None = None,
     answering: Callable[[Predictor], AbstractContextManager[Predictor]] = nullcontext,
 ) -> dict[str, Any]:
-    """Evaluate one model into a new folder.
+    """Evaluate one model, and return the content of ``scores.json`` in the folder ``out``.
 
-    An evaluation with the same settings is kept. ``thresholds`` [L] are probabilities, not
-    calibrated, above which each label, or class 1 of two, is predicted; None is 0.5. ``answering``
-    yields a predictor to use instead of the loaded one, for example one that predicts on the
-    machines of a cluster.
+    If ``out`` already has an evaluation with the same fingerprint, it is returned.
+
+    Args:
+        request: The model, its data and the settings.
+        out: Folder for the result.
+        thresholds: Uncalibrated probability above which each label, or class 1 of two, is
+            predicted, [L]; None for 0.5.
+        progress: Reports progress and notices.
+        answering: Replaces the loaded predictor, for example by one that predicts on a cluster.
 
     Raises:
-        TemperError: If model, data or settings do not fit, or the folder has other content.
+        TemperError: Model, data or settings do not fit, or the folder has other content.
     """
     progress = progress or Progress()
     put_back(out)

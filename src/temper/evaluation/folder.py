@@ -1,4 +1,4 @@
-"""The result of an evaluation: its texts and its files (docs/formats.md)."""
+"""The result of an evaluation, and its files (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ def schema() -> pa.Schema:
 
 
 class Texts:
-    """Collects the texts of an evaluation, each of them once.
+    """Collects the texts of ``texts.parquet``, each once; rows of scores contain only hashes.
 
-    Rows contain hashes. ``texts.parquet`` has the texts that a person may want to read: the
-    attacked rows before the attack (condition ``clean``) and after an attack on text.
+    They are errors, and attacked texts before (condition ``clean``) and after a text attack.
     """
 
     def __init__(self) -> None:
@@ -55,9 +54,10 @@ class Texts:
         perspective: str | None = None,
         condition: str = CLEAN,
     ) -> None:
-        """Keep rows of a set, with the hashes of the original texts, at positions [n] of it.
+        """Add n texts of the set ``name``, at positions ``index`` [n] of this set.
 
-        ``perspective`` changed the texts; it is None for unchanged ones.
+        ``perspective`` is the one that changed the texts; None for unchanged texts. The hashes of
+        ``examples`` are those of the original texts.
         """
         pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
         for row, at, text, pair in zip(
@@ -76,7 +76,7 @@ class Texts:
         index: IntegerArray,
         changed: Examples,
     ) -> None:
-        """Keep the n texts that a perspective changed, and the original ones."""
+        """Add n texts that a perspective changed, and their originals."""
         self.keep(name, original, index)
         # The hash is that of the original text, so that one key finds both texts.
         known = replace(changed, rows=original.rows)
@@ -91,7 +91,7 @@ TEXTS = "texts.parquet"
 IN_SCORES = ("model", "task", "truncated", "seen", "notices", "skipped", "missing", "scores")
 """Fields of an evaluation that are in ``scores.json``."""
 GROUP = 1 << 14
-"""Rows that are written at a time; their packed copy stays in memory until then."""
+"""Number of rows that are written at a time, to bound the memory."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +100,15 @@ class Evaluation:
 
     Args:
         rows: One row per example, set, perspective and condition.
-        scores: Score entries, each with value, n and interval.
+        scores: Entries of ``scores.json``, each with value, n and interval.
         model: Name or folder of the model.
         task: ``kind``, ``metric`` and ``labels`` of the task.
-        truncated: Fraction of rows cut to the model's length, by set.
-        seen: How many rows of each set the model was trained on, as sentences; reported first.
-        notices: Notes for the reader.
-        skipped: Perspectives that could not be measured, with the reasons.
-        missing: Requested sets that do not exist, with the reasons.
-        texts: The texts behind the rows that a person may want to read (`Texts`).
+        truncated: Set -> fraction of rows that were truncated.
+        seen: Sentences on how many rows of each set the model was trained on; reported first.
+        notices: Notices for the user.
+        skipped: Perspective that could not be measured -> reason.
+        missing: Requested set that does not exist -> reason.
+        texts: The texts of ``texts.parquet`` (`Texts`).
     """
 
     rows: pa.Table = field(repr=False)
@@ -124,7 +124,7 @@ class Evaluation:
 
 
 def write(evaluation: Evaluation, folder: Path | str) -> Path:
-    """Write an evaluation into a folder, atomically; an earlier content of it is replaced.
+    """Write an evaluation into a folder, atomically; earlier content is replaced.
 
     Raises:
         CheckpointError: Another process is writing to the folder, or it cannot be written.
@@ -149,7 +149,7 @@ def read(folder: Path | str) -> Evaluation:
 
     Raises:
         CheckpointError: A file is missing, damaged or of a newer format.
-        MemoryLimitError: Its rows do not fit into memory.
+        MemoryLimitError: The rows do not fit into memory.
     """
     path = Path(folder)
     try:

@@ -1,7 +1,6 @@
 """Predictors that are not checkpoints: a Python function, a pipeline, a scikit-learn estimator.
 
-They only take texts, so perspectives that change tokens or embeddings are skipped in their
-evaluations.
+They only accept texts, so perspectives that change tokens or embeddings are skipped.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from temper.evaluation.classifier import label_names_of
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Gives
 from temper.functional.resampling import FloatArray
-from temper.importing import place_of
+from temper.importing import location_of
 from temper.models.pipelines import FunctionToApply, TextPipeline, estimator_classes
 
 OF_FUNCTIONS: tuple[Gives, ...] = ("logits", "probabilities", "values")
-"""Kinds of output of a function."""
+"""Kinds of output that a function can have."""
 
 
 class CallablePredictor:
     """Predict with a Python function, for instance ``pipeline.predict_proba`` of scikit-learn.
 
     Args:
-        function: From a list of n texts (of pairs ``(text, text_pair)`` for pair tasks) to an
+        function: Maps a list of n texts (of tuples ``(text, text_pair)`` for pair tasks) to an
             array: logits or probabilities [n, C], or values [n].
-        gives: Which of these it returns.
-        label_names: The classes by column, None if unknown.
+        gives: Output type of the function: ``logits``, ``probabilities`` or ``values``.
+        label_names: Class names in the order of the columns, None if unknown.
 
     Raises:
-        ModelError: ``gives`` is unknown, or there are not two or more different names.
+        ModelError: ``gives`` is unknown, or there are fewer than two different names.
 
     Example:
         >>> from temper.data.examples import Examples
@@ -59,11 +58,11 @@ class CallablePredictor:
         self.label_names = known_names(label_names, gives=self.gives)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Predict examples, in their order; without ``batch_size`` in one call of the function.
+        """Predict examples, in their order; in one call of the function if ``batch_size`` is None.
 
         Raises:
-            ModelError: The function fails, its output is not of the kind ``gives``, or it does not
-                have one row per text or one column per name.
+            ModelError: The function fails, or its output is not as declared by ``gives``, not one
+                row per text, or not one column per class name.
         """
         texts: list[Any] = list(examples.text)
         if examples.text_pair is not None:
@@ -102,7 +101,7 @@ class CallablePredictor:
         return Prediction.of_values(answers)
 
     def _answer(self, texts: list[Any], start: int, name: str) -> FloatArray:
-        """Predict some texts, the first of which is row ``start`` of a set."""
+        """Call the function on some texts; ``start`` is the row of the first one in its set."""
         try:
             result = np.asarray(self.function(texts), dtype=np.float64)
         except TemperError:
@@ -111,8 +110,8 @@ class CallablePredictor:
             form = "(text, text_pair) tuples" if isinstance(texts[0], tuple) else "texts"
             raise ModelError(
                 f"The predictor failed on rows {start} to {start + len(texts) - 1} of set "
-                f"{name!r}: {type(error).__name__}: {error} ({place_of(error)}). It gets a list of "
-                f"{form} and must return an array of numbers."
+                f"{name!r}: {type(error).__name__}: {error} ({location_of(error)}). It gets a list "
+                f"of {form} and must return an array of numbers."
             ) from error
         given = len(result) if result.ndim else 1
         if given != len(texts) or not result.ndim:
@@ -127,16 +126,16 @@ class PipelinePredictor(CallablePredictor):
     """Predict with a text-classification pipeline of Transformers.
 
     Args:
-        pipeline: The result of ``transformers.pipeline("text-classification", ...)``. Its own
-            ``top_k`` and ``truncation`` are not used.
+        pipeline: The result of ``transformers.pipeline("text-classification", ...)``; its
+            ``top_k`` and ``truncation`` are ignored.
         function_to_apply: ``none`` for the model's logits, ``softmax`` for the pipeline's
             probabilities; a regression returns values.
-        max_length: Tokens a text is cut to; None takes the tokenizer's longest input.
+        max_length: Maximum number of tokens of a text; None uses the tokenizer's limit.
         batch_size: Default number of rows of a forward pass, >= 1.
 
     Raises:
-        ModelError: It is not such a pipeline, predicts several labels per text, has two classes of
-            the same name, or has no maximum length of a text.
+        ModelError: The pipeline is not for text classification, predicts several labels per text,
+            has two classes with the same name, or no maximum length.
 
     Embedding attacks and other perspectives that need the model itself are available with
     ``ClassifierPredictor(pipeline.model, pipeline.tokenizer)``.
@@ -171,15 +170,15 @@ class PipelinePredictor(CallablePredictor):
 
 
 class EstimatorPredictor(CallablePredictor):
-    """Predict with a fitted scikit-learn estimator whose first step takes texts.
+    """Predict with a fitted scikit-learn estimator of texts.
 
     Args:
-        estimator: A classifier with ``predict_proba``, or a regressor; usually a pipeline of a
-            vectorizer and one of these. For pairs it gets tuples ``(text, text_pair)``.
-        label_names: Names of the classes 0..C-1; None if ``classes_`` has them or there are none.
+        estimator: A classifier with ``predict_proba`` or a regressor, usually a pipeline that
+            starts with a vectorizer. For pairs it gets tuples ``(text, text_pair)``.
+        label_names: Names of the classes 0..C-1; None uses ``classes_``.
 
     Raises:
-        ModelError: It has no ``predict_proba``, or ``classes_`` has other names.
+        ModelError: A classifier has no ``predict_proba``, or ``classes_`` has other names.
     """
 
     def __init__(self, estimator: Any, *, label_names: Sequence[str] | None = None) -> None:
@@ -205,18 +204,20 @@ class EstimatorPredictor(CallablePredictor):
 
 
 def known_gives(gives: str) -> Gives:
-    """Return a kind of output by its name; a `ModelError` if it is unknown."""
+    """Return the name of a kind of output; raise a `ModelError` if it is unknown."""
     if gives not in OF_FUNCTIONS:
-        raise ModelError(unknown("kind of answer (gives)", gives, OF_FUNCTIONS))
+        raise ModelError(unknown("output type (`gives`)", gives, OF_FUNCTIONS))
     return gives
 
 
 def known_names(label_names: Sequence[str] | None, *, gives: Gives) -> tuple[str, ...] | None:
-    """Return names of classes; a `ModelError` unless they are two or more different texts."""
+    """Return class names as a tuple; raise a `ModelError` unless two or more are different."""
     if label_names is None:
         return None
     if gives == "values":
-        raise ModelError(f"A regression has no classes, got `label_names` {label_names!r}.")
+        raise ModelError(
+            f"A regression has no classes, got `label_names` {label_names!r}. Leave them out."
+        )
     names = () if isinstance(label_names, str) else tuple(label_names)
     plain = all(isinstance(name, str) and name for name in names)
     if not plain or len(names) < 2 or len(set(names)) < len(names):

@@ -34,13 +34,13 @@ from temper.types import UNLABELED, Batch
 
 
 class TextGenerator:
-    """A causal language model that continues prompts, or an encoder-decoder model.
+    """A language model that completes prompts: a causal or an encoder-decoder model.
 
     Args:
         model: The model.
-        tokenizer: Its tokenizer, with a padding token.
-        max_length: Maximum number of tokens of a prompt. A longer prompt loses its beginning, or
-            its end if an encoder reads it.
+        tokenizer: The model's tokenizer, with a padding token.
+        max_length: Maximum number of tokens of a prompt. A longer one loses its beginning in a
+            causal model, its end in an encoder-decoder model.
         batch_size: Prompts per batch, >= 1.
         max_new_tokens: Maximum number of tokens of a completion, >= 1.
     """
@@ -64,7 +64,7 @@ class TextGenerator:
     label_names: tuple[str, ...] | None = None
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Return the loss of the completions of a set."""
+        """Return the losses of a set's given completions, as `Prediction.targets`."""
         if examples.labels is None:
             raise ModelError(
                 f"Set {examples.name!r} has no completions. A language model is evaluated by their "
@@ -81,9 +81,9 @@ class TextGenerator:
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
     ) -> tuple[Prediction, NDArray[np.float32]]:
-        """Return the loss of completions, and the hidden states of their prompts.
+        """Return the losses of completions, and the hidden states of their prompts.
 
-        A prompt's state at a layer is the mean over its tokens of the layer's output.
+        A prompt's state at a layer is the mean of the layer's output over the prompt's tokens.
 
         Returns:
             The output of `predict`, and the states of all layers, the embeddings first, [n, L, D]
@@ -106,7 +106,6 @@ class TextGenerator:
         return output, Prediction.of_targets(values, truncated=part.truncated)
 
     def _targets(self, part: RowBatch, logits: Tensor) -> Tensor:
-        """Return the `Prediction.targets` of a batch in fp64."""
         labels, mask = _labels(part), self.head.unit_mask(part.batch, logits)
         right = logits.argmax(-1) == self.head.unit_labels(logits, labels)
         sure = in_chunks(lambda scores: at_least_single(scores).softmax(-1).amax(-1), logits)
@@ -118,9 +117,10 @@ class TextGenerator:
         return torch.cat([self._losses(part, logits), torch.tensor(gaps, device=mask.device)], 1)
 
     def _losses(self, part: RowBatch, logits: Tensor) -> Tensor:
-        """Return the first two columns of `Prediction.targets`, which perturbations change.
+        """Return the first two columns of `Prediction.targets`, for attacks and noise.
 
-        The losses have a graph. An attack would compute the bins of confidence at every step.
+        The losses have an autograd graph. Bins of confidence are left out, because an attack would
+        compute them at every step.
         """
         mask = self.head.unit_mask(part.batch, logits)
         losses = per_row(self.head.loss(logits, _labels(part)), mask)
@@ -130,7 +130,7 @@ class TextGenerator:
     def session(self, *, single: bool = False) -> Iterator[Session]:
         """Open the model for perturbation; its state and hooks are restored on exit.
 
-        With ``single`` everything is computed in fp32.
+        ``single``: whether to compute in fp32.
         """
         with opened(self.model, single=single) as network:
             yield ModelSession(network, self.parts, self._losses)
@@ -143,9 +143,9 @@ class TextGenerator:
         return self._prepared(examples).truncated
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of similar length, every row once, on the model's device.
+        """Split examples into batches of rows of similar length, on the model's device.
 
-        Prompts without completions have no target tokens.
+        The examples may lack completions; then no token has a label.
         """
         encoded, collate = self._prepared(examples), Collator(self.tokenizer)
         device = next(self.model.parameters()).device
@@ -173,9 +173,7 @@ class TextGenerator:
         return encode(examples, self.tokenizer, max_length=self.max_length, kind=kind)
 
     def complete(self, examples: Examples) -> list[str]:
-        """Continue prompts by greedy decoding.
-
-        Completions are in the order of the prompts.
+        """Complete prompts by greedy decoding, in their order.
 
         Raises:
             DataError: The prompts are messages, and the tokenizer has no chat template.
@@ -222,6 +220,6 @@ class TextGenerator:
 
 
 def _labels(part: RowBatch) -> Tensor:
-    # `TextGenerator.parts` gives rows without completions labels of no target tokens.
+    # Rows without completions have no target tokens; see `TextGenerator.parts`.
     assert part.batch.labels is not None
     return part.batch.labels

@@ -22,9 +22,9 @@ from temper.types import Batch
 
 
 class Int8Predictor(TextPredictor):
-    """Predict with an 8-bit model, each text alone and on one thread.
+    """Predict with an 8-bit model, one text per forward pass.
 
-    As many texts as torch has threads run at the same time. No prediction depends on other texts.
+    Each thread of torch predicts another text. No prediction depends on other texts.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Int8Predictor(TextPredictor):
 
     @classmethod
     def load(cls, folder: Path, *, max_length: int) -> Self:
-        """Load a folder of `temper.models.int8.write_int8`.
+        """Load a folder that `temper.models.int8.write_int8` has written.
 
         Raises:
             SettingError: ONNX Runtime is not installed.
@@ -54,7 +54,7 @@ class Int8Predictor(TextPredictor):
         return cls(session, config, tokenizer, max_length=max_length, positions=positions)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
-        """Predict examples in their order, each alone: ``batch_size`` is ignored."""
+        """Predict examples in their order; ``batch_size`` is ignored."""
         return self._answered(examples, ["logits"])[0]
 
     def predict_with_states(
@@ -67,13 +67,13 @@ class Int8Predictor(TextPredictor):
         return answers, states
 
     def encoded(self, examples: Examples) -> EncodedExamples:
-        """Tokenize a set. The last one is cached, because predictions and notices need the same."""
+        """Tokenize a set; the last one is cached, because predictions and notices need it."""
         if self._last is None or self._last[0] is not examples:
             self._last = examples, super().encoded(examples)
         return self._last[1]
 
     def _answered(self, examples: Examples, wanted: list[str]) -> tuple[Prediction, Any]:
-        """Return the predictions, and the last of the wanted outputs."""
+        """Return the predictions, and the last of the ONNX model's ``wanted`` outputs."""
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
         result: list[list[Any]] = []

@@ -1,4 +1,4 @@
-"""Length limits of a model: the tokens of its input, and windows over longer texts."""
+"""Maximum number of tokens of a model's input, and windows over longer texts."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ DEFAULT_LENGTH = 128
 
 
 def check_length(asked: int | None) -> None:
-    """Raise a `SettingError` if a length limit that a user gives is below 4."""
+    """Raise a `SettingError` if a ``max_length`` given by the user is below 4."""
     if asked is not None and asked < 4:
         raise SettingError(f"`max_length` must be >= 4, got {asked}.")
 
 
 def length_of(model: Checkpoint, asked: int | None, network: Module | None = None) -> int:
-    """Return the number of tokens that texts are cut to, or the length of a window.
+    """Return the maximum number of tokens of a text, or of a window.
 
-    The user's setting, else the length of the training, else 128.
+    It is the user's setting ``asked``, else that of the training, else 128.
     """
     result = None if network is None else windows_of(network)
     # A published model has no record of its run.
@@ -41,7 +41,7 @@ def length_of(model: Checkpoint, asked: int | None, network: Module | None = Non
 
 
 def read_in_windows(network: Module, settings: PredictorSettings, *, max_length: int) -> None:
-    """Set up windows over long texts by the settings, else as in training."""
+    """Make a model read long texts in windows, by the settings, else as in training."""
     given, result = settings.given_windows, windows_of(network)
     if given:
         check_windows(head_of(network).name, setting="predictor.stride")
@@ -56,7 +56,7 @@ def read_in_windows(network: Module, settings: PredictorSettings, *, max_length:
 
 
 def refuse_windows(why: str) -> NoReturn:
-    """Raise a `SettingError` about settings of windows, which have no effect because of ``why``."""
+    """Raise a `SettingError`: settings of windows have no effect, for the reason ``why``."""
     raise SettingError(
         "`predictor.stride`, `predictor.pool` and `predictor.max_windows` apply to checkpoints "
         f"that read long texts in windows: {why}. Leave them out."
@@ -64,19 +64,19 @@ def refuse_windows(why: str) -> NoReturn:
 
 
 def longest_row(predictor: Predictor) -> int | None:
-    """Return the number of tokens that a predictor cuts texts to, None if unknown."""
+    """Return a predictor's maximum number of tokens of a text, None if unknown."""
     length = getattr(predictor, "max_length", None)
     return None if length is None else int(length)
 
 
 def windows_read(predictor: Predictor) -> Windows | None:
-    """Return the windows of a predictor, None if it cuts long texts."""
+    """Return how a predictor splits long texts into windows, None if it truncates them."""
     windows: Windows | None = getattr(predictor, "windows", None)
     return windows
 
 
 def cut_in(predictor: Predictor, fraction: float | None, *, rows: str) -> tuple[str, ...]:
-    """Report the fraction of rows that a checkpoint cut at the length limit."""
+    """Return a notice on the fraction of rows that were truncated; empty if there are none."""
     if not fraction or not isinstance(predictor, TextPredictor):
         return ()
     longest, positions = predictor.tokenizer.model_max_length, predictor.positions

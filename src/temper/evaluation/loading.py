@@ -48,7 +48,7 @@ from temper.settings import known_device
 
 NamedPredictor = TypeVar("NamedPredictor", Int8Predictor, PipelinePredictor)
 FOR_CHECKPOINTS = "a checkpoint defines its output and needs no trusted types"
-"""Why ``gives`` and ``trust`` have no effect on a checkpoint."""
+"""Reason in errors about ``gives`` and ``trust`` for a checkpoint."""
 
 
 def load_predictor(
@@ -60,25 +60,22 @@ def load_predictor(
     precision: Precision = "fp32",
     settings: PredictorSettings | None = None,
 ) -> Predictor:
-    """Load a predictor of labels or values, or of the loss of completions.
+    """Load a model as a predictor.
 
     Args:
-        model: Weights, a scikit-learn pipeline in a skops file, or code or an object in memory:
-            a function that predicts texts, an estimator, a pipeline of Transformers or a
-            predictor. Code is run.
-        max_length: Tokens a text is cut to, for a checkpoint; None takes the length of the
+        model: A checkpoint, a scikit-learn pipeline in a skops file, or an object in memory or in
+            a Python file, which is run: a function of texts, an estimator, a pipeline of
+            Transformers or a predictor.
+        max_length: Maximum number of tokens of a text, for a checkpoint; None uses that of the
             training, else 128.
         batch_size: Rows of a forward pass, >= 1.
-        device: Device of a checkpoint; None takes that of ``settings``.
+        device: Device of a checkpoint; None uses that of ``settings``.
         precision: Precision of a checkpoint's forward passes, as in ``evaluate.precision``.
-        settings: Settings that the predictor does not define, and the device.
-
-    Returns:
-        The predictor.
+        settings: Further settings, such as the output type of a function.
 
     Raises:
-        ModelError: If it cannot be loaded.
-        SettingError: If a setting is wrong, or has no effect on such a predictor.
+        ModelError: The model cannot be loaded.
+        SettingError: A setting is wrong, or has no effect on this kind of model.
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
@@ -140,10 +137,10 @@ def load_int8_predictor(
     device: str | None = None,
     settings: PredictorSettings | None = None,
 ) -> Int8Predictor:
-    """Load the 8-bit copy in the folder of a checkpoint.
+    """Load the 8-bit copy of a checkpoint from the checkpoint's folder.
 
     Raises:
-        SettingError: There is no such copy, ONNX Runtime is not installed, or a setting is wrong.
+        SettingError: There is no copy, ONNX Runtime is not installed, or a setting is wrong.
         CheckpointError: The copy is damaged, or was made from other weights.
     """
     settings = settings or PredictorSettings()
@@ -155,12 +152,12 @@ def load_int8_predictor(
     make = f"temper calibrate {model} --data HELD_OUT --backend int8"
     if model.kind != "weights" or not (folder / RECORD).is_file():
         raise SettingError(
-            f"{model} has no 8-bit model. Make it from a checkpoint and held-out rows: {make}"
+            f"{model} has no 8-bit copy. Make it from a checkpoint and held-out rows: {make}"
         )
     _refuse(model, FOR_CHECKPOINTS, settings, "gives", "trust")
     if read_json(folder / RECORD).get("model") != model_identity(model.name):
         raise CheckpointError(
-            f"The 8-bit model in {folder} was made from other weights than those next to it. Make "
+            f"The 8-bit copy in {folder} was made from other weights than the model has now. Make "
             f"it again: {make}"
         )
     if settings.given_windows:
@@ -171,10 +168,10 @@ def load_int8_predictor(
 
 
 def _refuse_new_tokens(model: Checkpoint, settings: PredictorSettings) -> None:
-    """Raise if `max_new_tokens` is set for a model that generates no texts."""
+    """Raise if `max_new_tokens` is set; call it if the model generates no text."""
     if settings.max_new_tokens is not None:
         raise SettingError(
-            f"`predictor.max_new_tokens` applies to texts that a language model generates, and "
+            f"`predictor.max_new_tokens` applies to language models that generate text, and "
             f"{model} generates none here. Leave it out."
         )
 
@@ -187,7 +184,7 @@ def load_generator(
     batch_size: int,
     settings: PredictorSettings,
 ) -> TextGenerator:
-    """Load a model that generates texts; see `load_predictor`."""
+    """Load a language model that generates text; see `load_predictor`."""
     check_length(max_length)
     if settings.given_windows:
         check_windows(head.name, setting="predictor.stride")
@@ -206,9 +203,9 @@ def load_generator(
 def unknown_in(
     predictor: Predictor, model: object, sets: Mapping[str, Examples]
 ) -> tuple[str, ...]:
-    """Report the fraction of tokens that the model's tokenizer does not know.
+    """Return notices on sets with many tokens that the checkpoint's tokenizer does not know.
 
-    Only the first 1,000 rows of each set are read, and only a checkpoint has a tokenizer here.
+    Only the first 1,000 rows of each set are read. ``sets``: name of the rows in the notice -> set.
     """
     if not isinstance(predictor, TextPredictor):
         return ()
@@ -230,9 +227,9 @@ def unknown_in(
 
 
 def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = None) -> str:
-    """Identify weights or code with the settings that change the answers.
+    """Return a fingerprint of weights or code, and of the settings that affect predictions.
 
-    The hash of weights without such settings is `Checkpoint.content_hash`.
+    For weights without such settings, it is `Checkpoint.content_hash`.
     """
     settings, content = settings or PredictorSettings(), model.content_hash()
     windows = settings.given_windows
@@ -250,7 +247,7 @@ def predictor_identity(model: Checkpoint, settings: PredictorSettings | None = N
 
 
 def check_kind(predictor: Predictor, model: object, kinds: Sequence[Kind], *, what: str) -> None:
-    """Raise unless a model predicts labels of one of some kinds."""
+    """Raise unless a model's labels are of one of ``kinds``; the message is about ``what``."""
     kind = KINDS[predictor.gives]
     if kind not in kinds:
         raise ModelError(
@@ -279,10 +276,10 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
         )
     if not callable(thing):
         raise ModelError(
-            f"{model} is {type(thing).__name__}, expected a function from texts to answers, a "
-            "scikit-learn estimator, a pipeline of Transformers or a predictor."
+            f"{model} is {type(thing).__name__}, expected a function of texts, a scikit-learn "
+            "estimator, a pipeline of Transformers or a predictor."
         )
-    gives = _told(model, "gives", settings.gives, getattr(thing, "gives", None))
+    gives = _declared(model, "gives", settings.gives, getattr(thing, "gives", None))
     if gives is None:
         choices = " or ".join(repr(name) for name in OF_FUNCTIONS)
         raise SettingError(
@@ -290,7 +287,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
             f"{choices}."
         )
     class_names = getattr(thing, "label_names", None)
-    names = _told(
+    names = _declared(
         model,
         "label_names",
         settings.label_names,
@@ -303,7 +300,6 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
 def _renamed(
     predictor: NamedPredictor, config: Any, model: Checkpoint, settings: PredictorSettings
 ) -> NamedPredictor:
-    """Give the classes of a model of Transformers the names that settings contain."""
     if predictor.gives == "values":
         _refuse(model, "a regression has no classes", settings, "label_names", "label_map")
     elif settings.given_names:
@@ -313,7 +309,6 @@ def _renamed(
 
 
 def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> CallablePredictor:
-    """Rename the classes of a function or an estimator by ``label_map``."""
     if settings.label_map:
         if predictor.label_names is None:
             raise SettingError(
@@ -326,7 +321,6 @@ def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> Callab
 
 
 def _named(model: Checkpoint) -> Any:
-    """Import ``file.py:name`` or ``module:name``."""
     source, name = model.code
     try:
         target: Any = import_named(source, purpose="predictors")
@@ -337,13 +331,13 @@ def _named(model: Checkpoint) -> Any:
     for part in name.split("."):
         if not hasattr(target, part):
             known = [each for each in vars(target) if not each.startswith("_")]
-            raise ModelError(f"{unknown('name', part, known)} It is looked for in {source}.")
+            raise ModelError(f"{unknown('name', part, known)} It must be defined in {source}.")
         target = getattr(target, part)
     return target
 
 
-def _told(model: object, what: str, option: Any, attribute: Any) -> Any:
-    """Return the value of a function's attribute or of an option."""
+def _declared(model: object, what: str, option: Any, attribute: Any) -> Any:
+    """Return a function's attribute ``what`` or the option; raise if they differ."""
     if option is not None and attribute is not None and option != attribute:
         raise SettingError(
             f"{model} defines its `{what}` as {attribute!r}, and the option is {option!r}. Leave "
@@ -360,7 +354,7 @@ def _refuse(model: object, why: str, settings: PredictorSettings, *names: str) -
 
 
 def named_models(settings: EvaluationSettings) -> dict[str, str]:
-    """Return the further models that settings name, by the setting."""
+    """Return the auxiliary models of perspectives: setting -> model, if it is given."""
     attack = settings.section("text_attack", TextAttackSettings)
     reference = settings.section("representation", RepresentationSettings).reference
     named = {
@@ -374,12 +368,13 @@ def named_models(settings: EvaluationSettings) -> dict[str, str]:
 def check_named_models(
     settings: EvaluationSettings, *, regression: bool, reference: bool = True
 ) -> None:
-    """Load every further model that will be needed, to check it before any work.
+    """Check that the auxiliary models of perspectives can be loaded, before any work.
 
-    ``reference``: whether to check the pre-trained model too; False if it is loaded anyway.
+    ``reference``: whether to check the pre-trained model of ``representation`` too; False if it is
+    loaded anyway.
 
     Raises:
-        SettingError: Models cannot be loaded; it names each with the setting that names it.
+        SettingError: Some models cannot be loaded; the message lists them with their settings.
     """
     attacks = "text_attack" in settings.perspectives and not regression
     faults = []
@@ -402,15 +397,13 @@ def check_named_models(
 def with_reference(
     sets: EvaluationSets, model: Checkpoint, predictor: Predictor, settings: EvaluationSettings
 ) -> EvaluationSets:
-    """Add the pre-trained model to the sets if a perspective compares with it.
+    """Load the pre-trained model for ``representation``, if measured, into ``sets.data.reference``.
 
-    It has the length limit and the device of the fine-tuned model. Its head is random; the states
-    are read below the head.
-
-    If the model is unknown, the sets have a notice of the reason.
+    It gets the maximum length and the device of the fine-tuned model. If the pre-trained model is
+    unknown, the sets get a notice instead.
 
     Raises:
-        ModelError: The named model cannot be loaded.
+        ModelError: The pre-trained model cannot be loaded.
         SettingError: The evaluated model has no hidden states to compare.
     """
     asked = settings.section("representation", RepresentationSettings).reference

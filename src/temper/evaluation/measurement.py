@@ -1,4 +1,4 @@
-"""The state that perspectives share: settings, predictor, data, and cached clean predictions."""
+"""Inputs of perspectives: settings, predictor, aligned data, and cached clean predictions."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ HOW_TO_MATCH = (
 
 @dataclass(frozen=True)
 class Aligned:
-    """A set whose labels fit the predictor.
+    """A set whose labels have the predictor's order.
 
-    ``entailment`` is the index of the predictor's class entailment if the set has two labels (0
-    entailment, 1 not); None otherwise.
+    A predictor with three NLI classes may have a set with two labels: 0 entailment, 1 not. Then
+    ``entailment`` is the index of the predictor's class entailment, else None.
     """
 
     examples: Examples
@@ -58,13 +58,13 @@ class Aligned:
 
 
 def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
-    """Renumber a set's labels by name.
+    """Renumber a set's labels by name, in the order of the predictor's ``label_names``.
 
-    A set without label names, or with the predictor's names, is unchanged.
+    A set without label names is unchanged.
 
     Raises:
-        DataError: A label of the set is unknown to the predictor, or the set has names and the
-            predictor has none.
+        DataError: The predictor does not know a label of the set, or has no label names while the
+            set has some.
     """
     if examples.kind in ("multi_label", "tokens") and label_names is not None:
         return Aligned(examples.map_labels(label_names))
@@ -82,9 +82,9 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
             return Aligned(examples)
         names = shortened(", ".join(class_names), longest=300)
         raise DataError(
-            f"Set {examples.name!r} has the labels {names}, and the model does not name its "
-            "classes, so it is unknown which output is which. Give these names in the order of "
-            "the model's outputs: --label-names A,B (`label_names`)."
+            f"Set {examples.name!r} has the labels {names}, but the model does not name its "
+            "classes. Give these labels in the order of the model's outputs: --label-names A,B "
+            "(`label_names`)."
         )
     classes = [_plain(name) for name in label_names]
     plain = [_plain(name) for name in class_names or ()]
@@ -102,15 +102,15 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
 
 
 def without_unknown(examples: Examples, label_names: Sequence[str] | None) -> Examples:
-    """Leave out the rows whose label a predictor does not know, with a notice."""
+    """Leave out rows with a label that is not in ``label_names``, with a notice."""
     return without_misfits(examples, lambda rows: align(rows, label_names))
 
 
 def merge(prediction: Prediction, entailment: int, *, how: Literal["sum", "argmax"]) -> Prediction:
-    """Merge the predictions over three NLI classes into entailment or not.
+    """Merge predictions of three NLI classes into two: 0 entailment, 1 not.
 
-    ``sum`` adds the others' probabilities before choosing; ``argmax`` chooses among three and then
-    merges (RoAST). Both give the same probabilities; they differ in the prediction.
+    Both ways give the same probabilities. ``sum`` predicts the more probable of the two merged
+    classes; ``argmax`` predicts one of the three classes, and then merges it (RoAST).
 
     Example:
         >>> three = Prediction.of_probabilities([[0.4, 0.3, 0.3]])
@@ -122,7 +122,7 @@ def merge(prediction: Prediction, entailment: int, *, how: Literal["sum", "argma
     if prediction.probabilities.shape[1] != 3:
         raise DataError(
             "Only three NLI classes can be merged into two, and the model has "
-            f"{prediction.probabilities.shape[1]}."
+            f"{prediction.probabilities.shape[1]}. Give sets with the model's labels."
         )
     others = [index for index in range(3) if index != entailment]
     logits = None
@@ -150,9 +150,9 @@ Rate = Annotated[float, Field(gt=0, le=1)]
 
 
 class PerspectiveSettings(BaseModel):
-    """Settings of one perspective: a section of ``evaluate`` under its name.
+    """Base of the settings of a perspective, which are in ``evaluate`` under its name.
 
-    They are frozen; a single value is a list of one, and lists have distinct values.
+    A single value is accepted for a list. Lists must not repeat a value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -160,7 +160,7 @@ class PerspectiveSettings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _one_is_a_list(cls, value: Any, field: ValidationInfo) -> Any:
-        """Take ``--set evaluate.embedding_attack.radii=0.1`` for a list of one."""
+        """Accept a single value for a list, as in ``--set evaluate.embedding_attack.radii=0.1``."""
         listed = get_origin(cls.model_fields[field.field_name or ""].annotation) is tuple
         alone = isinstance(value, str | int | float) and not isinstance(value, bool)
         return (value,) if listed and alone else value
@@ -169,9 +169,9 @@ class PerspectiveSettings(BaseModel):
     @classmethod
     def _distinct(cls, values: Any, field: ValidationInfo) -> Any:
         if values == () and cls.model_fields[field.field_name or ""].default != ():
-            raise ValueError("must name at least one")
+            raise ValueError("must have at least one value")
         if isinstance(values, tuple) and len(set(values)) != len(values):
-            raise ValueError(f"must not name one twice, got {list(values)}")
+            raise ValueError(f"must not repeat a value, got {list(values)}")
         return values
 
 
@@ -179,7 +179,7 @@ _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
 class CommonSettings(PerspectiveSettings):
-    """Settings that every perspective may read."""
+    """Settings that all perspectives share."""
 
     perspectives: tuple[str, ...] = Field(description="Perspectives to measure.")
     attack_rows: int | None = Field(
@@ -190,8 +190,8 @@ class CommonSettings(PerspectiveSettings):
     )
     merge: Merge = Field(
         default="sum",
-        description="How a model with three NLI classes answers a set with two: `sum` adds the "
-        "probabilities of neutral and contradiction first, `argmax` decides among "
+        description="How a model with three NLI classes predicts a set with two labels: `sum` adds "
+        "the probabilities of neutral and contradiction first, `argmax` decides among "
         "three (RoAST).",
     )
     batch_size: int = Field(
@@ -212,7 +212,7 @@ class CommonSettings(PerspectiveSettings):
     seed: int = Field(default=0, description="Seed of every random draw.")
 
     def section(self, name: str, kind: type[_Settings]) -> _Settings:
-        """Return the settings of a perspective; defaults if none were given."""
+        """Return the settings of the perspective ``name``, of class ``kind``, else defaults."""
         given = (self.model_extra or {}).get(name)
         return given if isinstance(given, kind) else kind()
 
@@ -222,10 +222,10 @@ class CommonSettings(PerspectiveSettings):
 
 
 ERRORS_KEPT = 100
-"""Number of texts of errors that are kept per set."""
+"""Maximum number of misclassified texts that are kept per set."""
 
 Progress = Callable[[int, int, str], None]
-"""Called with the finished parts, all parts, and the name of the measurement."""
+"""Progress callback: number of finished parts, number of parts, name of the measurement."""
 
 
 @dataclass(frozen=True)
@@ -233,16 +233,16 @@ class EvaluationData:
     """The data of an evaluation.
 
     Args:
-        dev: Labeled rows of the training task.
+        dev: Labeled validation rows of the training task.
         shift: Labeled sets from other sources, by name.
         anomaly: Out-of-distribution sets, by name; labels are ignored.
         metric: The task's primary metric: ``accuracy``, ``macro_f1``, ``mcc`` or ``f1``, or for a
             regression ``pearson``, ``spearman`` or ``mse``.
         adversarial: Labeled sets that were made to mislead models, by name.
-        fit: In-distribution rows to fit OOD detectors on, ideally training rows; labels are used
-            if there are any. None if there are no such rows.
-        held_out: Labeled rows, neither trained on nor scored, to fit a temperature on. None fits
-            it by cross-fitting on the validation rows.
+        fit: In-distribution rows to fit OOD detectors on, ideally training rows, with or without
+            labels; None if there are none.
+        held_out: Labeled rows, neither trained on nor scored, to fit a temperature on. None
+            cross-fits it on the validation rows.
         reference: The pre-trained model to compare hidden states with; None if unknown.
     """
 
@@ -266,16 +266,17 @@ class EvaluationData:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(EvaluationData):
-    """One evaluation while it runs; its sets have the predictor's labels.
+    """A running evaluation: the input of perspectives, and where they add notices and texts.
+
+    The sets are aligned with the predictor's labels.
 
     Args:
-        entailment: Index of the predictor's class entailment, by the name of each set with two NLI
-            labels.
+        entailment: Set with two NLI labels -> index of the predictor's class entailment.
         thresholds: Probability above which each label, or class 1 of two, is predicted, [L]; None
             for 0.5.
-        truncated: Fraction of cut rows by set. Perspectives fill it in, like notices and texts.
-        pending: Phase that is reported before the next prediction, if there is one: a perspective
-            without sets has nothing to report.
+        truncated: Set -> fraction of truncated rows; filled in during the evaluation.
+        pending: Progress to report before the next prediction, at most one entry. A perspective
+            that predicts nothing is not reported.
     """
 
     predictor: Predictor
@@ -296,7 +297,7 @@ class Measurement(EvaluationData):
 
     @property
     def perturbable(self) -> PerturbablePredictor:
-        """The predictor, for perspectives that perturb embeddings; checked before they run."""
+        """The predictor, for perspectives that need embeddings (`Perspective.needs`)."""
         predictor = self.predictor
         assert isinstance(predictor, PerturbablePredictor)
         return predictor
@@ -310,7 +311,7 @@ class Measurement(EvaluationData):
         return lambda done, total: self.report(done, total, what)
 
     def predict(self, examples: Examples) -> Prediction:
-        """Predict changed examples, or examples that are not a set of the evaluation."""
+        """Predict examples at the thresholds, without caching; see `clean` for unchanged sets."""
         if self.pending:
             self.report(*self.pending.pop())
         answers = self.predictor.predict(examples, batch_size=self.settings.batch_size)
@@ -325,19 +326,19 @@ class Measurement(EvaluationData):
             self.report(done, len(examples), what)
 
     def clean(self, name: str, examples: Examples) -> Prediction:
-        """Predict a set without perturbation, once; the result is cached."""
+        """Predict an unchanged set; the result is cached by its name."""
         if name not in self._clean:
             self.keep(name, self.predict(examples))
         return self._clean[name]
 
     def keep(self, name: str, prediction: Prediction) -> None:
-        """Cache clean predictions that a perspective computed; the first ones are kept."""
+        """Cache the clean predictions of a set, unless it has some."""
         self._clean.setdefault(name, decided(prediction, self.thresholds))
         if prediction.truncated is not None:
             self.truncated[name] = prediction.truncated
 
     def forget(self) -> None:
-        """Delete the cached clean predictions, which are also in the rows."""
+        """Free the cached clean predictions."""
         self._clean.clear()
 
     def answers(self, part: RowBatch, logits: Tensor) -> Prediction:
@@ -345,13 +346,14 @@ class Measurement(EvaluationData):
         return answers_of(logits, gives=self.predictor.gives, batch=part.batch, items=part.items)
 
     def joined(self, indices: Sequence[int], answers: Sequence[Prediction]) -> Prediction:
-        """Return the predictions of all batches, decided at the thresholds."""
+        """Join the predictions of batches in order, and decide at the thresholds."""
         return decided(joined(indices, answers), self.thresholds)
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
-        """Return the validation rows to perturb and their positions: all, or some by row hash.
+        """Return the validation rows to perturb, and their positions.
 
-        A smaller limit returns a subset.
+        At most ``at_most`` and the setting ``attack_rows`` are chosen by hash; a smaller limit
+        chooses a subset.
         """
         limits = (self.settings.attack_rows, at_most)
         limit = min((each for each in limits if each is not None), default=len(self.dev))
@@ -376,7 +378,7 @@ class Measurement(EvaluationData):
         return block
 
     def _keep_errors(self, block: Block, examples: Examples) -> None:
-        """Keep the texts of the errors with the highest loss, for the error analysis."""
+        """Store the misclassified texts with the highest loss for the error analysis."""
         if self.regression:
             return
         # NaN, a missing label, differs from every prediction.
@@ -386,7 +388,7 @@ class Measurement(EvaluationData):
 
 
 def labels_of(examples: Examples, *, labeled: bool = True) -> FloatArray:
-    """Return labels as float64, NaN if there are none."""
+    """Return labels as float64 [n], or [n, L] for several labels; NaN if there are none."""
     if not labeled or examples.labels is None:
         return np.full(len(examples), np.nan)
     return np.asarray(examples.labels, dtype=np.float64)
@@ -400,7 +402,7 @@ def block_of(
     index: IntegerArray | None = None,
     labeled: bool = True,
 ) -> Block:
-    """Return predictions as rows, with positions ``index`` in the whole set; None for 0..n-1.
+    """Return predictions as rows; ``index`` are their positions in the set, None for 0..n-1.
 
     Raises:
         DataError: A label is outside the predictor's classes.
@@ -444,11 +446,9 @@ def block_of(
 
 
 def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> dict[str, FloatArray]:
-    """Return the counts behind the scores of several labels, tags of words, or answers.
+    """Return `Block.measured` for several labels, tags, answers in contexts or completions.
 
-    By name, [n] each: 0 or 1 for each of several labels, the counts of
-    `temper.functional.entities`, or the scores of `temper.functional.answers` with the probability;
-    empty without labels.
+    It is empty without labels.
     """
     if not labeled or examples.labels is None:
         return {}

@@ -1,9 +1,10 @@
 """Paired differences on the same rows: between two models, and between methods over seeds.
 
-Fractions of rows have a closed form. For other scores both models are scored on the same resamples
-of the rows, so that the difficulty of a row cancels. An interval of two models covers other rows of
-the same distribution, but not other seeds. For methods with several seeds each, `RowSamples` gives
-the variance over rows, which `temper.functional.effects` adds to the variance over seeds.
+Differences of accuracies, and of other fractions of rows, have intervals in closed form. For other
+scores, both models are scored on the same bootstrap resamples, so that the difficulty of a row
+cancels. The interval for two models is valid for new rows of the distribution, not for new seeds.
+For methods with several seeds, `RowSamples` gives the variance over rows, which
+`temper.functional.effects` adds to the variance over seeds.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from temper.lazy import pyarrow as pa
 
 RESAMPLES = 10_000
 VARIANCE_RESAMPLES = 200
-"""Resamples behind a variance over rows; its relative standard error is then 10%."""
+"""Bootstrap resamples per variance over rows, whose relative standard error is then 10%."""
 MOST_UNDEFINED = 0.05
-"""Maximum fraction of resamples without a value; above it a score is left out."""
+"""Maximum fraction of resamples in which a score may be undefined; else it is left out."""
 
 
 @dataclass(frozen=True)
 class _Statistics(Scoring):
-    """A scoring that keeps the name, statistic and rows of each score and draws no resamples."""
+    """A `Scoring` that collects the statistic of each score instead of computing it."""
 
     taken: dict[tuple[Condition, str], tuple[ScoreEntry, Statistic, int]] = field(
         default_factory=dict
@@ -59,12 +60,13 @@ def paired_differences(
 ) -> list[dict[str, Any]]:
     """Compare two evaluations of the same rows, score by score.
 
-    The tables are two models' ``rows.parquet``. The result has one mapping for each score that both
-    have: the fields that name it, ``low`` and ``high`` (95% interval of the first minus the
-    second), ``p`` and ``n``. Undefined differences are left out.
+    The tables are two models' ``rows.parquet``, and ``chosen`` the perspectives to score. The
+    result has a mapping for each score that both have: the fields of its name, ``low`` and ``high``
+    (95% interval of the first minus the second), ``p`` and ``n``. Undefined differences are left
+    out.
 
     Raises:
-        CheckpointError: The two were measured on different rows.
+        CheckpointError: The models were measured on different rows.
 
     References:
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 8.3.
@@ -96,9 +98,9 @@ class RowSamples:
     their differences.
 
     Args:
-        named: The fields that name each score, by condition and name.
-        samples: Its value on every resample, [R], by condition and name.
-        rows: Hashes of the rows that each condition was measured on, as one number.
+        named: (condition, score) -> the fields of the score's name in ``scores.json``.
+        samples: (condition, score) -> values on all resamples, [R].
+        rows: Condition -> hash of the rows that it was measured on.
     """
 
     named: dict[tuple[Condition, str], ScoreEntry]
@@ -107,7 +109,7 @@ class RowSamples:
 
     @classmethod
     def of(cls, rows: pa.Table, metric: str, *, chosen: Sequence[str], seed: int) -> RowSamples:
-        """Draw the resamples of one run's ``rows.parquet``."""
+        """Score resamples of one run's ``rows.parquet``; ``chosen`` are the perspectives."""
         blocks = to_blocks(rows)
         taken = _statistics(blocks, metric, chosen, seed)
         parts: dict[tuple[Condition, str], list[FloatArray]] = {}
@@ -125,12 +127,11 @@ class RowSamples:
 def row_variances(
     column: Sequence[RowSamples], reference: Sequence[RowSamples]
 ) -> list[tuple[ScoreEntry, RowVariance]]:
-    """Return the variance over rows of the difference of two methods, score by score.
+    """Return the variance over rows of the difference between two methods, score by score.
 
-    Each method has one run per seed, at least two, at the same seeds.
-
-    Scores that a run lacks, or that are undefined in more than 5% of the resamples, are left out.
-    The result is empty if some run was measured on other rows.
+    Both methods must have runs at the same seeds, at least two. Scores that a run lacks, or that
+    are undefined in more than 5% of the resamples, are left out. The result is empty if a run was
+    measured on other rows.
     """
     runs = [*column, *reference]
     first_rows = column[0].rows
@@ -155,10 +156,10 @@ def row_variances(
 
 
 def _within(samples: FloatArray) -> float:
-    """Return the part of the variance over rows that the runs of a method do not share, >= 0.
+    """Return the part of the variance over rows that the n runs of a method do not share, >= 0.
 
-    A run's variance over rows, samples [n, R], is the sum of the variance of the mean of all runs,
-    which they share, and of this part, which a mean of n runs divides by n.
+    ``samples`` are [n, R]. The variance of a run is that of the mean of all runs plus this part,
+    which averaging over n runs divides by n.
     """
     runs = len(samples)
     of_run = float(samples.var(axis=1, ddof=1).mean())
@@ -177,7 +178,6 @@ def _statistics(
 
 
 def _check_same(blocks: Sequence[Block], others: Sequence[Block]) -> None:
-    """Raise if the blocks of a condition have different rows in two evaluations."""
     theirs = {block.condition: block.row for block in others}
     for block in blocks:
         row = theirs.get(block.condition)

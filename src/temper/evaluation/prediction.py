@@ -20,27 +20,26 @@ BROKEN = "The model is broken or too imprecise. If training diverged, use a lowe
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predictions for n examples, made from exactly one of logits, probabilities and values.
+    """Predictions for n examples.
 
-    Make one with `of_logits`, `of_probabilities`, `of_values`, `of_labels` or `of_tags`. The kind
-    is never guessed from the numbers.
+    Create it with `of_logits`, `of_probabilities`, `of_values`, `of_labels`, `of_tags`, `of_spans`
+    or `of_targets`; the kind of output is never guessed from the numbers.
 
     Args:
-        probabilities: [n, C], [n, 0] for a regression.
+        probabilities: [n, C]; [n, 0] for a regression.
         prediction: Class index or predicted value, [n].
-        logits: [n, C] if the predictor returns them; they keep losses finite.
-        truncated: Fraction of the examples that were cut to the model's length, None if unknown.
-        applies: Which labels are predicted, [n, L] boolean, if a text may have several;
-            ``probabilities`` [n, L] then are those of each label, and ``prediction`` is NaN.
-        words: Number of words of each example, [n], if words have tags. The arrays above then have
-            a row for each word, [W, C] and [W], NaN for words that the model did not read.
-        spans: Start and end (exclusive) of the answer in the context of each question, in
-            characters, [n, 2]; -1 if there is none. ``probabilities`` [n, 1] then are those of the
-            answers, and ``prediction`` is NaN.
-        targets: Of each given completion the sum of its tokens' losses, their number, and for each
-            bin of confidence the sum of right less confidence (`temper.evaluation.binned`),
-            [n, 2 + bins], under a perturbation without the bins, [n, 2]; the arrays above then are
+        logits: [n, C] if the predictor returns logits; they keep losses finite.
+        truncated: Fraction of the examples that were truncated, None if unknown.
+        applies: For several labels: whether each label is predicted, [n, L]. ``probabilities`` are
+            then [n, L], and ``prediction`` is NaN.
+        words: For tags: number of words of each example, [n]. The arrays above then have a row per
+            word, [W, C] and [W]; NaN for words that the model did not read.
+        spans: For questions with a context: start and end (exclusive) of the answer in characters,
+            [n, 2]; -1 if there is none. ``probabilities`` are then [n, 1], and ``prediction`` is
             NaN.
+        targets: For given completions: sum of the tokens' losses, number of tokens, and sums of
+            gaps by bin of confidence (`temper.evaluation.binned`), [n, 2 + bins]; without bins
+            under a perturbation, [n, 2]. The arrays above are then NaN.
     """
 
     probabilities: FloatArray
@@ -54,7 +53,7 @@ class Prediction:
 
     @classmethod
     def of_targets(cls, targets: FloatArray, *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from the losses of given completions; see `Prediction`."""
+        """Create predictions from `targets` of given completions."""
         if not bool(np.isfinite(targets).all()):
             raise ModelError(f"The loss of a completion must be finite. {BROKEN}")
         nothing = np.full(len(targets), np.nan)
@@ -64,7 +63,7 @@ class Prediction:
     def of_spans(
         cls, indices: IntegerArray, probabilities: FloatArray, *, truncated: float | None = None
     ) -> Prediction:
-        """Make a prediction from answers in contexts: characters [n, 2] and probabilities [n]."""
+        """Create predictions from answers in contexts: `spans` [n, 2] and probabilities [n]."""
         if not bool(np.isfinite(probabilities).all()):
             raise ModelError(f"Probabilities must be finite. {BROKEN}")
         nothing = np.full(len(indices), np.nan)
@@ -72,9 +71,9 @@ class Prediction:
 
     @classmethod
     def of_tags(cls, rows: Sequence[FloatArray], *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from the logits [w, C] of the tags of each example's words.
+        """Create predictions from the logits of each example's tags, [words, C].
 
-        NaN marks words that the model did not read.
+        They are NaN for words that the model did not read.
         """
         logits = np.concatenate(rows)
         known = ~np.isnan(logits).all(axis=1)
@@ -86,7 +85,7 @@ class Prediction:
 
     @classmethod
     def of_labels(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from a logit per label [n, L]; one above 0 applies."""
+        """Create predictions from a logit per label [n, L]; labels with a logit > 0 apply."""
         array = _classes(logits, "Logits")
         nothing = np.full(len(array), np.nan)
         chances = np.exp(-np.logaddexp(0.0, -array))
@@ -94,27 +93,27 @@ class Prediction:
 
     @classmethod
     def of_logits(cls, logits: ArrayLike, *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from finite logits [n, C], C >= 2."""
+        """Create predictions from finite logits [n, C], C >= 2."""
         array = _classes(logits, "Logits")
         # Predicted from the logits: two probabilities may round to the same number.
         return cls(probabilities_of(array), _likeliest(array), array, truncated)
 
     @classmethod
     def of_probabilities(cls, probabilities: ArrayLike) -> Prediction:
-        """Make a prediction from class probabilities [n, C], whose rows sum to 1 within 1e-3."""
+        """Create predictions from class probabilities [n, C]; rows sum to 1 within 1e-3."""
         array = _classes(probabilities, "Probabilities")
         wrong = (array < 0).any(axis=1) | (np.abs(array.sum(axis=1) - 1.0) > 1e-3)
         if bool(wrong.any()):
             row = int(np.flatnonzero(wrong)[0])
             raise ModelError(
                 f"Probabilities must be >= 0 and sum to 1, got {array[row].tolist()} for row "
-                f"{row}. If these are logits, set gives='logits'."
+                f"{row}. If these are logits, declare gives='logits' (--gives logits)."
             )
         return cls(array, _likeliest(array))
 
     @classmethod
     def of_values(cls, values: ArrayLike, *, truncated: float | None = None) -> Prediction:
-        """Make a prediction from the finite values [n] of a regression."""
+        """Create predictions from the finite values [n] of a regression."""
         array = np.asarray(values, dtype=np.float64)
         if array.ndim != 1:
             raise ModelError(
@@ -131,7 +130,7 @@ class Prediction:
         return len(self.prediction if self.words is None else self.words)
 
     def by_example(self, values: FloatArray) -> list[FloatArray]:
-        """Split values of words, [W, ...], by example."""
+        """Split an array with a row per word, [W, ...], by example."""
         assert self.words is not None
         return np.split(values, np.cumsum(self.words)[:-1])
 
@@ -163,10 +162,10 @@ class Prediction:
         return Prediction(probabilities, prediction, logits)
 
     def loss(self, labels: FloatArray) -> FloatArray:
-        """Return the NLL (mean over several labels) or squared error [n]; NaN if the label is NaN.
+        """Return the NLL, or squared error of a regression, of each example, [n].
 
-        Labels are [n], or for several labels [n, L]. The loss is infinite if the given probability
-        of the label is exactly 0.
+        Labels are [n]; for several labels they are [n, L], and the loss is the mean over them. It
+        is NaN if the label is NaN, and infinite if the label's probability is 0.
         """
         if self.applies is not None:
             assert self.logits is not None
@@ -201,12 +200,11 @@ def _classes(values: ArrayLike, what: str) -> FloatArray:
 
 
 def _likeliest(values: FloatArray) -> FloatArray:
-    """Return the column of each row's largest value, the first of equal ones."""
     return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
 def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
-    """Join the predictions of batches; ``indices`` are the rows' positions, all of 0..n-1."""
+    """Concatenate predictions of batches, sorted by the rows' ``indices`` (0 to n-1)."""
     positions = np.argsort(np.asarray(indices, dtype=np.int64))
 
     def whole(given: Sequence[FloatArray]) -> FloatArray:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples, ScoredKind
-from temper.data.spans import answer_place
+from temper.data.spans import answer_span
 from temper.data.tags import of_words
 from temper.data.token_spans import Span
 from temper.evaluation.prediction import Prediction
@@ -44,7 +44,7 @@ KINDS: dict[Gives, ScoredKind] = {
     "spans": "spans",
     "texts": "completions",
 }
-"""Required kind of the labels, by the kind of a predictor's output."""
+"""Kind of a predictor's output -> kind of labels that it predicts."""
 Precision = Literal["fp32", "bf16"]
 
 
@@ -52,10 +52,14 @@ Precision = Literal["fp32", "bf16"]
 class Predictor(Protocol):
     """The protocol of every predictor.
 
-    ``gives`` is the kind of output: ``logits``, ``probabilities``, ``values`` of a regression, a
-    logit for each of several ``labels``, logits for the ``tags`` of each word or for the
-    ``choices`` of a question, ``spans`` of a context, or ``texts``. ``label_names`` are the classes
-    by index, or None if the predictor does not know them.
+    ``gives`` is the kind of output:
+
+    - ``logits`` or ``probabilities`` of classes, or ``values`` of a regression;
+    - ``labels``: a logit for each of several labels; ``tags``: logits for each word;
+    - ``choices``: a logit for each choice of a question; ``spans``: an answer in a context;
+    - ``texts``: losses of given completions.
+
+    ``label_names`` are the class names by index; None if unknown.
     """
 
     gives: Gives
@@ -71,14 +75,14 @@ class RowBatch:
     """Some examples as one batch.
 
     Args:
-        batch: The inputs of B rows. It has labels if they are those of tokens: tags, spans,
-            completions.
+        batch: The model's inputs for B rows; with labels if these belong to tokens (tags, spans,
+            completions).
         indices: Position of each row in its set.
         rows: Hash of each row's text.
-        special: Special tokens, [B, T].
-        truncated: Fraction of cut rows in this batch, or in the batch that it is a part of.
+        special: Whether a token is special, [B, T].
+        truncated: Fraction of truncated rows in this batch, or in the batch it was taken from.
         items: The encoded rows, without padding, as `temper.data.encode.encode` returns them.
-        prompt: Tokens of the prompts of completions, [B, T]; None if there are none.
+        prompt: Whether a token belongs to the prompt, [B, T]; None without completions.
     """
 
     batch: Batch
@@ -91,11 +95,11 @@ class RowBatch:
 
     @property
     def movable(self) -> Tensor:
-        """Tokens that perturbations move, [B, T]: those of the prompt, or all real ones."""
+        """Whether attacks may perturb a token, [B, T]: in the prompt, else any but padding."""
         return self.batch.mask if self.prompt is None else self.prompt
 
     def take(self, indices: Tensor) -> RowBatch:
-        """Return some of the rows as a separate batch, padded as this one."""
+        """Return the rows at ``indices`` as a batch with the same padding."""
         if len(indices) == len(self.rows):
             return self
         chosen = indices.tolist()
@@ -118,17 +122,15 @@ def answers_of(
     items: Sequence[Mapping[str, Any]],
     truncated: float | None = None,
 ) -> Prediction:
-    """Make the predictions of a batch from its logits.
+    """Convert a batch's logits to predictions; ``items`` are those of `RowBatch`.
 
-    They are [B, C], [B, 1] of a regression, [B, L, 2] of several labels, [B, T, C] of tags, or
-    [B, 2, T] of the starts and ends of answers. Of completions, whose logits are too large to keep,
-    they are the `Prediction.targets`. The encoded ``items`` have the words of tags and the
-    characters of answers.
+    Shapes are as in `temper.evaluation.attack`. For completions, whose logits are too large to
+    keep, ``logits`` are `Prediction.targets`.
     """
     if gives == "spans":
         ends, chances = best_spans(logits.detach())
         pairs = (ends - batch.begins[:, None]).tolist()
-        spans = [answer_place(item, *pair) for item, pair in zip(items, pairs, strict=True)]
+        spans = [answer_span(item, *pair) for item, pair in zip(items, pairs, strict=True)]
         return Prediction.of_spans(np.array(spans), chances.cpu().numpy(), truncated=truncated)
     values = logits.detach().double().cpu().numpy()
     if gives == "texts":
@@ -143,7 +145,7 @@ def answers_of(
 def answers_of_texts(
     values: FloatArray, *, gives: Gives, truncated: float | None = None
 ) -> Prediction:
-    """Make predictions from logits [n, C] or [n, L, 2] of several labels, or values [n, 1]."""
+    """Convert logits [n, C], or [n, L, 2] of several labels, or values [n, 1] to predictions."""
     if gives == "labels":
         return Prediction.of_labels(values[..., 1], truncated=truncated)
     if gives == "values":
@@ -152,7 +154,7 @@ def answers_of_texts(
 
 
 def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
-    """Join the outputs [b, ...] of batches in fp64; ``indices`` are all of 0..n-1."""
+    """Concatenate outputs [b, ...] of batches in fp64, sorted by the rows' ``indices``."""
     joined = torch.cat([part.detach().double().cpu() for part in parts]).numpy()
     ordered = np.empty_like(joined)
     ordered[list(indices)] = joined
@@ -163,7 +165,7 @@ class Session(Protocol):
     """A predictor opened for perturbation: in eval mode, without gradients of the weights."""
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        """Cut examples into batches of similar length."""
+        """Split examples into batches of rows of similar length."""
         ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
@@ -175,7 +177,10 @@ class Session(Protocol):
         ...
 
     def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
-        """Return the word embeddings [N, D] of token ids [N], detached; any batch locates them."""
+        """Return the word embeddings [N, D] of token ids [N], detached.
+
+        Any batch will do as ``part``: a forward pass locates the embedding table.
+        """
         ...
 
     def traced(self, part: RowBatch) -> Trace:
@@ -192,7 +197,7 @@ class PerturbablePredictor(Predictor, Protocol):
     """A predictor whose embeddings can be perturbed by attacks and noise."""
 
     def session(self, *, single: bool = False) -> AbstractContextManager[Session]:
-        """Open the predictor, in fp32 if ``single``; its state is restored on exit."""
+        """Open the predictor for perturbation, in fp32 if ``single``, until the context exits."""
         ...
 
     def lacks_second_derivative(self) -> str:
@@ -200,7 +205,7 @@ class PerturbablePredictor(Predictor, Protocol):
         ...
 
     def truncated(self, examples: Examples) -> float:
-        """Return the fraction of the examples that are cut to the model's length."""
+        """Return the fraction of examples that are truncated."""
         ...
 
 
@@ -209,7 +214,7 @@ class TokenPredictor(Predictor, Protocol):
     """A predictor that reads token ids, which a perspective may change."""
 
     def vocabulary(self) -> Vocabulary:
-        """Return the tokenizer's ids, grouped by how a corruption may use them."""
+        """Return which token ids are words, special or [MASK], for corruptions."""
         ...
 
     def encoded(self, examples: Examples) -> EncodedExamples:
@@ -223,7 +228,10 @@ class TokenPredictor(Predictor, Protocol):
         batch_size: int | None = None,
         tell: Callable[[int, int], None] | None = None,
     ) -> Prediction:
-        """Predict rows of token ids, in their order, and report the progress."""
+        """Predict rows of token ids, in their order.
+
+        ``tell`` is called with the number of finished rows and of all rows.
+        """
         ...
 
 
@@ -232,7 +240,7 @@ class WordPredictor(PerturbablePredictor, TokenPredictor, Protocol):
     """A predictor whose tokens have known positions in the text, for gradient-based word swaps."""
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
-        """Return the position of each token of `encoded` in its texts, None for added ones."""
+        """Return, for each row, each token's position in the text; None for special tokens."""
         ...
 
     def whole_words(self) -> WholeWords: ...
@@ -248,8 +256,8 @@ class States:
 
     Args:
         indices: Position of each of the B rows in its set.
-        layers: Each layer's state at the position that the head reads, [B, D] fp32; the last one
-            is the head's input.
+        layers: State of each layer at the position that the head reads, [B, D] fp32; that of the
+            last layer is the head's input.
     """
 
     indices: list[int]
@@ -258,25 +266,25 @@ class States:
 
 @runtime_checkable
 class StatePredictor(Predictor, Protocol):
-    """A predictor whose hidden states can be read."""
+    """A predictor whose hidden states at the position of the head can be read."""
 
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
         """Yield the hidden states of every row once, batch by batch.
 
         Raises:
-            ModelError: The model has no layers, or its logits do not depend on the last one.
+            ModelError: The model has no layers, or its logits do not depend on the last layer.
         """
         ...
 
 
 @runtime_checkable
 class StateReader(Predictor, Protocol):
-    """A predictor that returns every layer's states in the same pass as the predictions."""
+    """A predictor that also returns the mean state of each layer, in the same pass."""
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
     ) -> tuple[Prediction, NDArray[np.float32]]:
-        """Predict examples in their order, and return their states, [n, L, D].
+        """Predict examples in their order, and return their states of L layers, [n, L, D].
 
         Raises:
             ModelError: The model does not return its states.

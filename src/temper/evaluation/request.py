@@ -1,4 +1,4 @@
-"""What to evaluate: the model, its rows and the settings, before torch is imported."""
+"""A checked request for an evaluation: model, rows and settings; importable without torch."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ OF_THE_RUN = (
     "encoding",
     "skip_bad_rows",
 )
-"""Settings of a run's data and of how its splits are read."""
+"""Data settings of a run that an evaluation on the run's own data reuses."""
 
 
 @dataclass(frozen=True)
 class EvaluationRequest:
     """The model to evaluate, its data and the settings.
 
-    ``max_length`` None is the length of the training.
+    ``max_length`` is the maximum number of tokens of a text; None uses that of the training.
     """
 
     model: Checkpoint
@@ -64,11 +64,11 @@ class EvaluationRequest:
     def of(cls, tree: Mapping[str, Any], *, model: Checkpoint) -> EvaluationRequest:
         """Check nested settings: ``data``, ``evaluate``, ``sets`` and ``predictor``.
 
-        If no source is given, a run is evaluated on the data that it was trained with, read with
-        the run's settings. For another source only the run's encoding is used.
+        Without a source, a run is evaluated on its own data, read with the run's settings. For
+        another source only the run's encoding is reused.
 
         Raises:
-            SettingError: If anything is wrong; it lists every fault.
+            SettingError: A setting is wrong; the message lists all faults.
         """
         faults = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
         table = tree.get("data", {})
@@ -107,12 +107,12 @@ class EvaluationRequest:
         )
 
     def check_rows(self) -> None:
-        """Check the rows before the model is loaded; this works only for the model of a run."""
+        """Raise on faulty rows before the model is loaded; has no effect unless it is a run."""
         _ = self._early_rows
 
     @cached_property
     def _early_rows(self) -> Examples | None:
-        # Read once, also for `rows`. Kind and labels of other models are unknown here.
+        # Cached for `rows`. Kind and labels of models that are not runs are unknown here.
         task = (self.model.run or {}).get("task") or {}
         if label_kind(task.get("kind", "")) is None:
             return None
@@ -123,18 +123,17 @@ class EvaluationRequest:
         return rows
 
     def rows(self, predictor: Predictor, *, labeled: bool | None = True) -> Examples:
-        """Load the rows that a model is evaluated on.
+        """Load the rows that a model is evaluated on, as the set ``dev``.
 
-        If the source is the run's training data, the rows are the run's validation rows (also if
-        they were held out from the training rows), so no training row is scored. They are read as
-        the run read them. A single file or a named split is used whole; other sources use their
-        evaluation split. Columns of other sources may have the names of the run's columns.
+        If the source is the run's own data, they are the run's validation rows, read with the run's
+        settings. Of other sources, a single file or a named split is used whole, else the
+        evaluation split. Their columns may have the names of the run's columns.
 
-        The set is named ``dev``. If ``labeled`` is None, it may have no labels.
+        ``labeled``: whether the rows need labels; None accepts both.
 
         Raises:
-            DataError: If the data is wrong.
-            SettingError: If settings would read the run's own rows differently, or ``kind`` is not
+            DataError: The data is wrong.
+            SettingError: Settings would read the run's own rows differently, or ``kind`` is not
                 the kind that the model predicts.
         """
         settings, kind = self.data, KINDS[predictor.gives]
@@ -169,17 +168,20 @@ def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, sco
 
 
 def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) -> None:
-    """Raise if a model of pairs gets single texts, or a model of single texts gets pairs."""
+    """Raise if a model of pairs gets single texts, or vice versa.
+
+    ``trained`` and ``given``: whether the model and the data have pairs; None if unknown.
+    """
     if trained is None or trained is given:
         return
     if trained:
         raise DataError(
-            f"{model} was trained on pairs of texts, and {rows} lack a second one. Give it: "
-            "`text_pairs`, --text-pair, or its column as `text_pair_column`."
+            f"{model} was trained on pairs of texts, and {rows} lack the second text. Give it as "
+            "`text_pairs`, with --text-pair, or its column as `text_pair_column`."
         )
     raise DataError(
-        f"{model} was trained on single texts, and {rows} have a second one. Leave it out: "
-        "`text_pairs`, --text-pair, or name the text's column alone with --text-column."
+        f"{model} was trained on single texts, and {rows} have a second text. Leave out "
+        "`text_pairs` or --text-pair, or name the only text column with --text-column."
     )
 
 
@@ -189,7 +191,7 @@ def _read(
     of_column = label_kind(kind)
     if settings.kind not in (None, of_column):
         raise SettingError(
-            f"`data.kind` is {settings.kind!r}, and what {model} answers is {kind}. Leave it out."
+            f"`data.kind` is {settings.kind!r}, but {model} predicts {kind}. Leave it out."
         )
     trained, known = model.data, model.columns
     if _is_run_data(trained, settings):
@@ -215,7 +217,7 @@ def _read(
 
 
 def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
-    """Return whether the requested rows are the validation rows of the run."""
+    """Return whether the requested rows are the validation rows of the run, given its data."""
     return (
         "source" in trained
         and _same_source(str(trained["source"]), settings.source)
@@ -224,16 +226,16 @@ def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
 
 
 def _check_run_data(model: Checkpoint, settings: DataSettings, run_data: DataSettings) -> None:
-    """Raise if settings were given that would be ignored, because the run's are used."""
+    """Raise if given settings differ from the run's, with which its rows are read."""
     given = settings.model_fields_set - FREE
     changed = differences(
         {"data": run_data.model_dump(include=given)}, {"data": settings.model_dump(include=given)}
     )
     if changed:
         raise SettingError(
-            f"{model} was trained on {settings.source}, and its dev rows are read with the run's "
-            f"settings, but {'; '.join(changed)}. Leave that out, or name the split to read "
-            "differently with --set data.eval_split=NAME."
+            f"{model} was trained on {settings.source}, and its validation rows are read with the "
+            f"run's settings, but {'; '.join(changed)}. Leave that out, or name a split to read "
+            "with other settings: --set data.eval_split=NAME."
         )
 
 
@@ -244,7 +246,7 @@ def _same_source(first: str, second: str) -> bool:
 
 
 def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, Any]:
-    """Return the settings, with the run's data and reading settings if no source is given."""
+    """Return the settings, with the run's data settings added if no source is given."""
     table, trained = tree.get("data", {}), model.data
     if not isinstance(table, Mapping):
         return tree

@@ -1,8 +1,8 @@
 """The rows that every perspective writes: one per example, set, perspective and condition.
 
-A `Block` has the rows of one condition as arrays. A table has blocks one after the other and is
-the content of ``rows.parquet`` (docs/formats.md). Scores are computed only from a table. A table
-shares its blocks' arrays, and blocks of one set share its hashes.
+A `Block` has the rows of one condition as arrays. A table is the concatenation of all blocks and
+the content of ``rows.parquet`` (docs/formats.md). Scores are computed only from blocks. To save
+memory, a table shares the arrays of its blocks, and blocks of the same set share its hashes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from temper.functional.resampling import FloatArray, IntegerArray
 from temper.lazy import pyarrow as pa
 
 LABEL, PREDICTED = "label:", "predicted:"
-"""Prefixes of the columns that hold whether a label applies, and whether it is predicted."""
+"""Prefixes of the columns for each of several labels: does it apply, is it predicted (1 or 0)."""
 ANSWER = "answer_probability"
-"""Column of the probability of an answer in a context."""
+"""Column with the probability of an answer in a context."""
 _KEYS = ("perspective", "set", "condition", "parameters")
 
 
 @cache
 def schema() -> pa.Schema:
-    """Return the columns of every table of rows; columns of `Block.measured` follow them."""
+    """Return the columns of every table of rows; `Block.measured` adds further ones."""
     return pa.schema(
         [
             pa.field("perspective", pa.string(), nullable=False),
@@ -61,8 +61,8 @@ class Condition:
     Args:
         perspective: Name of the perspective.
         set: Name of the data set.
-        name: ``clean``, or the perturbation or measurement: ``pgd``, ``noise``, ``jacobian`` ...
-        parameters: Its parameters: ``radius``, ``norm``, ``sigma``, ``rate``, ``layer`` ...
+        name: ``clean``, or a perturbation or measurement such as ``pgd`` or ``jacobian``.
+        parameters: Parameters of the perturbation, such as ``radius``, ``sigma`` or ``layer``.
     """
 
     perspective: str
@@ -73,25 +73,23 @@ class Condition:
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one condition, by position in their set: predictions, or values (`of_values`).
+    """The n rows of one condition: predictions, or one measured value per row (`of_values`).
 
     Args:
         condition: The condition.
-        row: Hash of each text, n of them.
+        row: Hash of each text, [n].
         index: Position of each row in its set, [n].
         label: Class index or target, [n]; NaN if unlabeled.
-        prediction: Class index or predicted value, [n]; NaN if the rows hold values.
-        probabilities: [n, C]; [n, 0] for a regression, for tags of words, and if the rows hold
-            values. If a text may have several labels, they are those of each label.
-        loss: NLL or squared error, [n]; NaN if unlabeled. For several labels, their mean NLL.
-        value: Measured value of each row, [n]; None if the rows hold predictions.
-        group: Group that each row belongs to, [n]; None if the set has no groups.
-        pair: Rows of one contrast pair share its name, [n]; None if the set has no pairs.
-        measured: Further measured values of each row, by name, [n] each; NaN if there is none. If
-            a text may have several labels, ``label:NAME`` is 1 if the label applies, else 0, and
-            ``predicted:NAME`` is 1 if it is predicted, else 0. If words have tags, these are the
-            counts of `temper.functional.entities.COUNTS`. Answers in contexts have `ANSWER` and
-            `temper.functional.answers.SPAN_SCORES`.
+        prediction: Class index or predicted value, [n]; NaN if there is no prediction.
+        probabilities: [n, C], or [n, L] for several labels; [n, 0] if there are none.
+        loss: NLL (its mean over several labels) or squared error, [n]; NaN if unlabeled.
+        value: Measured value of each row, [n]; None if the rows have predictions.
+        group: Name of the group of each row, [n]; None if the set has no groups.
+        pair: Name of the contrast pair of each row, [n]; None if the set has no pairs.
+        measured: Further columns: name -> values [n], NaN if missing. For several labels they are
+            ``label:NAME`` and ``predicted:NAME``, 1 or 0; for tags
+            `temper.functional.entities.COUNTS`; for answers in contexts `ANSWER` and
+            `temper.functional.answers.SPAN_SCORES`; for completions `TARGETS`.
     """
 
     condition: Condition
@@ -108,13 +106,15 @@ class Block:
 
     def __post_init__(self) -> None:
         if taken := sorted(set(self.measured) & set(schema().names)):
-            raise ValueError(f"`measured` has names of other columns: {', '.join(taken)}.")
+            raise ValueError(
+                f"`measured` has names of other columns: {', '.join(taken)}. Rename them."
+            )
 
     @classmethod
     def of_values(
         cls, condition: Condition, row: Sequence[str], index: IntegerArray, value: FloatArray
     ) -> Block:
-        """Return rows that have a measured value each, NaN if there is none, and no prediction."""
+        """Create rows with one measured value each (NaN if missing) and no prediction."""
         nothing = np.full(len(row), np.nan)
         return cls(
             condition=condition,
@@ -132,7 +132,7 @@ class Block:
 
     @property
     def kind(self) -> ScoredKind:
-        """Kind of the labels of predictions; choices are classes."""
+        """Kind of the labels; ``classification`` for questions with choices."""
         if any(name.startswith(LABEL) for name in self.measured):
             return "multi_label"
         if COUNTS[0] in self.measured:
@@ -149,12 +149,12 @@ class Block:
 
     @property
     def applies(self) -> FloatArray:
-        """1 for each of several labels that applies, else 0, [n, L]."""
+        """Whether each of several labels applies, 1 or 0, [n, L]."""
         return self._by_label(LABEL)
 
     @property
     def predicted(self) -> FloatArray:
-        """1 for each of several labels that is predicted, else 0, [n, L]."""
+        """Whether each of several labels is predicted, 1 or 0, [n, L]."""
         return self._by_label(PREDICTED)
 
     def _by_label(self, prefix: str) -> FloatArray:
@@ -163,7 +163,7 @@ class Block:
 
     @property
     def answered(self) -> bool:
-        """Whether each row has one prediction, right or wrong, with a probability."""
+        """Whether each row has one prediction that is right or wrong, and its probability."""
         return self.kind in ("classification", "spans")
 
     @property
@@ -175,14 +175,14 @@ class Block:
 
     @property
     def correct(self) -> FloatArray:
-        """1 where the prediction is the label, or the answer an exact match, else 0, [n]."""
+        """Whether the prediction is the label, or the answer an exact match, 1 or 0, [n]."""
         if ANSWER in self.measured:
             return self.measured[SPAN_SCORES[1]]
         return np.asarray(self.prediction == self.label, dtype=np.float64)
 
 
 def rows_at(clean: Block, block: Block) -> Block:
-    """Return the clean rows at a block's positions."""
+    """Return the rows of ``clean`` at the positions of ``block``."""
     indices = np.searchsorted(clean.index, block.index)
     return replace(
         clean,
@@ -199,7 +199,7 @@ def rows_at(clean: Block, block: Block) -> Block:
 
 
 def to_table(blocks: Iterable[Block]) -> pa.Table:
-    """Write blocks one after the other as a table with the columns of `schema`."""
+    """Concatenate blocks to a table with the columns of `schema`."""
     blocks = list(blocks)
     hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]] = {}
     # Columns of labels stay in the order of their probabilities.
@@ -211,9 +211,9 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
 
 
 def to_blocks(table: pa.Table) -> list[Block]:
-    """Read the blocks of a table.
+    """Split a table into its blocks, in the order of their first rows.
 
-    Blocks are in the order of their first rows; rows within a block are sorted by position.
+    Rows within a block are sorted by position.
 
     Raises:
         CheckpointError: A column is missing or has another type, or a block has a row twice.
@@ -235,7 +235,7 @@ def _block_table(
     hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]],
     measured: Sequence[str],
 ) -> pa.Table:
-    """Write one block; a sequence of hashes that was written before is reused."""
+    """Convert one block to a table; ``hashes`` caches columns that blocks of a set share."""
     n, condition = len(block), block.condition
     # Most columns of a block are empty; empty columns of one type share one array.
     nothing = {kind: _same(None, kind, n) for kind in (pa.string(), pa.float64())}
@@ -272,7 +272,6 @@ def _block_table(
 
 
 def _check(table: pa.Table) -> None:
-    """Raise if a table does not have the format of docs/formats.md."""
     for wanted in schema():
         if wanted.name not in table.column_names:
             raise CheckpointError(
@@ -292,7 +291,6 @@ def _column(table: pa.Table, name: str) -> Any:
 
 
 def _floats(table: pa.Table, name: str) -> FloatArray:
-    """Return a nullable column as float64 with NaN for null."""
     return np.asarray(_column(table, name).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
@@ -302,7 +300,9 @@ def _block(part: pa.Table, condition: Condition) -> Block:
     part, index = part.take(pa.array(order)), index[order]
     if bool((np.diff(index) == 0).any()):
         twice = int(index[np.flatnonzero(np.diff(index) == 0)[0]])
-        raise CheckpointError(f"The rows of {condition} have row {twice} twice.")
+        raise CheckpointError(
+            f"The rows of {condition} have row {twice} twice. Evaluate the model again."
+        )
     prediction, value = _floats(part, "prediction"), _floats(part, "value")
     added = {name: _floats(part, name) for name in part.column_names if name not in schema().names}
     # Columns of other perspectives are empty.
@@ -311,7 +311,9 @@ def _block(part: pa.Table, condition: Condition) -> Block:
     lists = _column(part, "probabilities")
     lengths = np.unique(np.diff(lists.offsets.to_numpy()))
     if len(lengths) > 1:
-        raise CheckpointError(f"Rows of {condition} differ in their number of classes: {lengths}.")
+        raise CheckpointError(
+            f"Rows of {condition} differ in their number of classes: {lengths}. Evaluate again."
+        )
     return Block(
         condition=condition,
         row=_column(part, "row").to_pylist(),
@@ -345,15 +347,15 @@ def _names(part: pa.Table, column: str) -> list[str | None] | None:
 
 
 STRETCH = 4096
-"""Length of a stretch of rows that is stored; a column repeats it without further memory."""
+"""Rows per chunk of a column; a column with one value stores one chunk and repeats it."""
 TARGETS = ("target_loss", "target_tokens", *gap_columns("target_tokens"))
-"""Values of a completion: the sum of its tokens' losses, their number, and their gaps by bin."""
+"""Columns of completions: sum of the tokens' losses, number of tokens, and gaps by bin."""
 
 
 @contextmanager
 def system_memory() -> Iterator[None]:
-    """Make Arrow allocate from the system in this context, instead of from its separate pool."""
-    # Memory that the scores have freed can then be reused.
+    """Make Arrow allocate memory from the system in this context, instead of from its own pool."""
+    # So that it can reuse memory that the scores have freed.
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())
     try:
@@ -363,21 +365,21 @@ def system_memory() -> Iterator[None]:
 
 
 def _same(value: str | int | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
-    """Return a column of one value, which repeats one stretch of rows."""
+    """Return a column that has the same value in all rows, in the memory of one chunk."""
     stretch = pa.repeat(pa.scalar(value, kind), min(rows, STRETCH))
     whole, rest = divmod(rows, STRETCH)
     return pa.chunked_array([stretch] * whole + [stretch.slice(0, rest)] * (rest > 0), kind)
 
 
 def _hashes(row: Sequence[str]) -> pa.ChunkedArray:
-    """Return a column of row hashes; only one stretch at a time exists as strings."""
+    """Return a column of row hashes; only one chunk at a time exists as Python strings."""
     starts = range(0, len(row), STRETCH)
     parts = [pa.array(list(row[start : start + STRETCH]), pa.string()) for start in starts]
     return pa.chunked_array(parts, pa.string())
 
 
 def _lists(values: FloatArray) -> pa.ChunkedArray:
-    """Return a column of lists of one length, whose offsets are stored for one stretch."""
+    """Return a column of lists from values [n, width]; all chunks share their offsets."""
     rows, width = values.shape
     flat = pa.array(np.ascontiguousarray(values, dtype=np.float64).reshape(-1))
     indices = pa.array(np.arange(STRETCH + 1, dtype=np.int32) * width)
@@ -390,7 +392,6 @@ def _lists(values: FloatArray) -> pa.ChunkedArray:
 
 
 def _numbers(values: FloatArray) -> pa.Array:
-    """Return a column of numbers with NaN as null."""
     # pandas and JSON confuse NaN and null.
     missing = np.isnan(values)
     return pa.array(values, pa.float64(), mask=missing if bool(missing.any()) else None)

@@ -1,4 +1,4 @@
-"""Evaluate a predictor: perspectives make rows, and scores are computed only from rows."""
+"""Evaluate a predictor: perspectives write rows, and scores are computed from rows alone."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def evaluate(
     thresholds: tuple[float, ...] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Measure a predictor.
+    """Measure all requested perspectives of a predictor.
 
     Clean validation rows are always predicted, because other perspectives are compared with them.
-    The model is unchanged afterwards. Every draw is keyed by seed and row, so the results do not
-    depend on the order or the batch size.
+    The model is unchanged afterwards. Random draws depend on seed and row, not on the order of the
+    rows or the batch size.
 
     Args:
         predictor: The predictor.
@@ -55,8 +55,8 @@ def evaluate(
 
     Raises:
         SettingError: The settings do not fit the predictor or the data.
-        DataError: A set does not fit the task; all faults at once.
-        ModelError: The model's predictions are broken.
+        DataError: A set does not fit the task; the message lists all faults.
+        ModelError: A prediction is not finite or has the wrong shape.
     """
     settings = EvaluationSettings() if settings is None else settings
     skipped = _check(predictor, data, settings)
@@ -144,9 +144,9 @@ def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, l
 def _check(
     predictor: Predictor, data: EvaluationData, settings: EvaluationSettings
 ) -> dict[str, str]:
-    """Check predictor, data and settings before any work, all faults at once.
+    """Check predictor, data and settings before any work; raise with all faults at once.
 
-    Return the perspectives that cannot be measured on this predictor, with the reasons.
+    Return perspective -> reason for those that cannot be measured on this predictor.
     """
     faults: list[str] = []
     chosen = [perspectives.perspective(name) for name in settings.perspectives]
@@ -158,7 +158,7 @@ def _check(
             continue
         contract, words = perspectives.NEEDS[entry.needs]
         if not isinstance(predictor, contract):
-            # The same perspectives evaluate models and bare functions.
+            # Not a fault: the same settings evaluate models and functions of texts.
             got = type(predictor).__name__
             skipped[entry.name] = f"{entry.name} needs {words}, got {got}."
             continue
@@ -173,7 +173,6 @@ def _check(
 
 
 def _labels(measurement: Measurement, found: Mapping[str, Iterable[Block]]) -> list[str]:
-    """Return the classes' names, or their indices if they have no names."""
     if measurement.regression:
         return []
     named = measurement.predictor.label_names or measurement.dev.label_names
@@ -187,10 +186,10 @@ OF_TWO = "has two labels (entailment or not), but the model has three classes."
 def check_before_training(
     data: EvaluationData, settings: EvaluationSettings, train: Examples
 ) -> None:
-    """Check sets and settings for a model that is to be trained on ``train``."""
+    """Check sets and settings of an evaluation, before a model is trained on ``train``."""
     numbers = [str(index) for index in range(train.classes)]
     names = None if train.kind == "regression" else train.label_names or numbers
-    # The rows are the same, whether an encoder reads the prompts or not.
+    # Rows for encoder-decoder models have the same form as rows for causal models.
     kind: Kind = "completions" if train.kind == "seq2seq" else train.kind
     _refuse_misfits(data, settings, names, kind=kind)
     _aligned(data, names)
@@ -205,15 +204,15 @@ def _refuse_misfits(
     skipped: Collection[str] = (),
     faults: Iterable[str] = (),
 ) -> None:
-    """Raise if settings or sets do not fit, with all faults at once.
+    """Raise if settings or sets do not fit the model, with all faults at once.
 
-    ``skipped`` perspectives will not be measured; ``faults`` are further faults to report.
+    ``skipped`` are perspectives that will not be measured, ``faults`` further faults to report.
     """
     metrics = metrics_of(kind)
     if not metrics:
         raise SettingError(
-            f"The labels are {LABELS_OF[kind]}, which `temper train` and `temper predict` support; "
-            "an evaluation does not score them."
+            f"An evaluation does not support {LABELS_OF[kind]}; `temper train` and "
+            "`temper predict` do."
         )
     result = list(faults)
     if data.metric not in metrics:
@@ -226,7 +225,7 @@ def _refuse_misfits(
     twice = sorted({name for name in sets if sets.count(name) > 1})
     if twice:
         result.append(
-            f"Names of sets must be distinct and not 'dev', got {twice} twice. Rename one."
+            f"Names of sets must be distinct and not 'dev', got {twice} twice. Rename these sets."
         )
     if result:
         raise SettingError("\n".join(result))
@@ -248,15 +247,15 @@ def _refuse_misfits(
 def _aligned(
     data: EvaluationData, label_names: Sequence[str] | None
 ) -> tuple[EvaluationData, dict[str, int]]:
-    """Bring the labels of all sets into the model's order, or name every set that does not fit.
+    """Align the labels of all sets with the model's classes; raise with all faults at once.
 
-    Return the sets, and the model's class entailment by name of each set with two NLI labels.
+    Return the sets, and set with two NLI labels -> index of the model's class entailment.
     """
     dev = align(data.dev, label_names)
     if dev.entailment is not None:
         raise DataError(
-            f"The dev set {OF_TWO} Give such a set as a shift set, and one with three labels as "
-            "dev."
+            f"The validation set {OF_TWO} Give one with three labels (--data), and this one as a "
+            "shift set (--shift)."
         )
     entailment: dict[tuple[str, str], int] = {}
     faults: list[str] = []

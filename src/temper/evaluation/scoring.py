@@ -1,4 +1,4 @@
-"""From rows to score entries with intervals, the format of ``scores.json``."""
+"""Compute the score entries of ``scores.json`` from rows, with intervals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ ScoreEntry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scoring:
-    """All rows of an evaluation and how to score them; 0 ``resamples`` give no intervals."""
+    """All rows of an evaluation, and how to score them.
+
+    ``metric`` is the primary metric. ``resamples`` are for bootstrap intervals; 0 computes none.
+    """
 
     blocks: Sequence[Block]
     metric: str
@@ -41,10 +44,10 @@ class Scoring:
         return self.of("task")[0]
 
     def metrics(self, block: Block) -> tuple[str, ...]:
-        """Return the scores of a labeled block: the primary metric first, then the usual ones."""
+        """Return the names of a labeled block's scores: the primary metric, then the usual ones."""
         usual = [name for name in scores.metrics_of(block.kind) if SCORES[name].usual]
         if self.metric == "word_accuracy":
-            # These tags mark no entities.
+            # The usual scores of tags need entities, which these tags do not mark.
             usual = []
         return tuple(dict.fromkeys((self.metric, *usual)))
 
@@ -59,8 +62,8 @@ class Scoring:
     ) -> ScoreEntry:
         """Compute a score with its interval.
 
-        ``rows`` are scored; a resample draws ``drawn`` rows, which include those that set
-        thresholds; None draws only the scored ones.
+        ``rows`` is the number of scored rows. ``drawn`` is the number of rows that a resample
+        draws, if it includes rows that set thresholds; None draws only the scored rows.
         """
         (made,) = self.entries_of(condition, {name: statistic}, rows=rows, drawn=drawn)
         return made
@@ -85,7 +88,7 @@ class Scoring:
     def compute(
         self, condition: Condition, wanted: Sequence[tuple[ScoreEntry, Statistic]], rows: int
     ) -> None:
-        """Add values and intervals to the entries of scores that are defined."""
+        """Add value and interval to each entry whose statistic is defined."""
         defined = []
         for made, statistic in wanted:
             value = float(statistic(np.ones((1, rows)))[0])
@@ -123,7 +126,7 @@ class Scoring:
 
 
 def statistic_of(name: str, block: Block) -> Statistic:
-    """Return one of `METRICS` of a labeled block, as a statistic."""
+    """Return one of `METRICS` of a labeled block, as a function of resample counts [R, n]."""
     if name == "accuracy":
         return Proportion(block.correct)
     if name in SPAN_SCORES:
@@ -142,22 +145,23 @@ def statistic_of(name: str, block: Block) -> Statistic:
 
 
 def mean_of(values: FloatArray) -> Statistic:
-    """Average a value per row; if one is not finite, every resample's mean is undefined."""
+    """Return the mean of a value per row, as a statistic; NaN if a value is not finite."""
     if not bool(np.isfinite(values).all()):
         return lambda counts: np.full(counts.shape[0], np.nan)
     return lambda counts: weighted_mean(values, counts)
 
 
 def ratio_of(above: FloatArray, below: FloatArray) -> Statistic:
-    """Divide the sums of two values per row."""
+    """Return the ratio of the sums of two values per row, as a statistic."""
     return lambda counts: divide(counts @ above, counts @ below)
 
 
 def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[ScoreEntry]:
-    """Score each size of one perturbation, and the area from none to the largest size.
+    """Score each size of one perturbation, and the area under this curve from size 0.
 
-    The blocks have the same examples in the same order at each value of the parameter ``size``. The
-    result has the task's metric and accuracy (MSE of a regression) of each block, then the area.
+    ``size`` is the name of the parameter by which the blocks differ; they have the same examples in
+    the same order. The result has the task's metric and accuracy (MSE of a regression) of each
+    block, then the area.
     """
     entries = [entry for block in blocks for entry in metric_entries(scoring, block)]
     if blocks:
@@ -176,13 +180,13 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[
 
 
 def metric_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
-    """Score the task's metric and the usual one of its kind under one perturbation."""
+    """Compute the task's metric, and accuracy (MSE of a regression), of one block."""
     usual = {"classification": ("accuracy",), "regression": ("mse",), "spans": SPAN_SCORES}
     return scoring.entries(block, dict.fromkeys((scoring.metric, *usual.get(block.kind, ()))))
 
 
 def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:
-    """Return how much worse the metric got, on the same resamples of the same rows."""
+    """Return how much worse the metric is on ``changed`` than on ``clean``, as a statistic."""
     before, after = statistic_of(metric, clean), statistic_of(metric, changed)
     if isinstance(before, Proportion) and isinstance(after, Proportion):
         return ProportionDifference(before.right, after.right)
@@ -191,9 +195,9 @@ def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:
 
 
 def area(metric: str, curve: Sequence[Block], sizes: Sequence[float]) -> Statistic:
-    """Return the mean of the metric over the sizes, by the trapezoid rule.
+    """Return the mean of the metric over the sizes, by the trapezoid rule, as a statistic.
 
-    ``curve`` has the same examples in the same order at each of the distinct sizes.
+    ``curve`` has a block per size, with the same examples in the same order.
     """
     order = np.argsort(sizes, kind="stable")
     points = np.asarray(sizes)[order]

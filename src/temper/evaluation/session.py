@@ -1,4 +1,4 @@
-"""A model of Transformers opened for perturbation, and a pass that also reads its hidden states."""
+"""A Transformers model that is open for perturbation, and reading of hidden states."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def special_ids(tokenizer: Any) -> Tensor:
 
 @contextmanager
 def opened(model: nn.Module, *, single: bool = False) -> Iterator[Network]:
-    """Open a model for perturbation, with ``single`` in fp32; all is restored on exit."""
+    """Open a model for perturbation, in fp32 if ``single``; its state is restored on exit."""
     with ExitStack() as stack:
         stack.enter_context(in_mode(model, training=False))
         if single:
@@ -52,14 +52,14 @@ def opened(model: nn.Module, *, single: bool = False) -> Iterator[Network]:
 
 
 class ModelSession:
-    """The session of a model of Transformers.
+    """The `Session` of a Transformers model.
 
     Args:
         network: The opened model.
-        parts: Cuts examples into batches.
-        output: From the logits of a batch's units [B, U, C] to the output of `logits`.
-        mixed: Context of a forward pass.
-        windows: How texts are split, if they are.
+        parts: Splits examples into batches.
+        output: Converts a batch and the head's logits to the output of `logits`.
+        mixed: Context manager of a forward pass, for mixed precision.
+        windows: How long texts are split into windows; None truncates them.
     """
 
     def __init__(
@@ -115,11 +115,12 @@ def read_states(
 ) -> tuple[Prediction, NDArray[np.float32]]:
     """Predict batches and read their hidden states, in one forward pass each.
 
-    A row's state at a layer is the mean over its movable tokens of the layer's output.
+    A row's state at a layer is the mean of the layer's output over `RowBatch.movable` tokens.
+    ``run`` maps a batch, and keyword arguments of the forward pass, to output and predictions.
 
-    ``run`` maps a batch, and arguments for the model's forward, to its output and predictions. The
-    states of all layers, the embeddings first, are [n, L, D] fp32; those of an encoder-decoder
-    model are the encoder's.
+    Returns:
+        The predictions, and the states of all layers, the embeddings first, [n, L, D] fp32. For
+        an encoder-decoder model they are the encoder's.
 
     Raises:
         ModelError: The model does not return its hidden states, there are no rows, or a state is
@@ -127,7 +128,7 @@ def read_states(
     """
     taken = inspect.signature(innermost(model).forward).parameters
     if "output_hidden_states" not in taken and "kwargs" not in taken:
-        raise ModelError(f"{type(model).__name__} does not give its hidden states.")
+        raise ModelError(f"{type(model).__name__} does not return its hidden states.")
     indices: list[int] = []
     states, answers = [], []
     with in_mode(model, training=False), torch.no_grad():

@@ -1,4 +1,4 @@
-"""Load the sets of an evaluation, and keep the rows to fit on separate from them."""
+"""Load the sets of an evaluation; leave out rows that were trained on or are used for fitting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from temper.functional.label_names import are_named
 from temper.seeding import derive_seed
 
 Trained = Callable[[Examples], tuple[Collection[str], Sequence[str]]]
-"""Returns the hashes of the rows that a model was trained on, and notices of failed checks."""
+"""Maps rows to the hashes of those a model was trained on, and notices of failed checks."""
 ROWS_NAMED = 5
 """Maximum number of trained-on rows that a notice lists."""
 
@@ -39,10 +39,10 @@ class EvaluationSets:
 
     Args:
         data: The sets.
-        missing: Why sets of the suite are missing, by name.
+        missing: Set of the suite that is missing -> reason.
         notices: Notices about the choice of sets.
-        seen: A sentence per set on the number of rows that the model was trained on; reported
-            before all other notices.
+        seen: A sentence for each set with rows that the model was trained on; shown before all
+            other notices.
     """
 
     data: EvaluationData
@@ -75,26 +75,22 @@ def load_sets(
 ) -> EvaluationSets:
     """Load the sets of an evaluation in addition to the validation rows.
 
-    A set has the columns of the task's files, or else columns with the usual names.
+    Labeled rows that the model was trained on are reported, and left out unless
+    ``sources.seen_rows`` keeps them. Rows to fit on that are also evaluated are left out, with a
+    notice. So are rows to fit a temperature on that the model was trained on.
 
     Args:
         sources: The sources of the sets.
-        settings: The task's data: ``eval_rows`` bounds every set.
+        settings: Settings of the task's data; ``eval_rows`` limits every set.
         evaluate: Settings of the evaluation.
-        dev: The evaluated rows, which define the labels.
+        dev: The validation rows, which define the labels.
         train: The model's training rows, if they are known.
-        trained: Finds the rows of a set that the model was trained on, as
-            `temper.evaluation.sets.trained_among` does; None skips this check.
-        known: Column names of the model's own data, in addition to those of ``settings``.
-        classes: The model's classes, None for those of ``dev``. If bad rows are skipped, rows of
-            other classes are skipped, too.
-        notices: Notices so far.
-
-    Returns:
-        The sets. Labeled rows that the model was trained on are reported, and left out unless
-            ``sources.seen_rows`` keeps them. Rows to fit on that are also evaluated are left out,
-            with a notice. Rows to fit a temperature on are also left out if the model was trained
-            on them.
+        trained: Finds the rows of a set that the model was trained on, such as
+            `trained_among`; None skips this check.
+        known: Column names of the model's own data, tried in addition to those of ``settings``.
+        classes: The model's classes; None uses those of ``dev``. With ``skip_bad_rows``, rows of
+            other classes are skipped.
+        notices: Notices to add to the result.
     """
     shown = "classification" if dev.kind == "unlabeled" else dev.kind
     kind = label_kind(shown)
@@ -159,7 +155,6 @@ def load_sets(
 
 
 def _check_labels(suite: FoundSuite, dev: Examples) -> None:
-    """Raise once if a suite is for other labels, instead of once per set."""
     labels = suite.suite.labels
     if dev.kind == "classification" and not are_named(dev.label_names):
         # The rows have no class names, but the model may have some.
@@ -179,8 +174,8 @@ def _check_labels(suite: FoundSuite, dev: Examples) -> None:
         names = shortened(str(list(dev.label_names or ())))
         has = "targets of a regression" if dev.label_names is None else names
         raise SettingError(
-            f"Suite {suite.suite.name!r} is for the labels {list(labels)}, and the task has {has}. "
-            "Choose another suite, or name sets with --shift, --adversarial and --anomaly."
+            f"Suite {suite.suite.name!r} is for the labels {list(labels)}, but the task has {has}. "
+            "Choose another suite, or give sets with --shift, --adversarial and --anomaly."
         )
 
 
@@ -224,7 +219,10 @@ def _of_kind(
 
 @dataclass
 class _Unseen:
-    """Finds the rows that a model was trained on, and with ``drops`` leaves them out."""
+    """Finds the rows that a model was trained on, and leaves them out if ``drops``.
+
+    ``seen`` and ``unchecked`` collect sentences on rows found, and on checks that failed.
+    """
 
     trained: Trained | None
     drops: bool
@@ -270,7 +268,7 @@ class _Unseen:
 
 
 def _cut(examples: Examples, limit: int | None, *, seed: int) -> Examples:
-    """Draw at most ``limit`` rows; contrast pairs stay whole, because half a pair is useless."""
+    """Draw at most ``limit`` rows; contrast pairs stay complete, because scores need both rows."""
     if limit is None or limit >= len(examples):
         return examples
     if examples.pair is None:
@@ -294,7 +292,7 @@ def _apart(
     notices: list[str],
     why: str = "are evaluated too",
 ) -> Examples | None:
-    """Leave out rows that other sets contain, with a notice; None if no row is left."""
+    """Leave out rows that ``others`` contain, with a notice; return None if no row is left."""
     kept = rows.apart(others)
     if len(kept) < len(rows):
         notices.append(
@@ -304,7 +302,7 @@ def _apart(
 
 
 def _hash(examples: Examples) -> str:
-    """Hash rows, labels, and groups and pairs if there are any."""
+    """Return a hash of rows and labels, and of groups and pairs if there are any."""
     marks = {name: getattr(examples, name) for name in ("group", "pair")}
     given = {name: values for name, values in marks.items() if values is not None}
     return examples.hash if not given else digest({"rows": examples.hash, **given})
@@ -312,11 +310,11 @@ def _hash(examples: Examples) -> str:
 
 @dataclass(frozen=True)
 class Seen:
-    """Which of some rows a checkpoint was trained or evaluated on.
+    """Which of given rows a checkpoint was trained or validated on.
 
     Args:
-        trained: Positions of the rows that it was trained on, ascending.
-        judged: Positions of validation rows of its runs that were not trained on.
+        trained: Positions of the rows it was trained on, ascending.
+        judged: Positions of validation rows of its run that it was not trained on, ascending.
         notices: Notices on checks that were not possible.
     """
 
@@ -326,10 +324,11 @@ class Seen:
 
 
 def seen_among(model: Checkpoint, rows: Examples) -> Seen:
-    """Find the rows that a model has seen; only runs of Temper have records.
+    """Find the rows that a model has seen in training or validation.
 
-    If a run's data is missing or has changed, rows are recognized by the hash of the whole set and
-    by the rows of an evaluation in the run's folder. If that is not enough, there is a notice.
+    Only runs of Temper have records of this. If a run's data is missing or has changed, the rows
+    are recognized by the hash of the whole set, or by an evaluation in the run's folder. If
+    neither is possible, there is a notice.
     """
     trained, notices = trained_among(model, rows)
     judged: set[str] = set()
@@ -346,9 +345,9 @@ def seen_among(model: Checkpoint, rows: Examples) -> Seen:
 
 
 def trained_among(model: Checkpoint, rows: Examples) -> tuple[set[str], list[str]]:
-    """Return hashes of the rows that a model was trained on, and notices of unchecked runs.
+    """Return the hashes of the rows that a model was trained on, and notices of unchecked runs.
 
-    A run that started from another run has seen the training rows of both.
+    If the run started from another run, the training rows of both count.
     """
     trained: set[str] = set()
     notices: list[str] = []
@@ -361,21 +360,24 @@ def trained_among(model: Checkpoint, rows: Examples) -> tuple[set[str], list[str
 
 
 def trained_rows(model: Checkpoint) -> tuple[Examples | None, tuple[str, ...]]:
-    """Return a run's training rows for detectors, or None and a notice of the reason.
+    """Return a run's training rows, to fit OOD detectors on, and notices.
 
-    Both are empty for a model that is not a run.
+    If they cannot be read, the rows are None and a notice has the reason. A model that is not a run
+    has neither.
     """
     if model.run is None:
         return None, ()
     try:
         return model.training_rows(), ()
     except CheckpointError as error:
-        advice = "Detectors that need them are left out; set their rows with --set sets.fit=PATH."
+        advice = (
+            "OOD detectors that are fitted on them are skipped. Give rows: --set sets.fit=PATH."
+        )
         return None, (f"{error} {advice}",)
 
 
 def _evaluated(folder: Path) -> Sequence[str] | None:
-    """Return the hashes of the validation rows of a run's evaluation, None if it has none."""
+    """Return the hashes of the validation rows in a run's evaluation, None without one."""
     try:
         table = read(folder / "evaluation").rows
     except CheckpointError:

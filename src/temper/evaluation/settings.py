@@ -45,10 +45,9 @@ def _checked(section: _Section) -> BaseModel:
 
 
 class EvaluationSettings(CommonSettings):
-    """Settings of an evaluation, checked all at once.
+    """Settings of an evaluation: the common ones, and a section for each measured perspective.
 
-    In addition to the common settings there is a section for each measured perspective that has
-    settings, under its name.
+    A section has the name of its perspective. All faults are reported at once.
 
     Example:
         >>> settings = EvaluationSettings(embedding_attack={"radii": 0.1})
@@ -74,7 +73,7 @@ class EvaluationSettings(CommonSettings):
     @model_validator(mode="before")
     @classmethod
     def _named_sections(cls, values: Any) -> Any:
-        """Add the perspective's class to each section, and add missing sections."""
+        """Mark each section with the class that checks it, and add missing sections."""
         if not isinstance(values, dict):
             return values
         names = values.get("perspectives", perspectives.defaults())
@@ -95,12 +94,12 @@ class EvaluationSettings(CommonSettings):
             if name not in perspectives.names():
                 raise ValueError(unknown("perspective", name, perspectives.names()))
         if len(set(names)) < len(names):
-            raise ValueError(f"must not name one twice, got {list(names)}")
+            raise ValueError(f"must not repeat a value, got {list(names)}")
         return names
 
     @model_validator(mode="after")
     def _all_is_read(self) -> EvaluationSettings:
-        """Raise if a setting would be ignored, because no measured perspective reads it."""
+        """Raise if no measured perspective reads a setting, so that it would be ignored."""
         readers = {name: [name] for name in self.model_extra or ()}
         if self.attack_rows is not None:
             known = perspectives.perspectives().items()
@@ -120,19 +119,18 @@ class EvaluationSettings(CommonSettings):
 
 
 def _resolved(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """Replace words such as ``all`` by the names that they mean."""
     groups = {"all": perspectives.names(), "default": perspectives.defaults()}
     return tuple(each for name in names for each in groups.get(name, (name,)))
 
 
 ROOT = "TEMPER_DATA"
-"""Environment variable of the folder with the sets of suites."""
+"""Environment variable with the folder of the sets of suites."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class PredictorSettings(BaseModel):
-    """Settings that a predictor does not define itself, and its device."""
+    """Settings of how to load and run a model, as far as the model does not define them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -148,8 +146,8 @@ class PredictorSettings(BaseModel):
     )
     label_names: tuple[str, ...] | None = Field(
         default=None,
-        description="Class names in the order of the model's outputs; they replace the model's "
-        "own.",
+        description="Class names in the order of the model's outputs; they replace the names in "
+        "the model.",
     )
     label_map: LabelMap = Field(
         default_factory=dict,
@@ -196,7 +194,7 @@ class PredictorSettings(BaseModel):
 
 
 def named_sources(given: Any, field: ValidationInfo) -> Any:
-    """Read sets that are written ``NAME=PATH``; a mapping of names to sources is not changed.
+    """Parse sets written as ``NAME=PATH``; also accept a mapping of names to paths.
 
     Example:
         >>> SetSources(shift=["yelp=data/yelp.csv"]).shift
@@ -213,7 +211,7 @@ def named_sources(given: Any, field: ValidationInfo) -> Any:
     for name, source in pairs:
         if not _NAME.fullmatch(name) or not source:
             option = f"--{field.field_name} NAME=PATH"
-            raise ValueError(f"is given as {option}, for example yelp=data/yelp.csv")
+            raise ValueError(f"must have the form {option}, for example yelp=data/yelp.csv")
         if name in sources:
             raise ValueError(f"names {name!r} twice; give each set a different name")
         sources[name] = source
@@ -239,16 +237,17 @@ class SetSources(BaseModel):
     )
     suite: str | None = Field(
         default=None,
-        description="All sets of a task at once: `sentiment`, `entailment`, or your own TOML file.",
+        description="Predefined collection of sets: `sentiment`, `entailment`, or your own TOML "
+        "file.",
     )
     data_root: Path | None = Field(
         default=None,
-        description="Folder with the folders of tasks (as in GLUE, CLUE or Temper) and the sets "
-        "of `suite`. Default: the environment variable TEMPER_DATA.",
+        description="Folder with a folder for each task (in the layout of GLUE, CLUE or Temper) "
+        "and the sets of `suite`. Default: the environment variable TEMPER_DATA.",
     )
     fit: Annotated[str | None, BeforeValidator(source_name)] = Field(
         default=None,
-        description="In-distribution rows to fit anomaly detectors on. Default: the training rows "
+        description="In-distribution rows to fit OOD detectors on. Default: the training rows "
         "of the run.",
     )
     held_out: Annotated[str | None, BeforeValidator(source_name)] = Field(
@@ -272,14 +271,14 @@ class SetSources(BaseModel):
         ]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise SettingError(
-                f"The set name {twice[0]!r} is given twice, counting those of the suite. Give each "
-                "set a different name."
+                f"The set name {twice[0]!r} is given twice (sets of the suite count too). Give "
+                "each set a different name."
             )
         return self
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
-        """Check settings, which are None if not given."""
+        """Create and check sources; settings that are None count as not given."""
         given = {name: value for name, value in settings.items() if value is not None}
         return section(cls, "sets", given)
 
@@ -289,23 +288,23 @@ class SetSources(BaseModel):
         return suite
 
     def named(self, kind: str) -> dict[str, str]:
-        """Return name to source of a kind, those of the suite last."""
+        """Return name -> source of the sets of a kind, those of the suite last."""
         sources: dict[str, str] = getattr(self, kind)
         entries = {} if self._found is None else self._found.sets(kind)
         return {**sources, **{name: entry.source for name, entry in entries.items()}}
 
     def given(self) -> list[str]:
-        """Return the sources that options name, without those of a suite."""
+        """Return the sources given by options, without those of a suite."""
         kinds = [*self.shift.values(), *self.adversarial.values(), *self.anomaly.values()]
         return [source for source in (*kinds, self.fit, self.held_out) if source is not None]
 
     @property
     def missing(self) -> dict[str, str]:
-        """Why sets of the suite are not measured, by name."""
+        """Set of the suite that is not measured -> reason."""
         return {} if self._found is None else self._found.missing
 
     def completed(self, tree: Mapping[str, Any]) -> Tree:
-        """Return unchecked nested settings with those of the suite added."""
+        """Return unchecked nested settings, with those that the suite sets added."""
         table = tree.get("evaluate", {})
         merge = None if self._found is None else self._found.suite.merge
         if merge is None or not isinstance(table, Mapping):
@@ -313,12 +312,12 @@ class SetSources(BaseModel):
         return {**tree, "evaluate": {"merge": merge, **table}}
 
     def detects(self, settings: EvaluationSettings) -> bool:
-        """Return whether OOD detectors, which are fitted on ordinary rows, are measured."""
+        """Return whether an OOD detector that is fitted on in-distribution rows is measured."""
         anomalies = self.anomaly or (self._found is not None and self._found.suite.anomaly)
         return bool(anomalies) and "anomaly" in settings.perspectives
 
     def faults(self, settings: EvaluationSettings) -> list[str]:
-        """Return which rows are given that no measured perspective reads."""
+        """Return errors about given sets that no measured perspective reads."""
         faults = []
         if self.fit is not None and not self.detects(settings):
             faults.append(

@@ -1,7 +1,7 @@
-"""Temperature scaling of answers in contexts: one temperature for starts and ends.
+"""Temperature scaling of answers in contexts: one temperature for start and end logits.
 
-Both logits are divided by T before their softmaxes. The most probable answer stays the same, since
-the softmaxes' denominators are those of the row; its probability changes.
+Both are divided by T before their softmaxes. This changes the probability of an answer, but not
+which answer of a row is the most probable.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class SpanLogits:
     """Logits of the starts and ends of answers.
 
     Args:
-        logits: [n, 2, T]; the lowest number of fp32 at tokens that no answer may have, -inf behind
-            the end of a row's batch.
-        labels: Tokens at which the first right answer starts and ends, [n, 2]; -100 if it was cut
-            off.
+        logits: [n, 2, T]; the lowest fp32 number at tokens that cannot be in an answer, -inf at
+            padding.
+        labels: Tokens at which the first right answer starts and ends, [n, 2]; -100 if it was
+            truncated.
         chosen: Tokens at which the predicted answer starts and ends, [n, 2].
     """
 
@@ -38,7 +38,7 @@ class SpanLogits:
 
     @classmethod
     def of(cls, measurement: Measurement, examples: Examples) -> SpanLogits:
-        """Compute the logits of a labeled set, in one pass."""
+        """Compute the logits of a labeled set, in one pass over its rows."""
         predictor = measurement.predictor
         if not isinstance(predictor, PerturbablePredictor):
             raise ValueError(f"a {type(predictor).__name__} returns no logits of starts and ends")
@@ -65,9 +65,9 @@ class SpanLogits:
         return cls(whole[order], np.concatenate(labels)[order], np.concatenate(chosen)[order])
 
     def known(self) -> tuple[FloatArray, FloatArray, IntegerArray]:
-        """Return labels [m], logits [m, T] and rows [m] of all starts and ends that have a label.
+        """Return labels [m], logits [m, T] and rows [m] of all m starts and ends with a label.
 
-        Tokens that no answer may have get -inf: their probability is 0 at every temperature.
+        Tokens that cannot be in an answer get -inf, so their probability is 0 at any temperature.
         """
         rows, ends = np.nonzero(self.labels != UNLABELED)
         logits = self.logits[rows, ends]

@@ -1,4 +1,4 @@
-"""Calibration of tags: of the words that are predicted to be part of an entity, and of entities."""
+"""Calibration of tags: ECE of predicted entities, and of the words in them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from temper.functional.intervals import Statistic
 from temper.functional.resampling import FloatArray, IntegerArray
 
 WORDS, ENTITIES, LOSS = "tagged_words", "predicted_entities", "tagged_loss"
-"""Columns of a text: its words that are scored, its predicted entities, and the words' loss."""
+"""Columns of a text: number of scored words, number of predicted entities, the words' loss."""
 
 
 def tag_block(condition: Condition, rows: Examples, answers: Prediction) -> Block:
-    """Return for each text the values from which the calibration of its tags is computed."""
+    """Return rows with the values of each text from which `tag_statistics` are computed."""
     names = rows.label_names or ()
     assert answers.words is not None
     kept = in_entities(answers, names)
@@ -50,7 +50,7 @@ def _by_bin(
 def _entities(
     rows: Examples, answers: Prediction, names: Sequence[str]
 ) -> tuple[IntegerArray, BooleanArray, FloatArray]:
-    """Return the text of each predicted entity, whether it is right, and its confidence."""
+    """Return each predicted entity's text index, whether it is right, and its confidence."""
     truth = [set(entities_of([names[tag] for tag in tags])) for tags in rows.labels or ()]
     scored = [
         (row, piece in truth[row], chance)
@@ -62,7 +62,7 @@ def _entities(
 
 
 def tag_statistics(block: Block) -> dict[str, Statistic]:
-    """Return the scores of a `tag_block` as functions of resample counts of its texts."""
+    """Return the scores of a `tag_block` by name, as functions of resample counts of texts."""
     measured = block.measured
     scores = {
         "ece_10": binned_error(WORDS, measured),
@@ -74,9 +74,9 @@ def tag_statistics(block: Block) -> dict[str, Statistic]:
 
 
 def word_labels(rows: Examples, answers: Prediction) -> FloatArray:
-    """Return the tags of the words that have answers, as indices, [W].
+    """Return the indices of the right tags of all words with predictions, [W].
 
-    Words behind the end of the model's input may have none.
+    Words behind the end of the model's input may have no prediction.
     """
     assert rows.labels is not None
     assert answers.words is not None
@@ -88,10 +88,9 @@ def word_labels(rows: Examples, answers: Prediction) -> FloatArray:
 
 
 def in_entities(answers: Prediction, names: Sequence[str]) -> BooleanArray:
-    """Return which words are predicted to be part of an entity, or all if there are none, [W].
+    """Return which words are predicted to be in an entity, [W]; if none are, all words read.
 
-    Nearly all words are ``O``, and would decide a temperature and hide the error of the others.
-    Words that were not read are left out.
+    Most words are ``O``: they would dominate a temperature and hide the errors of other words.
     """
     read = ~np.isnan(answers.prediction)
     kept = read & ~np.isin(answers.prediction, [names.index("O")] if "O" in names else [])
@@ -101,19 +100,18 @@ def in_entities(answers: Prediction, names: Sequence[str]) -> BooleanArray:
 def tagged_words(
     labels: FloatArray, answers: Prediction, names: Sequence[str]
 ) -> tuple[FloatArray, Prediction]:
-    """Return the labels and answers of the words that `in_entities` keeps."""
+    """Return labels and predictions of the words that `in_entities` selects."""
     assert answers.logits is not None
     kept = in_entities(answers, names)
     return labels[kept], Prediction.of_logits(answers.logits[kept])
 
 
 def tag_errors(rows: Examples, answers: Prediction) -> dict[str, float]:
-    """Return the errors of calibration of the tags of words.
+    """Return calibration errors of tags: ``nll`` and ``ece_15`` of words, and ``entity_ece``.
 
-    Returns:
-        ``nll`` and ``ece_15`` of `tagged_words`; and ``entity_ece``, that of the predicted
-        entities (15 bins). Their confidence is the product over their words, and they are right if
-        type, first and last word are. It is left out if none is predicted.
+    The words are `tagged_words`. ``entity_ece`` is the ECE (15 bins) of predicted entities, and is
+    left out if there are none. An entity's confidence is the product of its words' probabilities;
+    it is right if its type, first and last word are.
     """
     names = rows.label_names or ()
     labels, words = tagged_words(word_labels(rows, answers), answers, names)
@@ -130,10 +128,10 @@ def tag_errors(rows: Examples, answers: Prediction) -> dict[str, float]:
 
 
 def pieces_of(answers: Prediction, names: Sequence[str]) -> list[list[tuple[Entity, float]]]:
-    """Return the predicted entities of each text with the product of their words' probabilities.
+    """Return the predicted entities of each text, and the product of their words' probabilities.
 
-    An ``I-`` that continues no entity of its type begins one. If tags mark no entities, each word
-    that was read is a piece.
+    An ``I-`` tag that does not continue an entity of its type starts a new one. If tags mark no
+    entities, each word that the model read counts as one.
     """
     sure = answers.probabilities.max(axis=1, initial=0.0)
     result = []

@@ -1,8 +1,8 @@
 """Export a classifier to a folder that does not need Temper (``temper export``).
 
 The folder has a plain Transformers checkpoint, its calibration, and ``pipeline.py`` and
-``shift.py`` (`temper.models.standalone`, copied), which answer as `temper.Classifier` does with
-them. That they do is checked on rows before the folder takes its place.
+``shift.py``, copies of `temper.models.standalone`. They must give the predictions of
+`temper.Classifier`, which is checked on some rows before the folder gets its final name.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from temper.report.card import CARD, MARK, CardSources, card
 
 FILE, PIPELINE, SHIFT, MEAN_POOLED = "export.json", "pipeline.py", "shift.py", "mean_pooled.py"
 HOOKS = ("auto_map", "custom_pipelines")
-"""Fields of a configuration that name code; an export has none."""
+"""Fields of config.json that refer to Python code; they are removed from an export."""
 TOLERANCE, HALF_TOLERANCE = 1e-4, 1e-2
-"""Largest difference of two numbers of an answer (relative to those above 1) that another order of
-sums may make, with weights in single and in half precision."""
+"""Allowed rounding difference of a number in a prediction, relative if it is above 1: of weights in
+single precision and in half precision."""
 _SENTENCE = "The plot was thin, and the cast made up for it."
 SAMPLES = (
     *(" ".join([_SENTENCE] * times) for times in (1, 3, 60)),
@@ -58,7 +58,7 @@ SAMPLES = (
     "It is 2026: 4 of 5 stars \u2605",
     "why not",
 )
-"""Texts that are compared by default: short, long and cut ones, and other signs."""
+"""Texts that are compared by default: short, long and truncated ones, special characters."""
 
 
 _ABSENT = object()
@@ -66,10 +66,10 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Likeness:
-    """Agreement of an export with the model on the same rows.
+    """How well an export agrees with the model on the same rows.
 
     Args:
-        alike: Number of rows whose labels, sets and flags are the same.
+        alike: Number of rows with equal labels, prediction sets and flags.
         largest_difference: Largest difference of two numbers, relative if they are above 1.
         accuracy: Fraction of the labeled rows that the export predicts correctly; None without
             labels, and for a regression.
@@ -87,7 +87,7 @@ class Likeness:
         others: Sequence[Mapping[str, Any]],
         labels: Sequence[object] | None = None,
     ) -> Self:
-        """Compare answers field by field; a field that only one has is an infinite difference."""
+        """Compare predictions by field; a field that only one has is an infinite difference."""
         parts = [list(_parts(*pair)) for pair in zip(answers, others, strict=True)]
         numbers = [part for row in parts for part in row if isinstance(part, float)]
         right = None
@@ -99,7 +99,7 @@ class Likeness:
 
 
 def _parts(one: Any, other: Any) -> Iterator[float | bool]:
-    """Yield the difference of each number in two answers, and for others whether they are equal."""
+    """Yield the difference of each number in two predictions, and equality of each other value."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in {**one, **other}:
             yield from _parts(one.get(name, _ABSENT), other.get(name, _ABSENT))
@@ -125,28 +125,28 @@ def export(
     settings: PredictorSettings | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write a classifier into a folder that needs no Temper.
+    """Export a classifier to a folder that runs without Temper.
 
-    An adapter is merged into its base. The folder comes whole, after its answers were compared
-    with those of the model, or not at all.
+    An adapter is merged into its base. The folder is written only if its predictions equal those
+    of the model; it is never incomplete.
 
     Args:
         model: A run, a checkpoint or an adapter.
-        to: The folder; one with the same export is kept.
-        onnx: Whether ``model.onnx`` is written too, for onnxruntime.
-        int8: Whether ``model-int8.onnx`` is, with weights of eight bits.
-        request: Rows to compare on, with labels; None takes fixed texts.
-        max_length: Tokens that texts are cut to; None takes the length of the training.
-        settings: Class names that replace the model's own; the export has them.
+        to: Output folder; if it has the same export, nothing is done.
+        onnx: Whether to write ``model.onnx`` too, for onnxruntime.
+        int8: Whether to write ``model-int8.onnx`` too, with 8-bit weights.
+        request: Labeled rows to compare the predictions on; None uses a few fixed texts.
+        max_length: Maximum tokens of a text; None uses that of the training.
+        settings: Class names of the export, if they differ from the model's.
         progress: Receives notices.
 
     Returns:
         The content of ``export.json`` (docs/formats.md).
 
     Raises:
-        CheckpointError: The folder has other content.
-        ModelError: It is not a plain Transformers classifier, or the export has other outputs.
-        SettingError: The extra ``onnx`` is not installed.
+        CheckpointError: If the folder has other content.
+        ModelError: If the model is not a plain Transformers classifier, or the predictions differ.
+        SettingError: If the extra ``onnx`` is not installed.
     """
     progress = progress or Progress()
     put_back(to)
@@ -247,7 +247,7 @@ def _load(
 
 
 def _rows(model: Checkpoint, classifier: Classifier, request: EvaluationRequest | None) -> Examples:
-    """Return the rows to compare on, with labels as the model numbers them."""
+    """Return the rows to compare on, with labels in the class order of the model."""
     predictor = classifier.predictor
     if request is None:
         return Examples("samples", list(SAMPLES))
@@ -269,7 +269,6 @@ def _compared(
     *,
     onnx: str | None = None,
 ) -> Likeness:
-    """Predict with the export, as its users do."""
     answers = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair)
     return Likeness.of(asked, answers, labels)
 
@@ -313,7 +312,7 @@ def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
 
 
 def _card(model: Checkpoint, folder: Path, record: Mapping[str, Any]) -> str:
-    """Return the model's card, or a user's own, with how to run the export."""
+    """Return the text of the model card, with a section on how to run the export."""
     source = model.folder
     card_file = source / CARD
     if card_file.is_file() and MARK not in (text := card_file.read_text(encoding="utf-8")):
@@ -349,7 +348,6 @@ def _usage(record: Mapping[str, Any]) -> str:
 
 
 def _named(rows: Examples) -> list[Any]:
-    """Return the label of each row, or the list of its labels, as answers have them."""
     names, labels = rows.label_names or (), rows.labels or ()
     if rows.kind == "multi_label":
         return [list(compress(names, label)) for label in labels]

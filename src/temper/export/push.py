@@ -1,7 +1,7 @@
 """Publish a run on the Hub (`temper.push` and ``temper push``).
 
-Only these files are uploaded: those of the finished checkpoint, a card with the scores in the
-Hub's metadata, and the report's page. Texts of rows are uploaded only on request.
+Only these files are uploaded: the finished checkpoint, a model card with the scores as metadata,
+and the report. Texts of rows are uploaded only on request.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from temper.report.examples import MOST
 from temper.report.page import build
 
 PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".msgpack", ".pickle", ".pkl", ".pt", ".pth")
-"""Endings of files that run code when they are loaded, or have states of an optimizer."""
+"""Endings of files that can run code when they are loaded, or have optimizer states."""
 TEXTUAL = (".parquet", ".jsonl")
-"""Of a run's files those that are no part of the checkpoint: texts, and logs."""
+"""Endings of files of a run that are not uploaded as part of it: texts and logs."""
 PAGE = "report.html"
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """A run in a repository of the Hub: its address, that of the commit, and paths in it.
+    """The result of an upload: URLs of the repository and the commit, and the uploaded files.
 
-    ``kept`` files of the folder were not uploaded.
+    ``kept`` are the files of the folder that were not uploaded.
     """
 
     url: str
@@ -59,20 +59,20 @@ def push(
     Args:
         run: Folder of a finished run.
         repo: ``OWNER/NAME``, or a name in your account; it is created if it does not exist.
-        private: Whether only you may see it; a repository that all may see is refused then.
-        evaluation: The evaluation that card and page are made of; None takes the one in the folder
-            or next to it, if any.
-        texts: Whether the evaluated rows with their texts are uploaded too, and the page shows
-            examples.
+        private: Whether the repository must be private; an existing public one is then an error.
+        evaluation: Folder of the evaluation for card and report; None uses the one in the run's
+            folder or next to it, if any.
+        texts: Whether to upload the evaluated rows with their texts too, and to show examples in
+            the report.
 
     Returns:
         The repository after the upload.
 
     Raises:
-        SettingError: The repository's name or the token is missing or wrong.
-        CheckpointError: The folder is no finished run, or not as it was written; or it holds a
+        SettingError: If the repository's name or the token is missing or wrong.
+        CheckpointError: If the folder is not a finished run, its files have changed, or one is a
             pickle.
-        HubError: The Hub cannot be reached, or refuses.
+        HubError: If the Hub cannot be reached, or refuses the upload.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
@@ -138,17 +138,17 @@ def _token() -> str:
 
 
 def _checkpoint(folder: Path) -> dict[str, Path]:
-    """Return the files of a finished checkpoint by their paths, as its record names them."""
+    """Return path in the repository -> file, for the files of a finished checkpoint."""
     record = Checkpoint.of(folder).run
     if record is None:
         raise CheckpointError(
-            f"{folder} is no folder of a run. Give the --out folder of `temper train`; of a "
-            "comparison one of its runs/NAME."
+            f"{folder} is no folder of a run. Give the --out folder of `temper train`, or a folder "
+            "runs/NAME of a comparison."
         )
     if record.get("status", "finished") != "finished":
         raise CheckpointError(
-            f"The run in {folder} is not finished (status {record['status']!r}), and the state of "
-            "its optimizer stays here. Finish it with the command that began it."
+            f"The run in {folder} is not finished (status {record['status']!r}), so it has no "
+            "final model to upload. Finish it with the command that started it."
         )
     if "tasks" in record:
         names = ", ".join(str(folder / task["folder"]) for task in record["tasks"].values())

@@ -18,9 +18,9 @@ RECORDS = {
     "export.json": "export",
     "settings.json": "evaluation",
 }
-"""Files with hashes of other files, and the kind of their folder."""
+"""File with the hashes of a folder's files -> kind of the folder."""
 TOLERANCE = 1e-9
-"""Relative difference of two scores that another processor's order of sums may make."""
+"""Allowed relative difference of two scores: processors sum in different orders."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Verified:
 
     Args:
         kind: ``run``, ``export``, ``evaluation`` or ``checkpoint``.
-        files: Files whose hashes were compared; None if none were written.
-        scores: Scores that were computed again; None if there are none.
-        faults: The differences.
+        files: Number of files whose hashes were compared; None if no hashes were written.
+        scores: Number of scores that were recomputed; None if there are none.
+        faults: One sentence for each difference.
     """
 
     folder: Path
@@ -42,13 +42,13 @@ class Verified:
 
 
 def verify(folder: Path | str) -> list[Verified]:
-    """Compare all files under a folder with its records, and change nothing.
+    """Check that the files and scores under a folder are as they were written.
 
-    Hashes of files are recomputed, and scores of evaluations from their rows. The result has an
-    entry for each run, export, evaluation and checkpoint, sorted by folder.
+    Hashes are recomputed from the files, and scores of evaluations from their rows. The result has
+    an entry for each run, export, evaluation and checkpoint, sorted by folder.
 
     Raises:
-        CheckpointError: The folder has no files of Temper.
+        CheckpointError: If the folder has no files of Temper.
     """
     root = Path(folder)
     names = {*RECORDS, CHECKSUMS}
@@ -106,7 +106,7 @@ def _rescored(folder: Path, record: Mapping[str, Any]) -> tuple[int, list[str]]:
 def _pairs(
     written: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Pair entries of the same name; an entry that only one side has is paired with None."""
+    """Pair entries of the same name; an entry without a counterpart is paired with None."""
     ours, theirs = ({_name(each): each for each in entries} for entries in (written, made))
     empty: Mapping[str, Any] = {}
     return [

@@ -90,7 +90,7 @@ class SharpnessAware(WeightAscent):
 
 @register(
     "adv_weight",
-    summary="Gradient at the worst weights nearby (SAM, ASAM)",
+    summary="Gradient at nearby weights with a higher loss (SAM, ASAM)",
     cost="6F",
     memory="during a step, the perturbed weights once more",
     paper="Foret et al., ICLR 2021",

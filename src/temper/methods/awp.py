@@ -64,7 +64,7 @@ class RelativeAscent(WeightAscent):
 
 @register(
     "awp",
-    summary="Gradient at the worst matrices nearby, within a fraction of their norms",
+    summary="Gradient at weights that are perturbed towards a higher loss, matrix by matrix",
     cost="6F",
     memory="during a step, the perturbed weights once more",
     paper="Wu et al., NeurIPS 2020",

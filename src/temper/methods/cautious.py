@@ -82,7 +82,7 @@ class AgreeingUpdate(UpdateRule):
 
 @register(
     "cautious",
-    summary="Drop the part of each step that points against the gradient",
+    summary="Drops the entries of a step that point against the gradient",
     cost="3F",
     memory="the weights once more during a step",
     paper="Liang et al., arXiv 2411.16085",

@@ -133,7 +133,7 @@ def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
 
 @register(
     "child_tuning_d",
-    summary="Only the weights with the largest squared gradients train",
+    summary="Updates only the weights with the largest squared gradients",
     cost="3F + mask, after one epoch of 3F",
     memory="one byte an entry; before training the blocks once more",
     paper="Xu et al., EMNLP 2021",

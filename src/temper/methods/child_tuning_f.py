@@ -97,7 +97,7 @@ class RandomMask(UpdateRule):
 
 @register(
     "child_tuning_f",
-    summary="Trains with a random part of the gradient, drawn in every step",
+    summary="Random gradient mask, redrawn in every step",
     cost="3F + mask",
     memory="none",
     paper="Xu et al., EMNLP 2021",

@@ -29,7 +29,7 @@ from temper.methods.smoothness import (
 
 @register(
     "cross_holder",
-    summary="Penalty on gradient and Hessian norms of differences of logits",
+    summary="Penalty on the gradient and Hessian norms of differences of logits",
     cost="13F",
     memory="activations of two passes and of their gradients",
     paper="Mustafa et al., arXiv 2009.06571",

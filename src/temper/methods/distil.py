@@ -67,7 +67,7 @@ class Ensemble(Variant):
 
 @register(
     "distil",
-    summary="Divergence from a teacher: an average of the student, or trained models",
+    summary="Divergence from a teacher: an average of the model's weights, or trained models",
     cost="4F (of an ensemble 3F, and a pass of each model over the rows once)",
     memory="one copy of the weights (of an ensemble none)",
     paper="Hinton et al., arXiv 1503.02531",

@@ -46,7 +46,7 @@ def _published(step_size: float, init: float, max_norm: float, passes: int) -> d
 
 @register(
     "freelb",
-    summary="K ascent steps on the embeddings; the gradient of each one trains",
+    summary="Embedding attack of K steps, all of which contribute to the gradient",
     cost="3KF (+3F with the clean loss)",
     memory="none",
     paper="Zhu et al., ICLR 2020",

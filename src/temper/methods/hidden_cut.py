@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @register(
     "hidden_cut",
-    summary="A pass without spans of attended tokens, and its divergence from the clean one",
+    summary="A pass without spans of attended tokens, and its divergence from the clean pass",
     cost="6F (eager attention)",
     memory="activations of two passes",
     paper="Chen et al., ACL 2021",

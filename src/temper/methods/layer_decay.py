@@ -44,7 +44,7 @@ class LayerDecay(UpdateRule):
 
 @register(
     "layer_decay",
-    summary="Lower layers train at lower learning rates",
+    summary="Lower learning rates for lower layers",
     cost="3F",
     memory="none",
     paper="Howard and Ruder, ACL 2018",

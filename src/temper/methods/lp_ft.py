@@ -130,7 +130,7 @@ class HeadFirst(UpdateRule):
 
 @register(
     "lp_ft",
-    summary="First only the head, then everything",
+    summary="Trains only the head first, then all weights",
     cost="F while only the head trains, then 3F",
     memory="none",
     paper="Kumar et al., ICLR 2022",

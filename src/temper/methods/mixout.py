@@ -157,7 +157,7 @@ class Mixing(InitialWeightsRule):
 
 @register(
     "mixout",
-    summary="A random part of the weights has its pre-trained values in each step",
+    summary="Random weights are reset to their initial values in each pass",
     cost="3F + mask",
     memory="one copy of the weights, and one of those that are mixed during a step",
     paper="Lee et al., ICLR 2020",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @register(
     "pgd",
-    summary="The loss at the end of K projected ascent steps",
+    summary="Loss under an embedding attack of K projected gradient steps",
     cost="(3 + 2K)F (+3F with the clean loss)",
     memory="none",
     paper="Madry et al., ICLR 2018",

@@ -33,7 +33,7 @@ SMALLEST_NOISE = 1e-3
 
 @register(
     "r3f",
-    summary="Clean and noised embeddings, and the divergence between them",
+    summary="Loss plus the divergence between clean and noised embeddings",
     cost="6F",
     memory="activations of two passes",
     paper="Aghajanyan et al., ICLR 2021",

@@ -23,7 +23,7 @@ from temper.types import Reduction, Step
 
 @register(
     "r_drop",
-    summary="Two dropout passes and the divergence between them",
+    summary="Loss of two dropout passes plus the divergence between them",
     cost="6F",
     memory="activations of two passes",
     paper="Liang et al., NeurIPS 2021",

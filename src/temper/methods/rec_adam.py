@@ -151,7 +151,7 @@ class Recall(InitialWeightsRule):
 
 @register(
     "rec_adam",
-    summary="A pull to the pre-trained weights, which fades out while Adam fades in",
+    summary="Pull towards the pre-trained weights inside Adam's step, decreasing over time",
     cost="3F",
     memory="one copy of the weights, another during the optimizer's step",
     paper="Chen et al., EMNLP 2020",

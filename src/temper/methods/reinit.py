@@ -66,7 +66,7 @@ class TopLayers(UpdateRule):
 
 @register(
     "reinit",
-    summary="The top blocks start from random weights",
+    summary="Random initialization of the top blocks",
     cost="3F",
     memory="none",
     paper="Zhang et al., ICLR 2021",

@@ -24,7 +24,7 @@ from temper.methods.variants import Off
 
 @register(
     "roast",
-    summary="Adversarial embeddings and a selective update, one mask an epoch",
+    summary="Adversarial embeddings and a selective update with one mask per epoch",
     cost="7F + mask (+3F once: the first importance)",
     memory="one copy of the blocks' weights and a byte an entry, activations of two passes",
     paper="RoAST, arXiv 2312.04032",

@@ -79,7 +79,7 @@ class WeightAverage(WeightAverageRule):
 
 @register(
     "smart",
-    summary="VAT, and a pull towards an average of the weights",
+    summary="VAT plus the divergence from an average of the weights",
     cost="9F (+2F per further step; without the average 8F)",
     memory="one copy of the weights, activations of two passes",
     paper="Jiang et al., ACL 2020",

@@ -103,7 +103,7 @@ def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
 
 @register(
     "soup",
-    summary="The mean of several trainings of one run that begin at the same weights",
+    summary="Mean of the weights of several trainings from the same initial weights",
     cost="3F, for k times as many steps",
     memory="two copies of the weights",
     paper="Wortsman et al., ICML 2022",

@@ -70,7 +70,7 @@ class Fixed(Variant):
 
 @register(
     "uegr",
-    summary="Adversarial passes under adaptive dropout, selective update",
+    summary="Adversarial passes with adaptive dropout, and a selective update",
     cost="3F + 3KF + mask (every k steps a fraction s of the rows: 3F + 3KF s/k)",
     memory="activations of K passes",
     paper="UEGR, arXiv 2503.16550",

@@ -42,7 +42,7 @@ UNDERFLOW_GUARD = 2.0**12
 
 @register(
     "vat",
-    summary="Penalizes changes of the prediction under nearby embeddings; needs no labels",
+    summary="Divergence of predictions under an embedding attack; needs no labels",
     cost="8F (+2F per further step)",
     memory="activations of two passes",
     paper="Miyato et al., TPAMI 2019",

@@ -59,7 +59,7 @@ class Interpolation(InitialWeightsRule):
 
 @register(
     "wise_ft",
-    summary="Interpolation of pre-trained and trained weights after training",
+    summary="Mean of the initial and the fine-tuned weights",
     cost="3F",
     memory="one copy of the weights",
     paper="Wortsman et al., CVPR 2022",

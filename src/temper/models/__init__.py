@@ -1,1 +1,1 @@
-"""Networks as the forward stage sees them, and the models that Transformers and PEFT load."""
+"""Load models with Transformers and PEFT, and wrap them for training methods."""

@@ -1,4 +1,4 @@
-"""Adapters of PEFT: put one on a classifier, and save it."""
+"""Add PEFT adapters, such as LoRA, to classifiers, and save them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from temper.seeding import derive_seed, seeded
 
 
 def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str], seed: int) -> Any:
-    """Put an adapter on a classifier; its pre-trained weights are frozen.
+    """Add an adapter to a classifier and freeze the pre-trained weights.
 
-    The classification head above the encoder is trained and saved whole.
+    The classification head stays trainable and is saved as a whole.
 
     Args:
         model: The classifier.
-        settings: Arguments of the PEFT configuration, its ``peft_type`` among them
-            (``{"peft_type": "LORA", "r": 8}``), or the content of an ``adapter_config.json``.
-        drawn: Names of randomly initialized weights: their modules are trained and saved with the
-            head, because the same values cannot be drawn again.
+        settings: Arguments of the PEFT configuration, including ``peft_type`` (``{"peft_type":
+            "LORA", "r": 8}``), or the content of an ``adapter_config.json``.
+        drawn: Names of randomly initialized weights. Their modules are trained and saved with the
+            head, because loading cannot draw the same values again.
         seed: Seed of the adapter.
 
     References:
@@ -49,7 +49,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     heads = {child for child, m in model.named_children() if child != body and [*m.parameters()]}
     below = {name.rpartition(".")[0] for name in drawn if name.startswith(f"{body}.")}
     saved = heads | below | set(settings.get("modules_to_save") or ())
-    # The class says the type; the others describe the model and the use of a saved adapter.
+    # Not passed on: the class implies the type, and the others describe a saved adapter.
     dropped = {"peft_type", "base_model_name_or_path", "revision", "inference_mode"}
     arguments = {name: value for name, value in settings.items() if name not in dropped}
     head = head_of(model)
@@ -60,7 +60,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     try:
         config = configuration(**arguments)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"PEFT refuses the settings of the {kind} adapter: {error}") from error
+        raise ModelError(f"PEFT rejects the settings of the {kind} adapter: {error}") from error
     with seeded(derive_seed(seed, "lora")), warnings.catch_warnings():
         # PEFT imports a deprecated name from Transformers.
         warnings.simplefilter("ignore", FutureWarning)
@@ -78,7 +78,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
 
 
 def with_trained_head(model: Any, source: str) -> Any:
-    """Put an adapter without a head on a classifier, and make the classifier's head trainable."""
+    """Add a saved adapter, which has no head, to a classifier, and make its head trainable."""
     from peft import (
         PeftConfig,
         get_peft_model,
@@ -102,10 +102,10 @@ def is_adapted(model: Any) -> bool:
 
 
 def save_adapter(model: Any, folder: Path, *, base: str | None) -> None:
-    """Write an adapter, and next to it the config with the head's labels."""
+    """Save an adapter, and the config with the labels of the head next to it."""
     for config in model.peft_config.values():
         config.base_model_name_or_path = base or config.base_model_name_or_path
-    # The embeddings do not change, so PEFT does not have to ask the Hub for the base.
+    # The embeddings do not change; to find that out, PEFT would ask the Hub for the base.
     model.save_pretrained(folder, save_embedding_layers=False)
     model.config.save_pretrained(folder)
     # PEFT writes its own model card, which would look like a user's.

@@ -1,4 +1,4 @@
-"""Locate the blocks and the head of a network, and their parameters."""
+"""Find a network's blocks (repeated layers), its head, and the parameters in them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from temper.models.shards import Shards, reduced, reshard
 
 @dataclass(frozen=True)
 class Parameters:
-    """The trainable parameters of a network; if it is sharded (FSDP2), only this process's rows.
+    """The trainable parameters of a network, and where they belong.
 
-    Rules read and write ``tensors`` and gradients entry by entry. The methods below give values of
-    whole parameters: sums over them, and the position of an entry.
+    With sharded weights (FSDP2), tensors and gradients have only this process's rows. The methods
+    then give values for whole parameters, for example sums over processes.
 
     Args:
-        tensors: Parameter by name, in the model's order; if it is sharded, this process's rows.
-        blocks: Names of those inside the repeated blocks (encoder or decoder layers).
-        head: Names of those after the pre-trained part: the newly initialized classifier.
-        embeddings: Names of the tables of `nn.Embedding` layers.
-        depths: Depth of each below the head, by name: 0 in the head, 1 in the top block and after
-            it, and so on down to the embeddings, one deeper than the lowest block.
-        start: Copies of all of them before the first step, if a rule needs them.
+        tensors: Name -> parameter, in the model's order; if sharded, this process's rows of it.
+        blocks: Names of the parameters in the repeated blocks (encoder or decoder layers).
+        head: Names of the parameters after the pre-trained part: the new classifier.
+        embeddings: Names of the weights of `nn.Embedding` layers.
+        depths: Name -> depth below the head: 0 in the head, 1 in the top block and after it, and so
+            on. The embeddings are one deeper than the lowest block.
+        start: Name -> copy of the parameter before the first step, if a rule needs it.
         has_running_statistics: Whether the network has running statistics of batch normalization.
-        shards: The rows of this process, if the model is sharded.
+        shards: Which rows this process has, if the model is sharded.
     """
 
     tensors: Mapping[str, Tensor]
@@ -44,7 +44,7 @@ class Parameters:
     shards: Shards = field(default_factory=Shards)
 
     def refresh(self, model: nn.Module) -> None:
-        """Free gathered weights, and update the references to this process's rows."""
+        """Update ``tensors`` to this process's rows, after freeing gathered weights."""
         if self.shards:
             reshard(model)
             assert isinstance(self.tensors, dict)
@@ -52,12 +52,12 @@ class Parameters:
 
     @property
     def of_model(self) -> Mapping[str, Any]:
-        """The model's own parameters by name, which the optimizer knows."""
+        """Name -> the model's own parameter, as the optimizer has it (a DTensor if sharded)."""
         return self.shards.parameters or self.tensors
 
     @torch.no_grad()
     def gradients(self) -> dict[str, Tensor]:
-        """Return the present gradients by name; parameters without one are left out."""
+        """Return name -> gradient, without the parameters that have none."""
         result = {name: tensor.grad for name, tensor in self.of_model.items()}
         return {
             name: gradient.to_local() if self.shards else gradient
@@ -66,7 +66,7 @@ class Parameters:
         }
 
     def set_gradients(self, grads: Mapping[str, Tensor]) -> None:
-        """Set the gradients that the optimizer reads; parameters without one get None."""
+        """Set the gradients for the optimizer; those of parameters not in ``grads`` become None."""
         present = self.gradients()
         for name, tensor in self.of_model.items():
             gradient = grads.get(name)
@@ -80,7 +80,7 @@ class Parameters:
         self.set_gradients({})
 
     def keep_initial_weights(self) -> None:
-        """Copy the weights to ``start``, once for all rules."""
+        """Copy the weights to ``start``, unless another rule has done so."""
         if not self.start:
             self.start.update({n: t.detach().clone() for n, t in self.tensors.items()})
 
@@ -90,35 +90,35 @@ class Parameters:
             self.tensors[name].copy_(tensor)
 
     def first_entry(self, name: str) -> int:
-        """Return the flat index of this process's first entry in the whole parameter."""
+        """Return the position in the whole, flattened parameter of this process's first entry."""
         if not self.shards:
             return 0
         whole = self.shards.parameters[name]
         return int(self.shards.rows(name).start * whole.shape[1:].numel())
 
     def shape(self, name: str, part: Tensor) -> torch.Size:
-        """Return the shape of a whole parameter; ``part`` has the shape of ``tensors[name]``."""
+        """Return the shape of the whole parameter; ``part`` has that of ``tensors[name]``."""
         whole: Tensor = self.shards.parameters[name] if self.shards else part
         return whole.shape
 
     def summed(self, values: Tensor) -> Tensor:
-        """Add up sums over ``tensors`` of all processes, of one shape on each of them."""
+        """Sum values of equal shape over all processes; unchanged if the model is not sharded."""
         return reduced(values, self.shards.group) if self.shards else values
 
     def largest(self, values: Tensor) -> Tensor:
-        """Return the largest value over the processes, some of which may have none."""
+        """Return the maximum of ``values`` over all processes; they may be empty in some."""
         low = values.new_full((1,), -math.inf)
         result = torch.cat([values, low]).max()
         return reduced(result, self.shards.group, largest=True) if self.shards else result
 
     def norm(self, norms: Tensor) -> Tensor:
-        """Return the l2 norms of whole tensors, from those of each process's rows, of any shape."""
+        """Combine l2 norms of each process's rows, of any shape, to those of whole parameters."""
         if not self.shards:
             return norms
         return reduced(norms.double().square(), self.shards.group).sqrt().to(norms.dtype)
 
     def counts_before(self, count: int) -> tuple[int, int]:
-        """Return the count in the rows before this process's rows, and the total count."""
+        """Sum ``count`` over the processes before this one, and over all processes."""
         if not self.shards:
             return 0, count
         group, device = self.shards.group, next(iter(self.tensors.values())).device
@@ -129,22 +129,22 @@ class Parameters:
         return sum(result[:rank]), sum(result)
 
     def as_shard(self, name: str, part: Tensor) -> Tensor:
-        """Return this process's rows, sharded like a parameter; any other tensor is unchanged."""
+        """Return this process's rows as a DTensor like the parameter; other shapes stay as is."""
         same = bool(self.shards) and part.shape == self.tensors[name].shape
         return self.shards.as_shard(name, part) if same else part
 
     def gathered(self, name: str, part: Tensor) -> Tensor:
-        """Return a whole tensor with the shape of a parameter; all processes call this."""
+        """Gather the whole tensor from the rows of all processes; all of them must call this."""
         whole: Tensor = self.shards.as_shard(name, part).full_tensor() if self.shards else part
         return whole
 
     def part(self, name: str, whole: Tensor) -> Tensor:
-        """Return this process's rows of a tensor; one of another shape is returned unchanged."""
+        """Return this process's rows of a whole parameter; other shapes stay as is."""
         same = bool(self.shards) and whole.shape == self.of_model[name].shape
         return whole[self.shards.rows(name)].clone() if same else whole
 
     def by_parameter(self, state: Any, change: Callable[[str, Tensor], Tensor]) -> Any:
-        """Return nested dicts in which the tensors under a parameter's name are changed."""
+        """Apply ``change`` to all tensors in nested dicts whose key is a parameter's name."""
         if not isinstance(state, dict):
             return state
         return {
@@ -156,7 +156,7 @@ class Parameters:
 
 
 def remove_hooks(hooks: list[RemovableHandle]) -> None:
-    """Remove every hook of a list, and empty it."""
+    """Remove the hooks in a list, and empty the list."""
     while hooks:
         hooks.pop().remove()
 
@@ -175,10 +175,10 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return (name, block) of the repeated blocks of a network, in the model's order.
+    """Return (name, block) for each repeated block of a network, in the model's order.
 
-    They are the members of the outermost lists of like modules with matrices inside: encoder
-    layers, and decoder layers if there are any.
+    The blocks are the members of the outermost module lists whose members have the same structure
+    and contain matrices: encoder layers, and decoder layers if there are any.
     """
     result: list[tuple[str, nn.Module]] = []
     inside: list[str] = []
@@ -197,7 +197,7 @@ def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Parameters:
-    """Collect the trainable parameters and mark those of the blocks."""
+    """Collect the trainable parameters, and which of them are in blocks, head and embeddings."""
     reshard(model)
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     shards = Shards.of(model, trainable)
@@ -225,7 +225,6 @@ def _depths(
     head: frozenset[str],
     embeddings: frozenset[str],
 ) -> dict[str, int]:
-    """Return how far each trainable parameter is below the head; see `Parameters.depths`."""
     inside = {id(p): index for index, (_, block) in enumerate(blocks) for p in block.parameters()}
     lowest, depth = len(blocks) + 1, len(blocks) + 1 if blocks else 0
     result = {}
@@ -239,10 +238,10 @@ def _depths(
 
 
 def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozenset[str]:
-    """Return the names of the parameters after the pre-trained part; empty if it is unknown.
+    """Return the names of the parameters after the pre-trained part; empty if unknown.
 
-    A Transformers classifier (also inside a PEFT wrapper) defines its pre-trained module. In any
-    other module the head is everything after the last block of `find_blocks`.
+    Transformers classifiers (also in a PEFT wrapper) define their pre-trained module. In other
+    modules the head is everything after the last block.
     """
     named = dict(model.named_parameters())
     for inner in model.modules():
@@ -261,7 +260,7 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
 
 
 def head_settings(labels: Sequence[str] | None, *, kind: str = "classification") -> dict[str, Any]:
-    """Return a head's part of a config; without labels that of a regression."""
+    """Return the config entries of a head for ``labels``; None means a regression."""
     if labels is None:
         return {"num_labels": 1, "problem_type": Regression.problem_type}
     return {
@@ -272,17 +271,20 @@ def head_settings(labels: Sequence[str] | None, *, kind: str = "classification")
 
 
 def names_setting(labels: Sequence[str]) -> dict[str, Any]:
-    """Return the config entries for class names, in the order of the outputs."""
+    """Return the config entries ``id2label`` and ``label2id`` for class names in output order."""
     return {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: index for index, label in enumerate(labels)},
     }
 
 
-def of_encoder(
+def encoder_and_decoder(
     model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]
 ) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
-    """Return the encoder's and the decoder's blocks; all and none for a model without both."""
+    """Split blocks into those of the encoder and those of the decoder.
+
+    For a model that is not an encoder-decoder, all blocks are in the first list.
+    """
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         return list(blocks), []
     inside = {id(module) for module in model.get_encoder().modules()}  # type: ignore[operator]
@@ -291,14 +293,14 @@ def of_encoder(
 
 
 def recomputes(model: nn.Module) -> bool:
-    """Return whether a backward would compute blocks again (gradient checkpointing)."""
+    """Return whether gradient checkpointing is on, so that a backward runs blocks again."""
     return model.training and any(
         getattr(module, "gradient_checkpointing", False) for module in model.modules()
     )
 
 
-def drops(model: nn.Module) -> bool:
-    """Return whether a model has dropout: a layer with a rate, or a rate that its code reads."""
+def has_dropout(model: nn.Module) -> bool:
+    """Return whether a model has dropout: an active layer, or a rate above 0 as an attribute."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             if module.p > 0:

@@ -1,8 +1,8 @@
-"""Cuts: read the attention of a model, and zero some tokens in the feed-forward outputs.
+"""Cut tokens out of a forward pass: zero them in the feed-forward output of each block.
 
-The model's code is not changed. One forward returns its attention, and a hook zeros tokens in the
-output of the last matrix of every encoder block (found by one probing forward). Dropout and the
-residual connection come after it and are not changed.
+One forward pass returns the model's attention, by which a method chooses the tokens. In the next, a
+hook zeros them in the output of the last matrix of every encoder block (found by one probing
+forward). The dropout and residual connection after it are unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.blocks import of_encoder, recomputes, remove_hooks
+from temper.models.blocks import encoder_and_decoder, recomputes, remove_hooks
 from temper.models.probing import innermost, switch_back, switch_to_eager
 from temper.seeding import seeded
 from temper.types import Batch
@@ -28,25 +28,25 @@ INSTEAD = "Use a method that does not read attention (r_drop, say), or another m
 
 
 class BlockCuts:
-    """Read the attention of one forward, and zero tokens in the blocks' last matrices in another.
+    """Reads the attention of one forward pass, and zeros tokens in another.
 
-    Only eager attention has attention probabilities: the model is switched to it, and back by
+    Only eager attention returns probabilities, so the model is switched to it until
     ``remove_hooks``.
 
     Args:
-        model: The network, out of any distributed wrapper.
-        blocks: Its repeated blocks, by name; of an encoder and a decoder only the encoder's count.
-        batch: Any real batch, to probe with.
+        model: The network, without any distributed wrapper.
+        blocks: Its (name, block) pairs; in an encoder-decoder only the encoder's are used.
+        batch: Any batch, for the probing forward.
         extra: Further arguments of the forward.
         time_first: Whether hidden states are [T, B, D] (XLNet).
 
     Attributes:
-        scores: How much each token was attended to in the last watched forward: a tensor [B, T]
-            for each call of a block, the mean over the heads summed over the real query tokens.
-        modules: The hooked matrices, by the name of their block.
+        scores: How much attention each token received in the forward pass after ``watch``: one [B,
+            T] per call of a block, as computed by `attended`.
+        modules: Name of a block -> its last matrix.
 
     Raises:
-        ModelError: If the model cannot give attention probabilities, or a block calls no matrix.
+        ModelError: The model cannot return attention probabilities, or a block has no matrix.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BlockCuts:
         self._cuts: tuple[Tensor, ...] | None = None
         self._calls = 0
         self._hooks: list[RemovableHandle] = []
-        encoder, _ = of_encoder(innermost(model), blocks)
+        encoder, _ = encoder_and_decoder(innermost(model), blocks)
         if not encoder or not _takes(model, "output_attentions"):
             raise ModelError(
                 f"Cutting spans needs the attention probabilities of repeated blocks, and "
@@ -87,17 +87,17 @@ class BlockCuts:
         self._hooks.append(model.register_forward_hook(self._end))
 
     def watch(self, mask: Tensor) -> None:
-        """Read the attention of the next forward, whose real tokens are [B, T], into ``scores``."""
+        """Record the attention of the next forward in ``scores``; ``mask`` [B, T] marks tokens."""
         if recomputes(self._model):
             raise ModelError(
-                "Gradient checkpointing recomputes the blocks during backward, when it is unknown "
-                "whether a forward pass was cut. Switch it off, or use a method without cuts."
+                "Cuts do not support gradient checkpointing, because the recomputed blocks would "
+                "not be cut. Switch it off, or use a method without cuts."
             )
         self._watched, self.scores = mask, ()
 
     @contextmanager
     def cutting(self, cuts: Sequence[Tensor]) -> Iterator[None]:
-        """Zero tokens in the forward inside, by a mask [B, T] for each call of a block."""
+        """Zero tokens in the forward inside this context, by a mask [B, T] per call of a block."""
         self._cuts = tuple(cuts)
         try:
             yield
@@ -106,11 +106,11 @@ class BlockCuts:
             self._cuts = None
 
     def reset(self) -> None:
-        """Stop changing the model's forwards."""
+        """Make forward passes behave as without cuts; the hooks stay."""
         self._watched, self._cuts, self.scores = None, None, ()
 
     def remove_hooks(self) -> None:
-        """Remove every hook, and restore the model's attention."""
+        """Remove all hooks, and restore the model's attention implementation."""
         self.reset()
         remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
@@ -142,9 +142,9 @@ class BlockCuts:
     def _check_calls(self, expected: int) -> None:
         if self._calls != expected or not expected:
             raise ModelError(
-                f"Expected attention probabilities of each of {self._calls} calls of a block, got "
-                f"{expected}. The model returns none, or skips blocks at random (layerdrop: set "
-                f"it to 0). {INSTEAD}"
+                f"Expected attention probabilities from each of {self._calls} calls of blocks, got "
+                f"{expected}. The model returns none, or skips blocks at random (set layerdrop to "
+                f"0). {INSTEAD}"
             )
 
     def _cut(self, module: nn.Module, _: tuple[Any, ...], output: Any) -> Tensor | None:
@@ -158,17 +158,17 @@ class BlockCuts:
         if not isinstance(output, Tensor) or output.shape[:-1] != cut.shape:
             came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise ModelError(
-                f"The last matrix of a block gave {came}, and tokens of shape {tuple(cut.shape)} "
-                f"are to be cut from it. {INSTEAD}"
+                f"The last matrix of a block returned {came}, which does not fit the mask of cut "
+                f"tokens, {tuple(cut.shape)}. {INSTEAD}"
             )
         return output.masked_fill(cut.unsqueeze(-1), 0.0)
 
 
 def attended(probabilities: Tensor, mask: Tensor) -> Tensor:
-    """Return the attention that each token gets: mean over heads, sum over real query tokens.
+    """Return the attention that each token receives: mean over heads, sum over the queries.
 
-    ``probabilities`` are [B, H, T, T], query by key. The result [B, T] is in at least fp32,
-    detached.
+    ``probabilities`` are [B, H, T, T], query by key. Queries at padding do not count. The result
+    [B, T] is in at least fp32, detached.
 
     Example:
         >>> attended(torch.tensor([[[[0.75, 0.25], [0.5, 0.5]]]]), torch.tensor([[1, 1]]))
@@ -184,7 +184,7 @@ def _takes(model: nn.Module, name: str) -> bool:
 
 
 def _is_matrix(module: nn.Module) -> bool:
-    """Return whether a layer multiplies by a matrix, including LoRA's and GPT-2's layers."""
+    """Return whether a layer multiplies by a matrix; includes LoRA's and GPT-2's layers."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, Tensor) and weight.dim() == 2 and not isinstance(module, nn.Embedding)
 
@@ -196,14 +196,14 @@ def _last_matrices(
     *,
     extra: dict[str, Any],
 ) -> dict[str, nn.Module]:
-    """Run one row and note the last matrix that each block calls, by the block's name."""
+    """Return block name -> the last matrix that the block calls in a forward of one row."""
     hooks: list[RemovableHandle] = []
     result: dict[str, nn.Module] = {}
 
     def note(name: str, module: nn.Module, *_: Any) -> None:
         result[name] = module
 
-    # A layer's hook fires after those of the layers inside it, so an adapted matrix counts whole.
+    # Hooks of outer layers fire last, so a LoRA layer counts instead of the matrices inside it.
     for name, block in blocks:
         for module in block.modules():
             if _is_matrix(module):
@@ -217,6 +217,6 @@ def _last_matrices(
     missing = [name for name, _ in blocks if name not in result]
     if missing:
         raise ModelError(
-            f"The block {missing[0]!r} calls no matrix that a span could be cut from. {INSTEAD}"
+            f"Block {missing[0]!r} has no matrix, and spans are cut from its output. {INSTEAD}"
         )
     return result

@@ -1,4 +1,4 @@
-"""Check a model's folder before it is loaded, and report damaged files by name."""
+"""Check the folder of a model before loading, and name damaged files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OBJECTS = ("config.json", "adapter_config.json", "tokenizer.json", "tokenizer_co
 
 
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-"""The number of a block in a weight's name."""
+"""Matches the number of a block in the name of a weight."""
 
 
 def check_folder(folder: Path) -> None:
-    """Read the JSON files and the headers of the safetensors files of a model's folder."""
+    """Raise if a JSON file or the header of a safetensors file in a model's folder is damaged."""
     for name in OBJECTS:
         if (folder / name).is_file():
             read_object(folder / name)
@@ -43,32 +43,32 @@ def check_folder(folder: Path) -> None:
 def check_config(
     settings: Mapping[str, Any], attention: object, source: str, *, weights: str
 ) -> None:
-    """Raise if a model's config would download code, never finish or use all memory."""
+    """Raise if a model's config would run code from the Hub, or needs sizes beyond all memory."""
     names = attention.values() if isinstance(attention, Mapping) else [attention]
     for name in names:
         if isinstance(name, str) and "/" in name:
             raise ModelError(
                 f"The config of {source} names {name!r} as `attn_implementation`, which is code "
-                "from the Hub. Take that line out of config.json, or write 'sdpa' or 'eager'."
+                "from the Hub. Remove that line from config.json, or write 'sdpa' or 'eager'."
             )
     files = Path(weights).glob("*.safetensors")
     tensor_shapes = [shape for file in files for shape in shapes(file).values()]
     widest = max((max(shape, default=1) for shape in tensor_shapes), default=0)
     for named, most, what in (
-        (DEPTHS, len(tensor_shapes), f"hold {len(tensor_shapes):,} tensors"),
-        (WIDTHS, widest, f"hold no tensor wider than {widest:,}"),
+        (DEPTHS, len(tensor_shapes), f"have only {len(tensor_shapes):,} tensors"),
+        (WIDTHS, widest, f"have no tensor dimension above {widest:,}"),
     ):
         for name in named:
             size = settings.get(name)
             if tensor_shapes and isinstance(size, int) and size > most:
                 raise ModelError(
-                    f"The config of {source} has `{name}` {size:,}, and its files {what}. Copy or "
-                    "download the model again."
+                    f"The config of {source} sets `{name}` to {size:,}, but the weights {what}. "
+                    "Copy or download the model again."
                 )
 
 
 def check_names(names: Iterable[object], source: str) -> None:
-    """Raise a `ModelError` if two classes of a model's ``id2label`` have the same name."""
+    """Raise a `ModelError` if two classes in ``id2label`` have the same name."""
     twice = [name for name, times in Counter(map(str, names)).items() if times > 1]
     if twice:
         raise ModelError(
@@ -78,7 +78,7 @@ def check_names(names: Iterable[object], source: str) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; a `ModelError` if it is damaged or something else."""
+    """Read a JSON object; raise a `ModelError` if the file is damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -89,7 +89,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of a safetensors file; no tensor is read."""
+    """Return tensor name -> shape of a safetensors file, from its header only."""
     try:
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -98,11 +98,13 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def adapter_classes(folder: Path) -> int | None:
-    """Return the number of classes of the head that is saved with a PEFT adapter, if any."""
+    """Return the number of classes of the head saved with a PEFT adapter; None without a head."""
     path = folder / "adapter_model.safetensors"
     if not path.is_file():
-        raise ModelError(f"{folder} has adapter_config.json but no {path.name}. Save it again.")
-    # The rows of the smallest whole matrix, which is the head's last.
+        raise ModelError(
+            f"{folder} has adapter_config.json but no {path.name}. Save the adapter again."
+        )
+    # The head's output layer is the matrix with the fewest rows: one per class.
     whole = [
         shape[0]
         for name, shape in shapes(path).items()
@@ -117,7 +119,10 @@ def adapter_classes(folder: Path) -> int | None:
 def misfits(
     missing: Iterable[str], mismatched: Iterable[str], *, backbone: str, new_head: bool
 ) -> list[str]:
-    """Return the weights that are missing in a checkpoint and would be random."""
+    """Return the weights that a checkpoint lacks, or has in another shape, and would be random.
+
+    With ``new_head``, weights outside the ``backbone`` are expected to be random.
+    """
 
     def above(name: str) -> bool:
         return new_head and not name.startswith(f"{backbone}.")
@@ -128,7 +133,7 @@ def misfits(
 
 
 def further_blocks(unexpected: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the weights of a checkpoint that belong to blocks which the model does not have.
+    """Return the weights of a checkpoint in blocks that the model, by its config, does not have.
 
     Example:
         >>> further_blocks(["layer.2.bias", "lm_head.bias"], ["bert.layer.0.bias"])

@@ -1,4 +1,4 @@
-"""Load models whose labels have no names: next tokens, choices, positions."""
+"""Load models whose outputs have no class names: language models, multiple choice, spans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from temper.models.windows import set_windows
 from temper.seeding import derive_seed, seeded
 
 HEADED = frozenset(name for name, head in HEADS.items() if head.has_classes and not head.named)
-"""Names of the heads of such models."""
+"""Names of the heads of these models."""
 
 
 def load_headed(
@@ -36,7 +36,7 @@ def load_headed(
     new_adapter: Mapping[str, Any] | None = None,
     trained: bool = False,
 ) -> tuple[Any, Any]:
-    """Load a model whose labels have no names (next tokens, choices, positions), and its tokenizer.
+    """Load a language model, or a model for multiple choice or spans, and its tokenizer.
 
     Args:
         name: A short name, a Hub id, a folder with a checkpoint, or one with a PEFT adapter.
@@ -44,7 +44,8 @@ def load_headed(
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head or adapter.
         new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
-        trained: Whether a missing head is drawn; those that write texts are pre-trained.
+        trained: Whether a missing head is initialized for training; it must exist in a decoder-only
+            language model.
 
     Returns:
         (model, tokenizer), the model in evaluation mode.
@@ -61,8 +62,8 @@ def load_headed(
             kind = "causal language model" if writes else f"model with a head for {head}"
             raise ModelError(
                 f"{name!r} is no {kind} (architectures: {config.architectures}). Prompts with "
-                "completions train a language model, such as SmolLM2, or an encoder with a "
-                "decoder, such as T5; other rows train other models."
+                "completions need a language model, such as SmolLM2, or an encoder-decoder, such "
+                "as T5. Other data needs an encoder."
             )
         tokenizer = load_tokenizer(source, name, base=base)
         set_padding(tokenizer, config, name)
@@ -74,9 +75,9 @@ def load_headed(
             if not has_head and not writes:
                 # Another head may have weights of the same names and sizes.
                 drawn = sorted({*drawn, *draw_head(model)})
-        # The folder of an adapter has no other record of the head.
+        # Nothing else in the folder of an adapter identifies the head.
         model.config.architectures = [type(model).__name__]
-        # A classifier's, whose encoder is taken here.
+        # The checkpoint may be a classifier with windows, of which only the encoder is used.
         set_windows(model, None)
         if adapter is not None:
             model = put_on(model, source)
@@ -86,13 +87,13 @@ def load_headed(
 
 
 def checkpoint_head(name: str) -> type[Head]:
-    """Return the head of a checkpoint, without reading its weights."""
+    """Return the head of a checkpoint by its config, without reading its weights."""
     with loading(name):
         _, adapter, _, config = configured(resolve(name), name)
     return saved_head(config, adapter)
 
 
 def is_encoder_decoder(name: str) -> bool:
-    """Return whether a checkpoint is an encoder with a decoder, without reading weights."""
+    """Return whether a checkpoint is an encoder-decoder, without reading its weights."""
     with loading(name):
         return bool(configured(resolve(name), name)[-1].is_encoder_decoder)

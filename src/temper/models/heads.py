@@ -1,4 +1,4 @@
-"""The classification head of a checkpoint: its classes and the order of its outputs."""
+"""Change the classification head of a checkpoint: order of its outputs, bias, new weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _COPIES = re.compile(r"\.(modules_to_save\.\w+|original_module)(?=\.|$)")
 
 
 def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> list[int] | None:
-    """Return a checkpoint's output for each wanted class; None if the order is the same.
+    """Return the index of a head's output for each label; None if the order is the same.
+
+    ``own`` are the head's classes and ``labels`` those of the data; ``source`` names the model in
+    errors.
 
     Example:
         >>> order_of_head(["pos", "neg"], ["neg", "pos"], "a model")
@@ -47,7 +50,7 @@ def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> lis
 
 
 def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) -> None:
-    """Reorder the outputs of a classifier and its trained head, also inside a PEFT wrapper."""
+    """Reorder a trained head's outputs, given the result of `order_of_head`; PEFT's heads, too."""
     before = _answers(model, tokenizer)
     with torch.no_grad():
         for parameter in _output_layer(model, len(order)):
@@ -62,7 +65,7 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
 
 
 def set_new_bias(model: Any, bias: FloatArray) -> None:
-    """Set the bias [C] of a new head: one whose bias is 0, as Transformers initializes it."""
+    """Set the bias [C] of a head if it is all 0, as in a newly initialized head."""
     biases = [each for each in _output_layer(model, len(bias)) if each.ndim == 1]
     if not any(bool(each.any()) for each in biases):
         with torch.no_grad():
@@ -71,7 +74,7 @@ def set_new_bias(model: Any, bias: FloatArray) -> None:
 
 
 def _output_layer(model: Any, outputs: int) -> list[Tensor]:
-    """Return weight and bias of the output layer, and PEFT's copies of them."""
+    """Return weight and bias of the output layer, including PEFT's copies of them."""
     head = find_head(model, [])
     rows: dict[str, list[Tensor]] = {}
     for name, parameter in model.named_parameters():
@@ -84,7 +87,7 @@ def _output_layer(model: Any, outputs: int) -> list[Tensor]:
 
 
 def draw_head(model: Any) -> frozenset[str]:
-    """Re-initialize a head as Transformers does with a missing one; return its weights' names."""
+    """Re-initialize a head as Transformers would; return the names of its weights."""
     head = find_head(model, [])
     for module_name, module in model.named_modules():
         names = [name for name, _ in module.named_parameters(module_name, recurse=False)]
@@ -98,7 +101,6 @@ def draw_head(model: Any) -> frozenset[str]:
 
 
 def _answers(model: Any, tokenizer: Any) -> Tensor:
-    """Return the logits of one short text, on the CPU."""
     batch = tokenizer(["a b c"], return_tensors="pt")
     device = next(model.parameters()).device
     taken = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}

@@ -1,4 +1,4 @@
-"""Load classifiers and tokenizers of Transformers and PEFT."""
+"""Load classifiers, and tokenizers, with Transformers and PEFT."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from temper.models.windows import set_windows, windows_of
 from temper.seeding import derive_seed, seeded
 
 ADAPTER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
-"""Files that an adapter on the Hub is loaded from: no code and no pickle."""
+"""Files that are loaded from an adapter on the Hub: neither code nor pickles."""
 
 
 def load_classifier(
@@ -54,23 +54,23 @@ def load_classifier(
 
     Args:
         name: A short name, a Hub id, a folder with a checkpoint, or a folder with a PEFT adapter.
-        labels: Class names, two or more. A head with as many classes is kept, and its outputs
-            are put in this order by name; else a new head is drawn. None takes the checkpoint's own
-            head, and raises if it has none.
-        kind: Name of the head of `temper.heads`: for ``labels`` ``classification``, ``multi_label``
-            or ``tokens``, without them ``regression``; None keeps the checkpoint's own, else
+        labels: Class names, two or more. If the checkpoint's head has as many classes, it is kept
+            and its outputs are reordered by name; else a new head is initialized. None requires the
+            checkpoint's own head.
+        kind: Name of a head (`temper.heads`): with ``labels`` ``classification``, ``multi_label``
+            or ``tokens``; without them ``regression``. None uses that of the checkpoint, or else
             classification.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
         new_adapter: Arguments of the PEFT configuration of an adapter to train (`add_adapter`).
-        given: The user's names of the checkpoint's classes.
-        new_head: Whether a new head is drawn even if the checkpoint's would fit.
+        given: The user's names for the checkpoint's classes.
+        new_head: Whether to initialize a new head even if the checkpoint's fits.
 
     Returns:
         (model, tokenizer), the model in evaluation mode.
 
     Raises:
-        ModelError: If no complete model can be loaded under that name, or its head does not fit.
+        ModelError: The model is missing or incomplete, or its head does not fit.
 
     Example:
         >>> model, tokenizer = load_classifier("minilm", labels=["negative", "positive"])
@@ -109,7 +109,7 @@ def load_classifier(
             if class_names is not None and labels is not None and len(class_names) == len(labels):
                 order = order_of_head(class_names, labels, name)
             of_labels, saved = HEADS[kind or "classification"], saved_head(config, adapter)
-            # Only the checkpoint's config distinguishes heads for the same labels.
+            # Several heads have the same kind of output; the checkpoint's config identifies one.
             head = saved if saved.gives == of_labels.gives else of_labels
             config.update(head_settings(labels, kind=head.name))
         else:
@@ -136,10 +136,10 @@ def load_classifier(
 def head_names(
     name: str, given: GivenNames | None = None, *, kind: str | None = None
 ) -> tuple[str, ...] | None:
-    """Return the classes of a checkpoint's head in the order of its outputs, without its weights.
+    """Return the class names of a checkpoint's head in output order, without loading weights.
 
-    Classes without names have placeholders. A head of another ``kind`` (see `load_classifier`) is
-    ignored. The result is None without a head, and for a regression head.
+    Unnamed classes get placeholders. The result is None without a head, for a regression, and for a
+    head of another ``kind`` than given (see `load_classifier`).
     """
     with loading(name):
         source, adapter, _, config = configured(resolve(name), name)
@@ -149,11 +149,11 @@ def head_names(
 
 
 class PretrainedReader:
-    """A pre-trained model that reads texts without training, in batches of similar length.
+    """Base class of pre-trained models that are only run, in batches of similar length.
 
-    A subclass sets the auto class that loads it, ``kind``, and ``spare`` weights, which are unused
-    and may be missing. ``max_length`` tokens of a text are read, and ``batch_size`` rows in a
-    forward pass.
+    Subclasses set ``kind``, the auto class that loads the model, and ``spare``, a part of the names
+    of weights that may be missing. Texts are cut at ``max_length`` tokens. A forward pass has
+    ``batch_size`` rows.
     """
 
     kind: ClassVar[Any]
@@ -170,12 +170,12 @@ class PretrainedReader:
 
     @classmethod
     def check_kind(cls, config: Any, tokenizer: Any) -> None:
-        """Raise a `ModelError` if the model is of another kind."""
+        """Raise a `ModelError` if a config or tokenizer is of another kind of model."""
         raise NotImplementedError
 
     @classmethod
     def check(cls, name: str) -> None:
-        """Check the kind of a model without loading its weights."""
+        """Call `check_kind` for a named model, without loading its weights."""
         with loading(name):
             source = _whole_model(name)
             config, tokenizer = _load_config(source, weights=source), load_tokenizer(source, name)
@@ -186,7 +186,7 @@ class PretrainedReader:
         """Load a model by its short name, its Hub id, or its folder.
 
         ``auto`` takes a GPU if there is one. ``sizes`` are ``max_length`` and ``batch_size``. A
-        checkpoint without the head of its pre-training is not complete and raises a `ModelError`.
+        checkpoint without its pre-training head raises a `ModelError`.
         """
         where = device_of(device)
         with loading(name):
@@ -207,7 +207,7 @@ class PretrainedReader:
         return cls(model.requires_grad_(False).eval().to(where), tokenizer, **sizes)
 
     def batches(self, ids: Sequence[list[int]]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """Yield the indices and the padded inputs of rows of token ids, the longest first."""
+        """Yield batches, longest rows first: the rows' indices and their padded inputs."""
         device = next(self.model.parameters()).device
         order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
         for start in range(0, len(order), self.batch_size):
@@ -221,14 +221,14 @@ class PretrainedReader:
 
 
 def lasting_name(name: str) -> str:
-    """Return a name of a model that is valid in any working directory."""
+    """Return a name of a model that is valid in any working directory: no relative path."""
     if MODELS.get(name, {}).get("source", "").startswith("package "):
         return name
     return str(Path(name).resolve()) if Path(name).is_dir() else resolve(name)
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of a name; ``auto`` is a GPU if there is one."""
+    """Return the device with a name; ``auto`` is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -236,7 +236,7 @@ def device_of(name: str) -> torch.device:
     except RuntimeError:
         raise ModelError(f"Unknown device {name!r}. Use auto, cpu, cuda, cuda:N or mps.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"The device is {name!r}, but no CUDA device is there. Use auto or cpu.")
+        raise ModelError(f"Device {name!r}: no CUDA device is available. Use auto or cpu.")
     return device
 
 
@@ -250,7 +250,7 @@ def _check_labels(labels: Sequence[str] | None) -> None:
 
 @contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Turn all exceptions of the libraries while loading into a `ModelError`."""
+    """Raise a `ModelError` with the model's name for any exception while loading it."""
     try:
         yield
     except TemperError:
@@ -261,14 +261,14 @@ def loading(name: str) -> Iterator[None]:
 
 
 def _located(source: str) -> tuple[str, Any | None]:
-    """Return a model's folder or Hub id, and the PEFT config if it is an adapter."""
+    """Return a model's folder or Hub id, and its PEFT config if it is an adapter."""
     path = Path(source)
     if path.is_file():
         raise ModelError(f"{source} is a file; a model is a folder with config.json, or a Hub id.")
     if not path.is_dir():
         if find_adapter_config_file(source) is None:
             return source, None
-        # Downloaded: Transformers would put it on its base, and such a model is saved differently.
+        # Not left to Transformers, which adds the adapter to its base but saves it differently.
         path = Path(snapshot_download(source, allow_patterns=ADAPTER_FILES))
     check_folder(path)
     if not (path / "adapter_config.json").is_file():
@@ -279,7 +279,7 @@ def _located(source: str) -> tuple[str, Any | None]:
 
 
 def configured(source: str, name: str) -> tuple[str, Any | None, str, Any]:
-    """Return a model's folder or id, its PEFT config if any, its base, and its config."""
+    """Return a model's folder or Hub id, PEFT config (or None), base model, and config."""
     source, adapter = _located(source)
     base = source if adapter is None else _base_of(adapter, name)
     # The config in an adapter's run folder has the labels, which the base's config lacks.
@@ -305,9 +305,9 @@ def _load_config(source: str, *, weights: str) -> Any:
 
 
 def load_tokenizer(source: str, name: str, *, base: str | None = None) -> Any:
-    """Load a tokenizer; ``name`` is the user's name of it, for errors.
+    """Load a tokenizer; ``name`` is the model's name in errors.
 
-    PEFT saves none with an adapter, so ``base`` is the base model if ``source`` may be one.
+    Folders of PEFT adapters may lack one, so that of ``base``, the base model, is the fallback.
     """
     if base not in (None, source) and not Path(source, "tokenizer_config.json").is_file():
         source = base
@@ -315,20 +315,18 @@ def load_tokenizer(source: str, name: str, *, base: str | None = None) -> Any:
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         # Transformers creates an empty tokenizer if the files are missing.
         raise ModelError(
-            f"{name!r} comes without a tokenizer: no words are known. Save the tokenizer next to "
-            "the model (tokenizer.save_pretrained)."
+            f"{name!r} comes without a tokenizer, or its vocabulary is empty. Save the tokenizer "
+            "next to the model (tokenizer.save_pretrained)."
         )
     return tokenizer
 
 
 def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> str:
-    """Return the class of Transformers that loads a model whose labels have names, or numbers."""
     head = saved_head(config, adapter) if kind is None else HEADS[kind]
     return head.auto_class if head.named else Head.auto_class
 
 
 def _has_other_head(config: Any) -> bool:
-    """Return whether a checkpoint has a head for classes."""
     return any(
         kind in each
         for each in config.architectures or ()
@@ -337,10 +335,10 @@ def _has_other_head(config: Any) -> bool:
 
 
 def _own_classes(source: str, config: Any, adapter: Any | None, auto: str) -> int | None:
-    """Return the number of outputs of the model's own head, None if it has none."""
+    """Return the number of outputs of the checkpoint's head; None without a head."""
     if adapter is not None:
         count = adapter_classes(Path(source))
-        # The head of an adapter made without task_type is its base's, and so is the config.
+        # Without task_type, an adapter has the head and the config of its base.
         if count is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
             return count
     ending = auto.removeprefix("AutoModel")
@@ -349,7 +347,7 @@ def _own_classes(source: str, config: Any, adapter: Any | None, auto: str) -> in
 
 
 def _brings_head(adapter: Any) -> bool:
-    """Return whether the head is trained and saved with the adapter, by its PEFT config."""
+    """Return whether a PEFT adapter was trained and saved with its head, by its config."""
     return bool(getattr(adapter, "modules_to_save", None)) or adapter.task_type in (
         "SEQ_CLS",
         "TOKEN_CLS",
@@ -359,7 +357,6 @@ def _brings_head(adapter: Any) -> bool:
 def _class_names(
     config: Any, classes: int | None, source: str, given: GivenNames | None
 ) -> tuple[str, ...] | None:
-    """Return the names of a head's classes; None without a head or for a regression head."""
     if classes is None or classes == 1 or getattr(config, "problem_type", None) == "regression":
         return None
     names = placeholders(classes)
@@ -370,7 +367,7 @@ def _class_names(
 
 
 def set_padding(tokenizer: Any, config: Any, name: str) -> None:
-    """Make tokenizer and model agree on a padding token; decoders use it to find the last token."""
+    """Set the same padding token in tokenizer and config; decoders find the last token by it."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     if tokenizer.pad_token is None:
@@ -382,14 +379,14 @@ def set_padding(tokenizer: Any, config: Any, name: str) -> None:
     if words is not None and tokenizer.pad_token_id >= words:
         raise ModelError(
             f"The tokenizer of {name!r} pads with token {tokenizer.pad_token_id} "
-            f"({tokenizer.pad_token!r}), and the model knows {words} tokens. Set another "
+            f"({tokenizer.pad_token!r}), and the model has {words} embeddings. Set another "
             "tokenizer.pad_token and save it, or enlarge the model's embeddings."
         )
     config.pad_token_id = tokenizer.pad_token_id
 
 
 def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
-    """Return the model of an auto class, and the names of randomly initialized weights."""
+    """Load a model with an auto class; return it and the names of randomly initialized weights."""
     model, report = getattr(modeling_auto, auto).from_pretrained(
         source,
         config=config,
@@ -416,15 +413,14 @@ def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tupl
         raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
     if spare := further_blocks(report["unexpected_keys"], model.state_dict()):
         raise ModelError(
-            f"{source} has more blocks than config.json, which would be left out: "
-            f"{', '.join(spare[:3])}{' ...' if len(spare) > 3 else ''}. Fix config.json; or load "
-            "the model as you want it and save it to another folder (save_pretrained)."
+            f"{source} has weights of more blocks than config.json sets, and these would be "
+            f"ignored: {', '.join(spare[:3])}{' ...' if len(spare) > 3 else ''}. Fix config.json; "
+            "or load the model with fewer blocks and save it to another folder (save_pretrained)."
         )
     return model, [*report["missing_keys"], *resized]
 
 
 def _whole_model(name: str) -> str:
-    """Return the folder or Hub id of a model that is no adapter."""
     source = resolve(name)
     if _located(source)[1] is not None:
         raise ModelError(
@@ -459,6 +455,6 @@ def put_on(model: Any, source: str) -> Any:
     from peft import PeftModel
 
     with warnings.catch_warnings():
-        # PEFT asks Transformers for a name that is on its way out.
+        # PEFT imports a deprecated name from Transformers.
         warnings.simplefilter("ignore", FutureWarning)
         return PeftModel.from_pretrained(model, source, is_trainable=True)

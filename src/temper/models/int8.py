@@ -1,19 +1,19 @@
-"""Make and run an 8-bit copy of a classifier for CPUs, with ONNX Runtime.
+"""Write and run an 8-bit copy of a classifier for CPUs, with ONNX Runtime.
 
 The weights of matrix products are stored in eight bits, and their inputs are rounded to eight bits
-when a text is read. Two kinds of products are mixed:
+at run time. Products are of two kinds:
 
-- *coarse*: one scale for all of a text's tokens (``DynamicQuantizeLinear``) and one for each output
-  of the weights. It is the fastest.
-- *fine*: a scale for each token, and for each 128 inputs of tokens and weights (``MatMulNBits``).
-  It takes about twice as long, and its error is several times smaller.
+- *coarse*: one scale for all tokens of a text (``DynamicQuantizeLinear``) and one for each output
+  of the weights. This is the fastest.
+- *fine*: one scale for each token and each 128 inputs (``MatMulNBits``). It takes about twice as
+  long, and its error is several times smaller.
 
-A few products cause most of the error of an 8-bit model. `effects` finds them on rows, and they are
-fine. Products outside the repeated blocks that read one vector a text (pooler, classifier), the
-embeddings and everything else stay in fp32.
+A few products cause most of the error of an 8-bit model. `effects` finds them on sample rows, and
+they become fine. Embeddings, products on one vector per text (pooler, classifier) and everything
+else stay in fp32.
 
-One text is computed at a time, without padding. On one thread that is as fast as a batch, and
-the scales of a text cannot depend on the others of its batch.
+Texts are computed one at a time, without padding. On one thread that is as fast as a batch, and the
+scales of a text do not depend on other texts.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from temper.models.modes import quiet
 from temper.models.onnx_files import check_onnx_installed, write_onnx
 
 FOLDER, MODEL, RECORD = "int8", "model.onnx", "int8.json"
-"""Folder of the 8-bit copy in that of a checkpoint, its network, and its record."""
+"""Names of the folder of the 8-bit copy in a checkpoint, its network, and its record."""
 BLOCK = 128
-"""Inputs that share a scale in a fine product."""
+"""Number of inputs that share a scale in a fine product."""
 MOST_BYTES = 2 * 10**9
 """Maximum size of the weights in one ONNX file, in bytes."""
 TOLERANCE = 0.1
-"""Change of the log-odds (root mean square) that coarse products may cause.
+"""Root mean square change of the log-odds that coarse products may cause.
 
-It moves a probability by 0.025 at most.
+It changes a probability by at most 0.025.
 """
 
 
 def rounded_rows(weight: Tensor) -> Tensor:
-    """Round weights [O, I] to signed eight bits with one scale for each output."""
+    """Round weights [O, I] to signed eight bits, with one scale per output."""
     scale = weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
     return (weight / scale).round() * scale
 
 
 def rounded(values: Tensor) -> Tensor:
-    """Round values to unsigned eight bits with one scale and zero point (ONNX's definition)."""
+    """Round values to unsigned eight bits with one scale and zero point (as ONNX defines it)."""
     low, high = values.amin().clamp(max=0), values.amax().clamp(min=0)
     scale = ((high - low) / 255).clamp(min=1e-12)
     zero = (-low / scale).round()
@@ -69,20 +69,20 @@ def rounded(values: Tensor) -> Tensor:
 
 
 def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Predict how much each coarse product changes a classifier's answers.
+    """Estimate how much each product, if coarse, changes a classifier's answers.
 
-    To first order, an error ``e`` of a product's output changes the answer by ``g . e``, with ``g``
-    the gradient of the answer by this output. The answer is the log-odds of the predicted class, so
-    that texts with a probability near 1 count too, or the value of a regression in units of the
-    standard deviation of the values.
+    To first order, an error ``e`` in a product's output changes the answer by ``g . e``, where
+    ``g`` is the gradient of the answer with respect to that output. The answer is the log-odds of
+    the predicted class, so that texts with a probability near 1 count, too. For a regression it is
+    the value, in units of the standard deviation of the values.
 
     Args:
-        model: A Transformers sequence classifier in eval mode; its weights' ``requires_grad`` is
+        model: A Transformers sequence classifier in eval mode; ``requires_grad`` of its weights is
             switched off.
         rows: Inputs of single texts, each [1, T], without padding.
 
     Returns:
-        Name of each `torch.nn.Linear` that reads vectors of tokens -> mean of ``(g . e)^2``.
+        Name of each `torch.nn.Linear` that reads one vector per token -> mean of ``(g . e)^2``.
     """
     model.requires_grad_(False)
     classes = head_of(model).has_classes
@@ -93,7 +93,7 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
         total[name] = total.get(name, 0.0) + float((gradient * error).sum()) ** 2
 
     def observe(name: str, module: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        # Products of one vector per text stay in fp32; those of positions have no gradient.
+        # Products on one vector per text stay in fp32. Those on positions have no gradient.
         if inputs[0].dim() < 3 or not output.requires_grad:
             return
         with torch.no_grad():
@@ -135,11 +135,11 @@ def _log_odds(logits: Tensor) -> Tensor:
 def fine_products(
     effect: Mapping[str, float], sizes: Mapping[str, int], *, tolerance: float = TOLERANCE
 ) -> list[str]:
-    """Choose products to be fine until the others change answers little, in order of their choice.
+    """Choose the products to make fine, in the order of choice.
 
-    Errors of products hardly correlate, so their squares add up. Those with the largest effect for
-    their size (number of weights) come first, because a product takes time in proportion to its
-    size. ``tolerance`` is the root of the summed effects that may remain.
+    The errors of products are nearly uncorrelated, so their squares add up. Products with the
+    largest effect per weight come first, because time is proportional to the number of weights. It
+    stops when the root of the remaining summed effects is at most ``tolerance``.
 
     Example:
         >>> fine_products({"a": 0.9, "b": 0.0, "c": 0.02}, {"a": 4, "b": 4, "c": 1})
@@ -158,15 +158,15 @@ def write_int8(
     *,
     fields: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write an 8-bit copy of a classifier, and return its record, the content of ``int8.json``.
+    """Write an 8-bit copy of a classifier; return the content of its ``int8.json``.
 
     Args:
         model: A Transformers sequence classifier, or an adapter on one.
         tokenizer: Its tokenizer.
-        rows: Inputs of single texts, each [1, T] with T > 1, without padding and mask: what fine
-            products are chosen on.
+        rows: Sample inputs for choosing the fine products: single texts [1, T] with T > 1, without
+            padding or mask.
         folder: An empty folder.
-        fields: Further fields of the record.
+        fields: Further fields of ``int8.json``.
     """
     check_onnx_installed("--backend int8")
     if 4 * sum(weight.numel() for weight in model.parameters()) > MOST_BYTES:
@@ -178,7 +178,7 @@ def write_int8(
     if is_adapted(network):
         network = network.merge_and_unload()
     with quiet():
-        # Simpler graphs than those of fused attention.
+        # The graph of eager attention is simpler than that of fused attention.
         network.set_attn_implementation("eager")
     modules = {
         name: module for name, module in network.named_modules() if isinstance(module, nn.Linear)
@@ -211,7 +211,7 @@ def longest(rows: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
 def _quantize(
     source: Path, path: Path, names: Mapping[str, str], coarse: Collection[str]
 ) -> set[str]:
-    """Write a network with 8-bit products; return the names of the products."""
+    """Write an ONNX network with 8-bit products; return the names of the products."""
     import onnx
     from onnx.numpy_helper import to_array
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -237,10 +237,11 @@ def _quantize(
     }
     if 2 * sum(sizes[node] for node in products) <= sum(sizes.values()):
         raise ModelError(
-            "Most matrix products of the network have a form that is not rounded to eight bits "
-            "(torch.nn.Linear over tokens is), so the copy would not be faster."
+            "Most matrix products of the network are not torch.nn.Linear over tokens, the only "
+            "form that is rounded to eight bits, so the copy would not be faster. Leave --backend "
+            "out."
         )
-    # Products without a name are fine ones, since their effect is not known.
+    # The effect of products without a name is unknown, so they are made fine.
     chosen = {node for node, name in products.items() if name not in coarse}
     with quiet():
         if chosen:
@@ -266,30 +267,30 @@ def _quantize(
 
 
 def _content(matrix: Tensor) -> str:
-    """Identify weights by their content; their names are lost on the way to ONNX."""
+    """Hash weights, because ONNX does not keep their names."""
     array = np.ascontiguousarray(matrix.detach().numpy())
     return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
 
 
 def _check_alike(network: nn.Module, file: Path, row: Mapping[str, Tensor]) -> None:
-    """Raise if the ONNX file of a network in fp32 has other outputs than the network."""
+    """Raise if an fp32 ONNX file has other outputs than the network it was written from."""
     with torch.no_grad():
         wanted = network(**row).logits.numpy()
     result = session(file).run(["logits"], {name: value.numpy() for name, value in row.items()})[0]
     if not np.allclose(wanted, result, rtol=1e-3, atol=1e-3):
         raise ModelError(
-            f"{type(network).__name__} answers otherwise once it is written as ONNX, so it cannot "
-            "run in eight bits."
+            f"The ONNX file of {type(network).__name__} has other outputs than the model, so it "
+            "cannot run in eight bits. Leave --backend out."
         )
 
 
 def session(file: Path) -> Any:
-    """Open a network of ONNX on one thread of the CPU."""
+    """Open an ONNX file with ONNX Runtime, on one CPU thread."""
     from onnxruntime import InferenceSession, SessionOptions
 
     options = SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    # The fused form of a sum and a layer norm is the slower one on CPUs.
+    # On CPUs, a sum fused with a layer norm is slower than both apart.
     return InferenceSession(
         file,
         options,
@@ -299,7 +300,7 @@ def session(file: Path) -> Any:
 
 
 def load_int8(folder: Path) -> tuple[Any, Any, Any, Mapping[str, Any]]:
-    """Load a copy of `write_int8`: its session, tokenizer, configuration and record."""
+    """Load what `write_int8` wrote: session, tokenizer, config and record."""
     check_onnx_installed("--backend int8", ("onnxruntime",))
     try:
         record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))

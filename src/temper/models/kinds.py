@@ -1,4 +1,4 @@
-"""Which head a model has, by its class and configuration."""
+"""Find out which head a model or checkpoint has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POSITIONS = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
 
 
 def position_limit(model: nn.Module) -> int | None:
-    """Return the maximum number of tokens for which a model has positions; None without a limit."""
+    """Return how many tokens a model has position embeddings for; None without a limit."""
     limits = []
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and _POSITIONS.search(name):
@@ -31,13 +31,14 @@ def position_limit(model: nn.Module) -> int | None:
 
 
 def head_of(model: Any, classes: Sequence[str] = ()) -> type[Head]:
-    """Return the head of a model, or of a config with the names of its model's ``classes``.
+    """Return the head of a model, or of a config with its model's ``classes``.
 
-    Several heads of one class of Transformers differ by ``problem_type`` in the config, and a
-    regression has one output. Classes that Transformers does not list are sequence classifiers.
+    ``classes`` are class names such as ``BertForSequenceClassification``. Heads with the same class
+    differ by ``problem_type`` in the config; a regression has one output. Models of classes unknown
+    to Transformers count as sequence classifiers.
 
     Raises:
-        ModelError: If the model is a masked language model, which no method trains.
+        ModelError: The model is a masked language model, which no method trains.
     """
     config = model
     if isinstance(model, nn.Module):
@@ -59,14 +60,14 @@ def head_of(model: Any, classes: Sequence[str] = ()) -> type[Head]:
 
 
 def classes_of(auto_class: str) -> frozenset[str]:
-    """Return the names of the classes that an auto class of Transformers loads."""
+    """Return the names of the model classes behind an auto class of Transformers."""
     # The values of the outer mapping would import the classes.
     names = getattr(modeling_auto, auto_class)._model_mapping._model_mapping
     return frozenset(map(str, names.values()))
 
 
 def saved_head(config: Any, adapter: Any | None) -> type[Head]:
-    """Return the head that a checkpoint was saved with, by its config and that of its adapter."""
+    """Return the head that a checkpoint was saved with, by its config and PEFT config."""
     task = getattr(adapter, "task_type", None)
     if task is None:
         return head_of(config, config.architectures or ())
@@ -74,10 +75,10 @@ def saved_head(config: Any, adapter: Any | None) -> type[Head]:
 
 
 def check_outputs(config: Any, *, model: str = "the model") -> None:
-    """Raise a `ModelError` if a config is that of a regression with several outputs."""
+    """Raise a `ModelError` if a config is of a regression with several outputs."""
     outputs = getattr(config, "num_labels", 2)
     if getattr(config, "problem_type", None) == Regression.problem_type and outputs != 1:
         raise ModelError(
             f"A regression must have one output, {model} has {outputs}. "
-            "Set `problem_type` of its config to what it is."
+            "Correct `problem_type` or `num_labels` in its config."
         )

@@ -1,4 +1,4 @@
-"""Propose words for a position of a text with a masked language model."""
+"""Propose words to replace a word of a text, by a masked language model."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from temper.models.pieces import WholeWords, script_of, whole_words
 
 @dataclass(frozen=True)
 class Blank:
-    """A position between two texts for which words are proposed.
+    """A position between two texts, for which words are to be proposed.
 
-    Neither the original ``word`` (in any case; empty for none) nor words of another script are
-    proposed.
+    Proposals exclude ``word``, the original (in any case; may be empty), and words in another
+    script.
 
     Example:
         >>> Blank("a ", " film", word="good").before
@@ -39,10 +39,10 @@ class Blank:
 class MaskedModel(PretrainedReader):
     """A masked language model that proposes words.
 
-    The word is replaced by one mask token, for which the model predicts a distribution over its
-    vocabulary. Only whole words are proposed: single tokens that the tokenizer produces again at
-    that position. The model is in eval mode meanwhile, and no proposal depends on its batch. Of a
-    text with more than ``max_length`` (>= 3) tokens it reads the part around the blank.
+    One mask token replaces the word, and the model predicts a distribution over its vocabulary.
+    Only tokens that are whole words at that position are proposed. The model runs in eval mode, and
+    proposals do not depend on the batch. If a text has more than ``max_length`` (>= 3) tokens, the
+    model reads only the part around the blank.
 
     References:
         Li et al. 2020, BERT-ATTACK, take candidates from the same distribution. Differs: they do
@@ -63,7 +63,7 @@ class MaskedModel(PretrainedReader):
 
     @classmethod
     def check_kind(cls, config: Any, tokenizer: Any) -> None:
-        """Raise a `ModelError` if there is no head of a masked language model, or no mask token."""
+        """Raise a `ModelError` unless a model has a masked language model head and a mask token."""
         kinds = getattr(config, "architectures", None) or ()
         if kinds and not any(kind.endswith(("MaskedLM", "PreTraining")) for kind in kinds):
             raise ModelError(
@@ -84,7 +84,7 @@ class MaskedModel(PretrainedReader):
     def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[str]]:
         """Propose at most ``count`` (>= 1) words for each blank, the most likely first.
 
-        They are those of the model's vocabulary: an uncased model's words are in lower case.
+        The words are those of the vocabulary; an uncased model proposes lower case.
         """
         distinct = list(dict.fromkeys(blanks))
         read = [self._read(blank) for blank in distinct]
@@ -97,7 +97,7 @@ class MaskedModel(PretrainedReader):
         return [result[blank] for blank in blanks]
 
     def _read(self, blank: Blank) -> tuple[list[int], int]:
-        """Return the ids of a text with the mask token in its blank, and the token's index."""
+        """Return the ids of a text, cut and with the mask token, and the index of that token."""
         before, after = blank.before, blank.after
         while True:
             text = f"{before}{self.tokenizer.mask_token}{after}"
@@ -118,7 +118,7 @@ class MaskedModel(PretrainedReader):
                 after = after[: len(after) // 2]
 
     def _chances(self, inputs: dict[str, Tensor], indices: list[int]) -> Tensor:
-        # The padding side is the tokenizer's, so the place is counted from the row's first token.
+        # Padding may come first, so the index is counted from the row's first token.
         first = inputs["attention_mask"].argmax(dim=1)
         at = first + torch.tensor(indices, device=first.device)
         logits = self.model(**inputs).logits
@@ -131,7 +131,7 @@ class MaskedModel(PretrainedReader):
         return chosen.softmax(dim=-1).cpu()
 
     def _best(self, blank: Blank, chances: Tensor, count: int) -> list[str]:
-        words = self.words.behind(blank.before)
+        words = self.words.after(blank.before)
         ids = torch.tensor(list(words), dtype=torch.int64)
         order = chances[ids].argsort(descending=True, stable=True)
         avoided, script = blank.word.casefold(), script_of(blank.word)

@@ -1,7 +1,7 @@
 """A linear classifier on the mean-pooled embeddings of an encoder.
 
-Sentence encoders are trained with mean pooling, so such a classifier works with few rows. It is a
-model of Transformers, and can be fine-tuned, calibrated, served and exported like any other.
+Sentence encoders are trained with mean pooling, so such a classifier needs only few rows. It is an
+ordinary Transformers model: it can be fine-tuned, calibrated, served and exported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from temper.models.windows import set_windows
 def mean_pooled(
     classifier: Any, labels: Sequence[str] | None
 ) -> MeanPooledForSequenceClassification:
-    """Return a linear classifier on the encoder of a sequence classifier, which it shares."""
+    """Return a mean-pooling classifier that shares the encoder of a sequence classifier."""
     config = classifier.config
     if isinstance(classifier, MeanPooledForSequenceClassification):
         settings = config.encoder
@@ -31,7 +31,8 @@ def mean_pooled(
         settings = config.to_dict()
     if config.is_encoder_decoder or not hasattr(config, "hidden_size"):
         raise ModelError(
-            f"{config.model_type} is not an encoder, so it has no embeddings to classify."
+            f"{config.model_type} is not an encoder, so it has no embeddings of texts to classify. "
+            "Give an encoder."
         )
     set_windows(classifier, None)
     pooled = MeanPooledConfig(

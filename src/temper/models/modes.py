@@ -1,4 +1,4 @@
-"""Contexts that change the mode of a model, or the precision of its weights."""
+"""Contexts that switch a model's mode, its precision, or warnings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Set the mode of a model inside the `with` block, and restore that of each module after it."""
+    """Set training or evaluation mode inside this context; then restore each module's mode."""
     modes = [(module, module.training) for module in model.modules()]
     # Setting a mode that is already set takes a millisecond, in every pass of a service.
     if any(mode is not training for _, mode in modes):
@@ -31,7 +31,7 @@ def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the warnings of libraries inside the `with` block."""
+    """Silence warnings of libraries inside this context."""
     # logging has no getter for the level that other code may have set.
     level = logging.root.manager.disable
     logging.disable(max(level, logging.WARNING))
@@ -45,10 +45,10 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def in_single(model: nn.Module) -> Iterator[None]:
-    """Convert half-precision weights and buffers to fp32 inside the `with` block.
+    """Convert half-precision weights and buffers to fp32 inside this context.
 
-    Afterwards each is the original tensor, bit for bit; meanwhile both are in memory. A model in
-    fp32 or fp64 is not changed.
+    Afterwards the original tensors are back. Meanwhile both are in memory. Weights in fp32 or fp64
+    are not changed.
     """
     tensors = [*model.parameters(), *model.buffers()]
     half = [each for each in tensors if each.dtype in (torch.bfloat16, torch.float16)]

@@ -1,11 +1,11 @@
-"""MT-DNN as a model of Transformers: one encoder, and one head per task.
+"""MT-DNN as a Transformers model: one encoder with one head per task.
 
-Source: Liu et al. 2019, "Multi-Task Deep Neural Networks for Natural Language Understanding",
-arXiv 1901.11504, section 3. Each head is the one of the encoder's own architecture, so a task has
-bit for bit the logits of its plain classifier.
+Source: Liu et al. 2019, "Multi-Task Deep Neural Networks for Natural Language Understanding", arXiv
+1901.11504, section 3. Each head is that of the encoder's architecture, so the logits of a task
+equal those of its plain classifier bit for bit.
 
-Differs: pairs have the same linear head on the pooled row as single texts, where the paper has a
-stochastic answer network (its equations 5 to 7); QNLI is classified, not ranked.
+Differs: text pairs have the same linear head as single texts, instead of a stochastic answer
+network (equations 5 to 7). QNLI is classified instead of ranked.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def check_task(name: str, labels: Sequence[str] = ()) -> None:
-    """Raise an error for a task that cannot have a head.
+    """Raise if a task cannot have a head.
 
     Raises:
-        ModelError: The name has another form, there is only one label (a regression has none), or
-            labels are not distinct.
+        ModelError: The name has invalid characters, there is only one label (a regression has
+            none), or labels are not distinct.
     """
     # A head is an entry of a ModuleDict, and names of its attributes cannot be keys; some of them
     # (`training`) exist only on an instance.
@@ -58,8 +58,8 @@ class MTDNNConfig(PreTrainedConfig):
 
     Args:
         encoder: Config of the encoder's architecture as a dictionary, with its ``model_type``.
-        tasks: ``name`` and ``labels`` of each task; its index is its number in a batch.
-        pad_token_id: Id of the padding token, as the encoder's.
+        tasks: ``name`` and ``labels`` of each task. A batch refers to a task by its index here.
+        pad_token_id: Id of the encoder's padding token.
     """
 
     model_type = MULTI_TASK
@@ -70,7 +70,7 @@ class MTDNNConfig(PreTrainedConfig):
 
     @classmethod
     def of(cls, encoder: Any, tasks: Mapping[str, Sequence[str]]) -> MTDNNConfig:
-        """Return the config of an encoder with heads for tasks, given their labels by name."""
+        """Return the config of an encoder with a head per task; ``tasks`` maps name to labels."""
         for name, labels in tasks.items():
             check_task(name, labels)
         if encoder.is_encoder_decoder or encoder.model_type == MULTI_TASK:
@@ -84,11 +84,11 @@ class MTDNNConfig(PreTrainedConfig):
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """Names of the tasks in the order of their numbers."""
+        """Names of the tasks by index."""
         return tuple(task["name"] for task in self.tasks or ())
 
     def of_task(self, name: str) -> Any:
-        """Return the config of the plain classifier of one task, with the task's labels."""
+        """Return the config of the plain classifier of one task, with its labels."""
         labels = {task["name"]: task["labels"] for task in self.tasks or ()}[name]
         settings = copy.deepcopy(dict(self.encoder or {}))
         for key in ("architectures", "num_labels", "id2label", "label2id", "transformers_version"):
@@ -98,10 +98,10 @@ class MTDNNConfig(PreTrainedConfig):
 
 
 class MTDNNForSequenceClassification(PreTrainedModel):
-    """One encoder under the heads of several tasks; a batch holds rows of one task.
+    """One encoder with a head for each task; a batch has rows of one task.
 
     Raises:
-        ModelError: If the architecture keeps no pre-trained part apart from its head.
+        ModelError: The encoder's architecture does not separate it from its head.
 
     Example:
         >>> import torch
@@ -141,8 +141,8 @@ class MTDNNForSequenceClassification(PreTrainedModel):
             body: Any = head._modules.pop(head.base_model_prefix, None)
             if body is None:
                 raise ModelError(
-                    f"{type(head).__name__} keeps no encoder apart from its head, so tasks cannot "
-                    "share it. Give another model."
+                    f"{type(head).__name__} does not separate its encoder from its head, so tasks "
+                    "cannot share the encoder. Give another model."
                 )
             if not heads:
                 self.encoder = body
@@ -160,7 +160,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         return result
 
     def for_task(self, name: str) -> Any:
-        """Return the plain classifier of one task, a usual checkpoint that shares all weights."""
+        """Return the plain classifier of one task; it shares its weights with this model."""
         head: Any = self.heads[self.task_of(name)]
         prefix = head.base_model_prefix
         plain = copy.copy(head)
@@ -171,7 +171,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         return plain
 
     def task_of(self, task: Tensor | str | None) -> str:
-        """Return a task's name, given it, its number for every row [B], or None if only one."""
+        """Return the name of a batch's task; None is allowed if the model has only one."""
         names: tuple[str, ...] = self.config.task_names
         if isinstance(task, Tensor):
             numbers = set(task.tolist())
@@ -205,18 +205,19 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         labels: Tensor | None = None,
         **more: Any,
     ) -> Any:
-        """Classify a batch of one task by the architecture's own classifier.
+        """Classify a batch of one task.
 
         Args:
             input_ids: Token ids [B, T].
-            attention_mask: Real tokens [B, T].
-            token_type_ids: Which text a token belongs to [B, T]; None for encoders without types.
-            task: The task's name, or its number for every row [B].
-            labels: Classes [B], or targets [B] of a regression; the loss is left out without.
+            attention_mask: 1 at tokens that are not padding [B, T].
+            token_type_ids: The text (0 or 1) that a token belongs to [B, T]; None for encoders
+                without types.
+            task: The task's name, or its index for every row [B].
+            labels: Classes [B], or targets [B] of a regression; without them there is no loss.
             more: Further arguments of the architecture, for example ``output_hidden_states``.
 
         Raises:
-            ModelError: If the task is unknown, or rows of several share the batch.
+            ModelError: The task is unknown, or the batch has rows of several tasks.
         """
         head = self.heads[self.task_of(task)]
         takes = inspect.signature(head.forward).parameters
@@ -228,7 +229,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
 
 
 def _share_dropout(first: nn.Module, head: nn.Module) -> None:
-    """Give a head the dropout layers of the first one, so that all tasks have the same sites."""
+    """Replace a head's dropout layers by those of another head, so that all tasks share them."""
     for path, module in list(head.named_modules()):
         if isinstance(module, nn.Dropout):
             parent, _, name = path.rpartition(".")
@@ -238,10 +239,10 @@ def _share_dropout(first: nn.Module, head: nn.Module) -> None:
 def share_encoder(
     classifier: Any, tasks: Mapping[str, Sequence[str]], *, seed: int = 0
 ) -> MTDNNForSequenceClassification:
-    """Take the encoder of a classifier, which is not changed, and draw a head for each task.
+    """Copy the encoder of a classifier, and initialize a head for each task.
 
-    ``tasks`` has the names of the classes (empty for a regression) by name of the task, in the
-    order of their numbers. The model is in evaluation mode.
+    ``tasks`` maps the name of each task to its class names (empty for a regression). The model is
+    in evaluation mode.
     """
     if hasattr(classifier, "peft_config"):
         raise ModelError(

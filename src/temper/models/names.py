@@ -1,4 +1,4 @@
-"""Names of models, and checks that a model of a name exists, without loading it."""
+"""Resolve names of models, and check that a named model exists without loading it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from temper.files import asset
 from temper.models.classical import ARCHITECTURES
 
 MULTI_TASK = "mt_dnn"
-"""Name of the architecture with a head per task, which is also the config's ``model_type``."""
+"""Name of the multi-task architecture, and the ``model_type`` of its config."""
 _LISTED: dict[str, Mapping[str, str]] = tomllib.loads(asset("temper.models", "models.toml"))
 MODELS = {name: model for name, model in _LISTED.items() if name != MULTI_TASK}
-"""Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
-(`temper.models.classical`)."""
+"""Short name of a pre-trained model -> its description and source."""
 SHORT_NAMES = (*MODELS, *ARCHITECTURES)
-"""Short names of models without a folder or the Hub."""
+"""All short names: pre-trained models and classical networks."""
 CONFIGS = ("config.json", "adapter_config.json")
-"""Files that identify a model's folder; it has one of them."""
+"""A folder with one of these files is a model."""
 
 
 def resolve(name: str) -> str:
-    """Turn a short name into a folder or Hub id for Transformers; others are unchanged."""
+    """Return the folder or Hub id of a short name; return other names unchanged."""
     if name in ARCHITECTURES:
         raise ModelError(
             f"{name!r} is built from the training text and has no pre-trained weights. Train it "
@@ -56,7 +55,7 @@ def resolve(name: str) -> str:
 
 
 def _is_path(name: str) -> bool:
-    """Whether a name can only be a folder, so that the Hub is not asked for a mistyped run."""
+    """Return whether a name must be a folder, so that the Hub need not be asked."""
     path = Path(name)
     return (
         path.is_absolute()
@@ -73,11 +72,11 @@ def listing() -> list[dict[str, str]]:
 
 
 def checkpoint_folder(model: str, *, what: str) -> Path:
-    """Return the folder of a checkpoint in which something is stored, or raise a `SettingError`."""
+    """Return the folder of a checkpoint to store ``what`` in, or raise a `SettingError`."""
     folder = Path(model).expanduser()
     if not any((folder / name).is_file() for name in CONFIGS):
         raise SettingError(
-            f"{what} is kept in the folder of a checkpoint, and {model} is not one (no "
+            f"{what} is stored in the folder of a checkpoint, and {model} is not one (no "
             f"{' or '.join(CONFIGS)}).{near_folder(model)} Give the folder of a run or of a saved "
             "model."
         )
@@ -85,7 +84,7 @@ def checkpoint_folder(model: str, *, what: str) -> Path:
 
 
 def check_model(name: str) -> None:
-    """Raise if no model can be loaded under a name, as far as that is known without loading it."""
+    """Raise a `ModelError` if a named model clearly does not exist; nothing is loaded."""
     if name in ARCHITECTURES or name == MULTI_TASK:
         return
     source = Path(resolve(name))
@@ -132,7 +131,7 @@ def _check_hub_id(name: str, identifier: str) -> None:
 
 
 def not_loaded(name: str, reason: object) -> str:
-    """Return the message that no model could be loaded, with an exception or another reason."""
+    """Return the error message that a model could not be loaded, for a reason."""
     lines = str(reason).strip().splitlines()
     first = shortened(lines[0].rstrip(".")) if lines else type(reason).__name__
     is_named = name in MODELS or os.path.isdir(name)
@@ -145,7 +144,7 @@ def not_loaded(name: str, reason: object) -> str:
 
 
 def near_folder(name: str | Path) -> str:
-    """Suggest a similar folder next to a missing one; empty if there is none."""
+    """Suggest a folder with a similar name; empty if there is none."""
     path = Path(name).expanduser()
     if os.path.exists(path) or not os.path.isdir(path.parent):
         return ""

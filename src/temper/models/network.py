@@ -1,9 +1,8 @@
-"""The network as the forward stage sees it: logits under a perturbation and a dropout plan.
+"""Run a classifier with perturbed embeddings and planned dropout.
 
-It perturbs by a hook on the embedding module that is called with the encoder's input ids.
-``inputs_embeds`` would be shorter and wrong: it changes logits for right-padded decoders and
-left-padded RoBERTa-likes, and T5 and BART cannot take it. The module is found by one probing
-forward.
+The perturbation is added by a hook on the embedding module that is called with the encoder's input
+ids. ``inputs_embeds`` would be shorter but wrong: it changes logits of right-padded decoders and
+left-padded RoBERTa models, and T5 and BART do not support it. One probing forward finds the module.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from temper.errors import ModelError
 from temper.functional.precision import at_least_single
 from temper.heads import Heads
 from temper.models.blocks import Parameters as Parameters
-from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
+from temper.models.blocks import find_blocks, has_dropout, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
 from temper.models.kinds import head_of
 from temper.models.passes import DropoutPlan, Recording, SiteKey
@@ -43,22 +42,22 @@ SMALLEST_IN_HALF = 1e-3
 
 
 class Network:
-    """Wrap a classifier so that its embeddings can be perturbed and its dropout planned.
+    """Wraps a classifier so that methods can perturb its embeddings and set its dropout rates.
 
     Args:
         model: A Transformers model with a head of `temper.heads`, a PEFT model around one, or any
-            module that takes ``input_ids`` and returns logits (or an output with ``logits``).
-            Training and evaluation mode stay the caller's choice.
-        special_ids: Ids of special tokens ([CLS], [SEP] ...), for settings that exclude them.
-        heads: The heads; None for that of the model's class.
+            module that takes ``input_ids`` and returns logits (or an output with ``logits``). The
+            caller sets training or evaluation mode.
+        special_ids: Ids of special tokens ([CLS], [SEP] ...), for methods that do not perturb them.
+        heads: The heads; None finds the head by the model's class.
 
     Attributes:
-        first_norms: Mean l2 norms per row of the first measured perturbation and of the perturbed
-            embeddings, scalars.
+        first_norms: Two scalars: mean l2 norm per row of the first perturbation, and of the
+            embeddings that it was added to.
 
     Raises:
         ModelError: On the first forward, if not exactly one embedding module is called with the
-            input ids; on any, if it does not return one row of logits per text.
+            input ids; on any, if the logits do not have one row per text.
 
     Example:
         >>> network = Network(torch.nn.Sequential())
@@ -97,17 +96,17 @@ class Network:
         self._tracer: StateTracer | None = None
 
     def use(self, module: nn.Module) -> None:
-        """Run forwards through a distributed wrapper of the model, or the model itself."""
+        """Run further forwards through ``module``, a distributed wrapper of the model."""
         if unwrap(module) is not self.model:
             raise ModelError("The given module does not wrap the model of this network.")
         self.forward_module = module
 
     def parameters(self) -> Parameters:
-        """Return the trainable parameters by name, with those inside the blocks marked."""
+        """Return the trainable parameters, and which of them are in blocks and head."""
         return parameters_of(self.model, self.blocks)
 
     def probe(self, batch: Batch) -> None:
-        """Find the embeddings and the dropout sites by one forward of one row, once."""
+        """Find the embedding module and the dropout sites by one forward of one row, only once."""
         if self._found is not None:
             return
         control = SiteControl(self.model, self.blocks)
@@ -120,7 +119,7 @@ class Network:
             raise
         if not at_tokens:
             control.use_blocks()
-            self.without_dropout = bool(self.blocks) and not drops(self.model)
+            self.without_dropout = bool(self.blocks) and not has_dropout(self.model)
             called = [*((name, 0) for name, _ in self.blocks), *called]
         self._control, self._site_keys = control, tuple(called)
         self._hooks.append(self._place.module.register_forward_hook(self._add_at_words))
@@ -145,24 +144,25 @@ class Network:
 
         Args:
             batch: B rows.
-            delta: Added to the embeddings [B, T, D], in fp32; may require a gradient.
-            site: ``word`` adds to the word embeddings, ``output`` to the first block's input.
-            dropout: A plan for the dropout sites, with ``batch`` already stacked K times; None
-                leaves the model's own dropout.
-            recording: The record to fill.
-            seed: Seed of the model's own random draws (dropout); None uses torch's global state.
-            wrapped: Whether to go through the distributed wrapper; off for passes whose backward is
-                ``torch.autograd.grad``.
-            detached: Whether the embeddings under ``delta`` are detached from the graph.
-            weights: Other values for some parameters, by name, without any wrapper (for example an
-                average of the weights); for a sharded model this process's rows of them. The
-                logits then have no gradient.
+            delta: Perturbation that is added to the embeddings [B, T, D], in fp32; may require a
+                gradient.
+            site: Where: ``word`` is the word embeddings, ``output`` the input of the first block.
+            dropout: Dropout rates, for a ``batch`` that is already repeated K times; None uses the
+                model's own.
+            recording: Is filled with embeddings and gradient norms.
+            seed: Seed of the model's dropout; None uses torch's global state.
+            wrapped: Whether to call the distributed wrapper; False for passes that are
+                differentiated by ``torch.autograd.grad``.
+            detached: Whether to detach the embeddings, but not ``delta``, from the graph.
+            weights: Name -> other value of a parameter (for example an average of the weights),
+                without the wrapper. For a sharded model it has this process's rows, and the logits
+                have no gradient.
 
         Returns:
             [B, U, C] in at least fp32; U is 1 for classification and regression.
 
         Raises:
-            ModelError: If the embeddings cannot be found, or ``delta`` does not fit them.
+            ModelError: The embeddings cannot be found, or ``delta`` has another shape.
         """
         self.probe(batch)
         control = self._control
@@ -172,7 +172,7 @@ class Network:
         norms = recording is not None and recording.channel_norms
         if control.taken and (norms or dropout is not None):
             raise ModelError(
-                "The model's dropout layers are planned by another Network or Stepper. Call its "
+                "Another Network or Stepper controls the model's dropout layers. Call its "
                 "remove_hooks() first, or use one for all."
             )
         log = recording.sites if recording is not None and norms else None
@@ -201,7 +201,7 @@ class Network:
         return logits
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
-        """Return further arguments of the forward, as far as the model takes them."""
+        """Return further arguments of the forward that the head needs and the model accepts."""
         given = self.heads.of(batch.labels).inputs(batch, innermost(self.model))
         return self._extra | {name: given[name] for name in given if name in self._accepted}
 
@@ -209,12 +209,12 @@ class Network:
         inputs = {**batch.inputs, **self._inputs(batch)}
         if not sharded_modules(self.model):
             return functional_call(self.model, dict(weights), kwargs=inputs)
-        # Gathering replaces whatever is in the place of a parameter.
+        # `functional_call` does not work here: gathering would overwrite its values.
         with torch.no_grad(), exchanged(self.model, weights):
             return self.model(**inputs)
 
     def _follow(self, logits: Tensor) -> None:
-        """Restore plan and delta of a forward for a backward that recomputes its blocks."""
+        """Restore dropout plan and delta before a backward, which may recompute the blocks."""
         control, delta, detached = self._control, self._delta, self._detached
         assert control is not None
         context = control.context
@@ -228,10 +228,10 @@ class Network:
         logits.register_hook(resume)  # type: ignore[no-untyped-call]
 
     def embeddings(self, batch: Batch, *, detached: bool = True) -> Tensor:
-        """Return the unperturbed word embeddings [B, T, D], by default without a graph."""
+        """Return the unperturbed word embeddings [B, T, D]; by default without a graph."""
         self.probe(batch)
         held, self._delta = self._delta, None
-        # The whole model is not called, which would gather the table.
+        # Only a call of the whole model would gather the table.
         unshard_root(self.model)
         with torch.set_grad_enabled(not detached):
             values: Tensor = self._place.module(batch.ids)
@@ -239,14 +239,14 @@ class Network:
         return values
 
     def tracer(self, batch: Batch) -> StateTracer:
-        """Return the tracer of hidden states down to the word embeddings; created once."""
+        """Return the network's `StateTracer`, which records hidden states; created on first use."""
         self.probe(batch)
         if self._tracer is None:
             self._tracer = StateTracer(self.model, self.blocks, self._place)
         return self._tracer
 
     def cuts(self, batch: Batch) -> BlockCuts:
-        """Return the object that reads attention and cuts tokens; created once."""
+        """Return the network's `BlockCuts`, which cuts tokens; created on first use."""
         self.probe(batch)
         if self._cuts is None:
             self.reset()
@@ -261,7 +261,7 @@ class Network:
 
     @property
     def site_keys(self) -> tuple[SiteKey, ...]:
-        """Dropout sites in the order of a forward."""
+        """Keys of the dropout sites in the order of a forward."""
         if self._found is None:
             raise ModelError(
                 "The network's dropout layers are unknown. Call `probe` with a batch first."
@@ -278,7 +278,7 @@ class Network:
         return self._place.module.num_embeddings
 
     def width(self, batch: Batch, *, site: Site = "word") -> int:
-        """Return D at a site: the embedding size, or the blocks' width."""
+        """Return D at a site: the width of the embeddings, or of the blocks."""
         self.probe(batch)
         if site == "word":
             return self._place.module.embedding_dim
@@ -292,16 +292,21 @@ class Network:
 
     @property
     def delta_dtype(self) -> torch.dtype:
-        """Precision of perturbations: fp32, or fp64 for a model in it."""
+        """Dtype of perturbations: fp32, or fp64 if the model is in fp64."""
         return torch.promote_types(self._place.module.weight.dtype, torch.float32)
 
     def movable(
         self, batch: Batch, *, special_tokens: bool = True, targets: bool = False
     ) -> Tensor:
-        """Return which tokens a perturbation may move, [B, T], boolean; never padding.
+        """Return which tokens may be perturbed, [B, T], boolean; never padding.
+
+        Args:
+            batch: B rows.
+            special_tokens: Whether special tokens may be perturbed.
+            targets: Whether tokens that are labels (completions) may be perturbed, too.
 
         Raises:
-            ModelError: If special tokens are to be spared and none are known.
+            ModelError: ``special_tokens`` is False, but the special tokens are unknown.
         """
         mask = batch.mask if targets else self.heads.of(batch.labels).movable(batch)
         if special_tokens:
@@ -315,11 +320,11 @@ class Network:
         return mask & ~torch.isin(batch.ids, special)
 
     def expect_dropout(self) -> None:
-        """Warn once if a method's passes differ only by dropout and the model has no dropout."""
+        """Warn once that a method needs dropout if the model has none."""
         if self._asked_for_dropout:
             return
         self._asked_for_dropout = True
-        if not drops(self.model):
+        if not has_dropout(self.model):
             self.warn_once(
                 "Every dropout rate of the model is 0, so passes that differ by dropout alone are "
                 "all the same and their divergence is 0: the method is inert. Use a model with "
@@ -332,7 +337,7 @@ class Network:
             logger.warning(text)
 
     def reset(self) -> None:
-        """Make the model behave as if unwrapped until the next call; the hooks stay."""
+        """Make the model behave as without this wrapper until the next call; the hooks stay."""
         self._delta = None
         if self._control is not None:
             self._control.reset()
@@ -341,7 +346,7 @@ class Network:
                 extra.reset()
 
     def remove_hooks(self) -> None:
-        """Remove every hook and restore the class of the dropout layers."""
+        """Remove all hooks and restore the dropout layers."""
         remove_hooks(self._hooks)
         if self._control is not None:
             self._control.remove_hooks()
@@ -375,7 +380,7 @@ class Network:
         return moved.transpose(0, 1) if self._place.time_first else moved
 
     def _measure(self, delta: Tensor, precision: torch.dtype) -> None:
-        """Warn once if a perturbation is lost in the model's precision."""
+        """Record `first_norms`; warn once if the perturbation is lost in the model's precision."""
         largest = float(delta.detach().abs().max())
         self._measured = largest > 0
         if 0 < largest < SMALLEST_IN_HALF:

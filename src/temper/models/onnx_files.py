@@ -1,4 +1,4 @@
-"""Write a classifier as ONNX, whole or with weights of eight bits."""
+"""Write classifiers as ONNX files, in fp32 or with 8-bit weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONNX, INT8 = "model.onnx", "model-int8.onnx"
 
 
 def check_onnx_installed(option: str, packages: Sequence[str] = PACKAGES) -> None:
-    """Raise a `SettingError` if packages of the extra ``onnx`` that an option needs are missing."""
+    """Raise a `SettingError` if packages that ``option`` needs are not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise SettingError(
@@ -31,14 +31,15 @@ def check_onnx_installed(option: str, packages: Sequence[str] = PACKAGES) -> Non
 def write_onnx(
     model: nn.Module, batch: Mapping[str, Tensor], path: Path, *, states: bool = False
 ) -> None:
-    """Write a classifier as ONNX; its length may be any, and its batch if a mask is an input.
+    """Write a classifier as ONNX, for texts of any length.
 
     Args:
-        model: A Transformers sequence classifier on the CPU, in eval mode and single precision.
-        batch: Inputs by name, [B, T] with B and T above 1: what the graph is traced with. Without
-            ``attention_mask`` B is 1, and the graph reads single texts without padding.
-        path: The file. Weights above 2 GB are in a second one next to it, ``NAME.data``.
-        states: Whether its outputs are ``states`` (`layer_means`) and ``logits``.
+        model: A Transformers sequence classifier on the CPU, in eval mode and fp32.
+        batch: Sample inputs by name, [B, T] with T above 1, for tracing. With ``attention_mask``, B
+            is above 1 and the file accepts any batch size. Without it, B is 1, and the file accepts
+            single texts without padding.
+        path: The file. Weights above 2 GB are in a second file next to it, ``NAME.data``.
+        states: Whether to output ``states`` (`layer_means`) in addition to ``logits``.
     """
     any_size = {1: torch.export.Dim.DYNAMIC}
     if "attention_mask" in batch:
@@ -57,7 +58,7 @@ def write_onnx(
             assert program is not None
             program.save(path)
         except Exception as error:
-            # torch raises whatever one of its passes meets; the first line names it.
+            # torch raises many types of exceptions; the first line of each has the reason.
             message = one_line(str(error).strip().partition("\n")[0])
             raise ModelError(
                 f"{type(model).__name__} cannot be written as ONNX by torch {torch.__version__}: "
@@ -66,7 +67,7 @@ def write_onnx(
 
 
 def write_int8(source: Path, path: Path) -> None:
-    """Write a file of `write_onnx` again with the weights of its matrices in eight bits."""
+    """Write a copy of an ONNX file with its matrices in eight bits."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with quiet():
@@ -74,7 +75,7 @@ def write_int8(source: Path, path: Path) -> None:
 
 
 class _Outputs(nn.Module):
-    """A classifier with ordered inputs, which returns logits, and states if asked."""
+    """A classifier with positional inputs that returns logits, and then states if requested."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...], *, states: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Inputs and records of one forward pass: dropout rates, embeddings, gradients."""
+"""Inputs and records of a forward pass: dropout rates, embeddings, gradient norms."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SiteKey = tuple[str, int]
-"""A site's name and the number of its call in one forward (shared blocks have several)."""
+"""Name of a dropout site, and number of its call in a forward, from 0 (shared blocks: several)."""
 
 
 @dataclass(frozen=True)
 class DropoutPlan:
-    """Dropout rates of the sites in a batched forward of K passes.
+    """Dropout rates of the sites in a forward of K passes at once.
 
     Args:
-        seed: Seed of the masks; pass k at a site draws from (seed, site, k), so that K passes in
-            one forward equal K forwards.
-        copies: K, the number of copies of the batch.
-        first: Number of the first pass, 0 unless the passes are run one by one.
-        rates: A rate per site, example and channel [B, D]; a site that maps to None, and every
-            site where ``rates`` itself is None, keeps the model's own rate.
-        fixed: One rate for each pass, the same at all sites; K floats.
+        seed: Seed of the masks. Pass k at a site draws from (seed, site, k), so K passes at once
+            equal K single passes.
+        copies: K, how often the batch is repeated.
+        first: Number of the first pass; above 0 only if passes are run one by one.
+        rates: Site -> rates per example and channel [B, D], or None for the model's own rate. If
+            ``rates`` is None, all sites use ``fixed`` or their own rate.
+        fixed: One rate per pass, for all sites; K floats.
         only: Sites that the plan applies to; None for all.
     """
 
@@ -37,7 +37,7 @@ class DropoutPlan:
 
 @dataclass
 class SiteLog:
-    """Shapes of the sites in the order of one forward, and gradients by channel after backward."""
+    """Site -> output shape, in forward order, and -> gradient norms [B, D] after backward."""
 
     shapes: dict[SiteKey, tuple[int, ...]] = field(default_factory=dict)
     channel_norms: dict[SiteKey, Tensor] = field(default_factory=dict)
@@ -45,14 +45,12 @@ class SiteLog:
 
 @dataclass
 class Recording:
-    """Record of a forward and its backward.
+    """The record of a forward and its backward.
 
     Args:
-        channel_norms: Whether to record the gradient norm of every dropout site by channel (filled
-            by backward).
-
-    After the forward ``embeddings`` [B, T, D] has the unperturbed, detached embeddings at the
-    perturbed module.
+        channel_norms: Whether backward records each site's gradient norms by channel, in ``sites``.
+        embeddings: The unperturbed, detached embeddings [B, T, D], after the forward.
+        sites: Shapes and gradient norms of the dropout sites.
     """
 
     channel_norms: bool = False
@@ -60,7 +58,7 @@ class Recording:
     sites: SiteLog = field(default_factory=SiteLog)
 
     def take(self, indices: Tensor) -> Recording:
-        """Return the record of the rows at the indices [b]."""
+        """Return the recording of the rows at ``indices`` [b]."""
         embeddings = None if self.embeddings is None else self.embeddings[indices]
         norms = {key: each[indices] for key, each in self.sites.channel_norms.items()}
         return replace(self, embeddings=embeddings, sites=replace(self.sites, channel_norms=norms))

@@ -1,4 +1,4 @@
-"""Find the ids of a vocabulary that are whole words: a single token in any text."""
+"""Find the tokens of a vocabulary that are whole words."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ANCHOR = "a"
 
 @dataclass(frozen=True)
 class WholeWords:
-    """Ids that are whole words, by the preceding context.
+    """The tokens that are whole words, by what precedes them.
 
-    Byte-level and SentencePiece vocabularies have a token for a word after a space and another one
-    for the same word at the start of a text or after a bracket; WordPiece has one for both.
+    Byte-level and SentencePiece vocabularies have two tokens for a word: one after a space, and one
+    at the start of a text or after a bracket. WordPiece has one token for both.
 
     Args:
-        inside: Word after a space, by id, ascending.
-        leading: Word at the start of a text or after another character, by id, ascending.
+        inside: Id -> word, after a space, ascending.
+        leading: Id -> word, at the start of a text or after another character, ascending.
     """
 
     inside: Mapping[int, str] = field(repr=False)
@@ -28,28 +28,27 @@ class WholeWords:
 
     @property
     def cased(self) -> bool:
-        """Whether a word with a capital is another piece than one without."""
+        """Whether words with and without a capital letter are different tokens."""
         every = (*self.inside.values(), *self.leading.values())
         return any(word != word.lower() for word in every)
 
-    def behind(self, before: str) -> Mapping[int, str]:
-        """Return the words that fit behind a text.
+    def after(self, before: str) -> Mapping[int, str]:
+        """Return id -> word for the tokens that can follow a text.
 
         Example:
             >>> words = WholeWords({7: "good"}, {8: "good"})
-            >>> words.behind("a "), words.behind("(")
+            >>> words.after("a "), words.after("(")
             ({7: 'good'}, {8: 'good'})
         """
         return self.inside if before[-1:].isspace() else self.leading
 
 
 def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
-    """Find the whole words of a vocabulary; none if the tokenizer lists no vocabulary.
+    """Find the whole words in a tokenizer's vocabulary; none if it does not list one.
 
     A word is two or more letters or digits, or one letter of a script without capitals (Chinese).
-    It is kept only if the tokenizer encodes it as that one id, so that a swapped word has exactly
-    the intended id. ``size`` is the number of embeddings of the model, if they are fewer than the
-    tokenizer's ids.
+    The tokenizer must encode it as this one token. ``size`` is the number of the model's
+    embeddings, if the tokenizer has more ids.
     """
     listed = getattr(tokenizer, "get_vocab", None)
     special = set(getattr(tokenizer, "all_special_ids", None) or ())
@@ -80,10 +79,10 @@ def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
 
 
 def script_of(word: str) -> str:
-    """Return the script of a word's first letter as Unicode names it, empty if it has none.
+    """Return the Unicode script of a word's first letter; empty if it has no letter.
 
     Example:
-        >>> script_of("film"), script_of("\u7535"), script_of("42")
+        >>> script_of("film"), script_of("电"), script_of("42")
         ('LATIN', 'CJK', '')
     """
     letter = next((sign for sign in word if sign.isalpha()), "")
@@ -91,7 +90,7 @@ def script_of(word: str) -> str:
 
 
 def in_case_of(word: str, other: str) -> str:
-    """Write a word in capitals, with a capital first, or unchanged, as the other word is.
+    """Return a word in the case of ``other``: upper case, capitalized, or unchanged.
 
     Example:
         >>> in_case_of("great", "Good"), in_case_of("great", "GOOD"), in_case_of("great", "good")

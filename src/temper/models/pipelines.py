@@ -1,7 +1,7 @@
-"""Pipelines of other libraries: text classification of Transformers, and scikit-learn from skops.
+"""Load pipelines of other libraries: text classification of Transformers, and scikit-learn (skops).
 
-Nothing is unpickled. From a skops file only types that skops knows to be harmless are loaded, and
-others only if the user names them.
+Nothing is unpickled. Types in a skops file are loaded only if skops considers them harmless, or if
+the user names them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def is_text_pipeline(thing: object) -> bool:
 
 
 class TextPipeline:
-    """A text-classification pipeline that returns one column per class, in label order.
+    """Runs a text-classification pipeline; the output has one column per class in label order.
 
     Args:
         pipeline: The result of ``transformers.pipeline("text-classification", ...)``.
         function_to_apply: ``none`` for logits, ``softmax`` for probabilities.
-        max_length: Tokens a text is cut to; None takes the tokenizer's longest input.
+        max_length: Maximum number of tokens of a text; None takes the tokenizer's limit.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TextPipeline:
     def scores(self, rows: Sequence[Any]) -> NDArray[np.float64]:
         """Predict n >= 1 texts, or tuples ``(text, text_pair)``, in one forward pass.
 
-        The result is [n, C] in the order of the model's labels, or [n] of a regression.
+        The result is [n, C] in the order of the model's labels, or [n] for a regression.
         """
         inputs = [
             {"text": row[0], "text_pair": row[1]} if isinstance(row, tuple) else row for row in rows
@@ -109,17 +109,16 @@ class TextPipeline:
 
 
 def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
-    """Load the object in a file of ``skops.io.dump``.
+    """Load an object that ``skops.io.dump`` saved.
 
     Args:
         path: The file.
-        trusted: Full names of types in the file to load although skops does not know them to be
-            harmless.
+        trusted: Full names of types to load although skops does not consider them harmless.
 
     Raises:
         ModelError: skops is not installed, the file is missing or damaged, or a type cannot be
             imported.
-        SettingError: A type is not trusted, or is trusted and not in the file.
+        SettingError: The file has further untrusted types, or lacks a type in ``trusted``.
     """
     if not path.is_file():
         raise ModelError(f"There is no file {path}. Save a pipeline there with skops.io.dump.")
@@ -166,10 +165,10 @@ def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
 
 
 def estimator_classes(estimator: Any) -> list[Any] | None:
-    """Return the classes of a fitted scikit-learn classifier or pipeline, None of a regressor.
+    """Return the classes of a fitted scikit-learn classifier or pipeline; None for a regressor.
 
     Raises:
-        ModelError: It returns neither probabilities nor values of a regression, or several outputs.
+        ModelError: It predicts several outputs, or neither probabilities nor a value.
     """
     name = type(estimator).__name__
     if not hasattr(estimator, "predict_proba"):

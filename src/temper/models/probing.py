@@ -1,4 +1,4 @@
-"""Locate the embeddings and dropout sites of a network, and switch its attention."""
+"""Find the embedding module and dropout sites of a network, and switch its attention kernel."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from temper.types import Batch
 
 @dataclass(frozen=True)
 class Place:
-    """The module at which a network's embeddings can be perturbed.
+    """Where a network's embeddings can be perturbed.
 
     Args:
         module: The embedding module that is called with the encoder's input ids.
-        call: Number of this call in a forward, from 1.
-        time_first: Whether it is called with [T, B] (XLNet).
-        first_block: The block that runs first, None for a network without blocks.
+        call: Which of the module's calls in a forward this is, from 1.
+        time_first: Whether its input is [T, B] (XLNet).
+        first_block: The block that runs first; None in a network without blocks.
         block_width: D of that block's input.
     """
 
@@ -41,23 +41,23 @@ class Place:
 
 
 HIDDEN = "hidden_states"
-"""Name by which blocks take their input where it is not the first argument."""
+"""Keyword argument of blocks for their input, if it is not the first positional argument."""
 
 
 def hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the hidden state among a block's arguments, None if there is none."""
+    """Return the hidden state among the arguments of a block; None if there is none."""
     return args[0] if args else kwargs.get(HIDDEN)
 
 
 def with_state(
     state: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a block's arguments with another hidden state."""
+    """Return the arguments of a block with ``state`` as hidden state."""
     return ((state, *args[1:]), kwargs) if args else (args, {**kwargs, HIDDEN: state})
 
 
 def innermost(model: nn.Module) -> nn.Module:
-    """Return the classifier inside a PEFT wrapper."""
+    """Return the model inside a PEFT wrapper, or the model itself."""
     base = getattr(model, "get_base_model", None)
     return base() if callable(base) else model
 
@@ -70,18 +70,18 @@ def probe(
     control: SiteControl,
     extra: Callable[[Batch], dict[str, Any]],
 ) -> tuple[Place, list[SiteKey], bool]:
-    """Run one forward of one row and record the calls of modules.
+    """Run one forward of one row to find the embedding module and the dropout sites.
 
-    The embedding module is recognized by the content of its input: T5 and BART call another one
-    than ``get_input_embeddings()`` returns, and their decoders call one with shifted ids. ``extra``
-    returns further arguments of the forward for a batch.
+    The embedding module is the one that is called with the input ids. ``get_input_embeddings()``
+    does not help: T5 and BART call another module, and their decoders call one with shifted ids.
+    ``extra`` returns further arguments of the forward.
 
     Returns:
-        The place, the dropout sites on hidden states in the order of a forward, and whether any of
-        them acts on tokens (BART's only dropout layer is in its head).
+        The embedding module, the dropout sites on hidden states in the order of the forward, and
+        whether any of them acts on tokens (BART's only dropout layer is in its head).
 
     Raises:
-        ModelError: If not exactly one embedding module is called with the input ids.
+        ModelError: Not exactly one embedding module is called with the input ids.
     """
     if "input_ids" not in batch.inputs:
         raise ModelError(f"The batch has no 'input_ids' to perturb; it has {sorted(batch.inputs)}.")
@@ -122,7 +122,7 @@ def probe(
     finally:
         remove_hooks(hooks)
         control.reset()
-    # A short text can look like its own positions or token types; only the ids are passed on.
+    # In a short text, positions or token types may equal the ids, but not share their memory.
     in_memory = [match for match in matches if match[0]]
     matches = in_memory if len(in_memory) == 1 else matches
     if len(matches) != 1:
@@ -146,11 +146,11 @@ def probe(
 logger = logging.getLogger(__name__)
 
 PLAIN = (None, "eager")
-"""Implementations made of elementary operations; None is a model that knows no other."""
+"""Attention implementations of elementary operations; None is that of models without a choice."""
 
 
 def implementation(model: nn.Module) -> str | None:
-    """Return the name of a model's attention implementation, None if it has but one."""
+    """Return the name of a model's attention implementation; None if it has no choice."""
     implementation_name = getattr(
         getattr(innermost(model), "config", None), "_attn_implementation", None
     )
@@ -158,7 +158,7 @@ def implementation(model: nn.Module) -> str | None:
 
 
 def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | None:
-    """Switch a model to attention by elementary operations; return the former for `switch_back`."""
+    """Switch a model to eager attention; return the name of the old one, for `switch_back`."""
     current, inner = implementation(model), innermost(model)
     if current in PLAIN:
         return None
@@ -174,6 +174,6 @@ def switch_to_eager(model: nn.Module, *, purpose: str, instead: str) -> str | No
 
 
 def switch_back(model: nn.Module, attention: str | None) -> None:
-    """Restore a model's attention, the result of ``switch_to_eager``."""
+    """Undo `switch_to_eager`, given its result."""
     if attention is not None:
         innermost(model).set_attn_implementation(attention)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Importing this module registers Temper's own networks with the auto classes of Transformers."""
+"""Import this module to register Temper's networks with the auto classes of Transformers."""
 
 import temper.models.classical.networks
 import temper.models.mean_pooled

@@ -1,4 +1,4 @@
-"""Similarity of texts: the cosine of their mean-pooled embeddings."""
+"""Embed texts with a sentence encoder, compare them by cosine, and train the encoder (SetFit)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from temper.models.standalone.mean_pooled import mean_embedding
 from temper.seeding import seeded
 
 PAIRS: Final = 16
-"""Pairs of texts of a step of `contrast`: SetFit's default."""
+"""Text pairs per training step of `contrast`: SetFit's default."""
 
 
 class SentenceEncoder(PretrainedReader):
-    """A sentence encoder: the mean of the last hidden states, of length 1.
+    """A sentence encoder: the mean of the last hidden states, scaled to length 1.
 
-    The model is in eval mode while it answers, and no embedding depends on its batch.
+    The model runs in eval mode, and an embedding does not depend on its batch.
 
     Args:
         model: An encoder of Transformers without a head.
         tokenizer: Its tokenizer.
-        max_length: Tokens a text is cut to, >= 1; 256 is what MiniLM's sentence encoder reads.
-        batch_size: Texts of a forward pass, >= 1.
+        max_length: Maximum number of tokens of a text, >= 1; 256 as for MiniLM's sentence encoder.
+        batch_size: Texts per forward pass, >= 1.
 
     References:
         Reimers & Gurevych 2019, Sentence-BERT, section 3 (MEAN pooling).
@@ -59,9 +59,9 @@ class SentenceEncoder(PretrainedReader):
             )
 
     def embeddings(self, texts: Sequence[str]) -> FloatArray:
-        """Embed n texts, equal ones once; the result [n, D] has rows of length 1.
+        """Embed n texts as rows of length 1, [n, D]; duplicates are computed once.
 
-        ``mean over the row's real tokens of h_t``, special tokens included, divided by its length.
+        A row is the mean of the last hidden states over all tokens, including special tokens.
         """
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         if not distinct:
@@ -84,7 +84,7 @@ class SentenceEncoder(PretrainedReader):
         return result[[distinct[text] for text in texts]]
 
     def similarity(self, texts: Sequence[str], others: Sequence[str]) -> FloatArray:
-        """Return the cosine of each text and its other, [n], in [-1, 1]."""
+        """Return the cosine of each text and its counterpart in ``others``, [n], in [-1, 1]."""
         both = self.embeddings([*texts, *others])
         cosine = (both[: len(texts)] * both[len(texts) :]).sum(axis=1)
         # Rounding lets a text's cosine with itself pass 1 by 1e-16.
@@ -111,11 +111,11 @@ def contrast(
     steps: int,
     seed: int,
 ) -> None:
-    """Train an encoder on pairs of texts, in place, to move texts of one class closer together.
+    """Train an encoder, in place, so that texts of one class move closer together.
 
-    It uses the package ``setfit`` with its default settings (2e-5, as many pairs of one class as
-    of two classes), ``steps`` times `PAIRS` pairs. The list of pairs grows with the square of the
-    number of texts. The seed is for the order of the pairs and for dropout.
+    It runs the package ``setfit`` with its defaults (learning rate 2e-5, as many pairs within as
+    across classes), on ``steps`` times `PAIRS` pairs. Its memory grows with the square of the
+    number of texts. ``seed`` sets the order of the pairs and the dropout.
 
     References:
         Tunstall et al. 2022, Efficient few-shot learning without prompts (SetFit), section 3.1.
@@ -149,7 +149,7 @@ def contrast(
 
 @contextmanager
 def _own_draws(seed: int, device: torch.device) -> Iterator[None]:
-    """Restore all global random generators after a block, because a Trainer seeds them."""
+    """Seed random draws inside this context; then restore all global generators."""
     states = random.getstate(), np.random.get_state()
     try:
         with seeded(seed, device):

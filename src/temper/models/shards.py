@@ -1,4 +1,4 @@
-"""Sharded weights (FSDP2): each process has some rows, and the rules need values of all."""
+"""Weights sharded by FSDP2, of which each process has some rows: access, gather and reduce them."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 
 def sharded_modules(model: nn.Module) -> list[Any]:
-    """Return the modules that ``fully_shard`` was called with, the model itself first."""
+    """Return the modules to which ``fully_shard`` was applied, the model itself first."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return []
-    # FSDP takes a while to import, and one process never needs it.
+    # Imported late: FSDP is slow to import, and a single process does not need it.
     from torch.distributed.fsdp import FSDPModule
 
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
 def reshard(model: nn.Module) -> None:
-    """Free the gathered weights, so each process keeps only its own shard."""
+    """Free gathered weights, so that each process has only its own rows."""
     for module in sharded_modules(model):
         module.reshard()
 
 
 def unshard_root(model: nn.Module) -> None:
-    """Gather the weights outside the blocks, for calls that do not go through the whole model."""
+    """Gather the weights outside the blocks, for calls of single modules."""
     for module in sharded_modules(model)[:1]:
         module.unshard()
 
 
 def keep_whole(model: nn.Module) -> None:
-    """Keep gathered weights from the first pass that needs them until ``reshard``."""
+    """Make gathered weights stay until ``reshard``, instead of only during a pass."""
     # A graph that is differentiated twice reads weights after FSDP would have freed them.
     for module in sharded_modules(model)[:1]:
         module.set_reshard_after_forward(False)
@@ -46,13 +46,13 @@ def keep_whole(model: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Shards:
-    """The rows of the parameters that this process has; no parameters if it has all rows."""
+    """The sharded parameters by name; empty if the model is not sharded."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> Shards:
-        """Return the shards of a model with some trainable parameters."""
+        """Return the shards of a model's trainable parameters."""
         if not sharded_modules(model):
             return cls()
         from torch.distributed.tensor import DTensor, Shard
@@ -60,9 +60,9 @@ class Shards:
         for name, parameter in trainable.items():
             if not isinstance(parameter, DTensor) or parameter.placements != (Shard(0),):
                 raise ModelError(
-                    f"The parameter {name} is not sharded by its rows over one group of processes, "
-                    "as torch.distributed.fsdp.fully_shard does with a mesh of one dimension. "
-                    "Shard the whole model so."
+                    f"The parameter {name} is not sharded by its rows over one group of processes. "
+                    "Shard the whole model with torch.distributed.fsdp.fully_shard and a mesh of "
+                    "one dimension."
                 )
         return cls(dict(trainable))
 
@@ -74,21 +74,21 @@ class Shards:
         return next(iter(self.parameters.values())).device_mesh.get_group()
 
     def parts(self) -> dict[str, Tensor]:
-        """Return this process's rows of each parameter; they share its memory."""
+        """Return name -> this process's rows of the parameter, without a copy."""
         with torch.no_grad():
             return {name: each.to_local().detach() for name, each in self.parameters.items()}
 
     def rows(self, name: str) -> slice:
-        """Return which rows of a parameter this process holds."""
+        """Return which rows of a parameter this process has."""
         parameter = self.parameters[name]
         mesh = parameter.device_mesh
-        # The same split as torch.chunk.
+        # FSDP splits rows as torch.chunk does.
         size = -(-len(parameter) // mesh.size())
         first = min(mesh.get_local_rank() * size, len(parameter))
         return slice(first, min(first + size, len(parameter)))
 
     def as_shard(self, name: str, part: Tensor) -> Any:
-        """Return a tensor of this process's rows as a tensor that is sharded like a parameter."""
+        """Return this process's rows as a DTensor that is sharded like the parameter."""
         from torch.distributed.tensor import DTensor
 
         parameter = self.parameters[name]
@@ -104,10 +104,10 @@ class Shards:
 
 
 def whole(value: Any, *, keep: bool) -> Any:
-    """Gather the sharded tensors of nested dicts, lists and tuples; all processes call this.
+    """Gather the sharded tensors in nested dicts, lists and tuples; all processes must call this.
 
-    They are gathered one by one, and come on the CPU; processes that do not ``keep`` them have
-    empty tensors. Other values are not changed.
+    They are gathered to the CPU one by one. Processes without ``keep`` get empty tensors. Other
+    values are not changed.
     """
     if hasattr(value, "full_tensor"):
         gathered: Tensor = value.detach().full_tensor()
@@ -121,7 +121,10 @@ def whole(value: Any, *, keep: bool) -> Any:
 
 @contextmanager
 def exchanged(model: nn.Module, parts: Mapping[str, Tensor]) -> Iterator[None]:
-    """Replace parameters of a sharded model, of which this process has rows, inside the block."""
+    """Use other values for parameters of a sharded model inside this context.
+
+    ``parts`` maps name to this process's rows.
+    """
     reshard(model)
     local_parts = Shards({name: model.get_parameter(name) for name in parts}).parts()
     saved = {name: tensor.clone() for name, tensor in local_parts.items()}
@@ -136,7 +139,7 @@ def exchanged(model: nn.Module, parts: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 def reduced(values: Tensor, group: Any, *, largest: bool = False) -> Tensor:
-    """Return the sum, or the maximum, of tensors of one shape over processes."""
+    """Return the sum, or the maximum if ``largest``, of a tensor over the processes of a group."""
     total = values.clone()
     kind = torch.distributed.ReduceOp.MAX if largest else torch.distributed.ReduceOp.SUM
     torch.distributed.all_reduce(total, kind, group=group)

@@ -1,8 +1,8 @@
-"""Dropout sites: positions in a network whose rates a plan sets, by example and by channel.
+"""Set the dropout rates of a network by example and channel, at its dropout sites.
 
-Every ``nn.Dropout`` becomes a site by changing its class in place, so that its identity, its hooks
-and ``module.p`` (which Transformers reads for attention probabilities) stay. ``remove_hooks``
-restores the class. A network without dropout modules gets sites at its blocks' outputs.
+Every ``nn.Dropout`` becomes a site: its class is changed in place, so that its identity, its hooks
+and ``module.p`` (which Transformers reads for attention) stay. ``remove_hooks`` restores the class.
+In a network without dropout modules the outputs of the blocks are the sites.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from temper.seeding import derive_seed, generator
 
 @dataclass
 class SiteContext:
-    """State of the sites in one forward, and in the backward that recomputes its blocks.
+    """The plan for a network's dropout sites in one forward and its backward, and the record.
 
     Args:
-        mask: Real tokens of the stacked batch [K*B, T].
-        plan: The rates; None keeps the model's own dropout.
-        log: Record of the sites; None records nothing.
-        norms: Whether to record gradient norms by channel during backward.
+        mask: Tokens that are not padding, of the repeated batch [K*B, T].
+        plan: The dropout rates; None keeps the model's own dropout.
+        log: Is filled with shapes and gradient norms; None records nothing.
+        norms: Whether the backward records gradient norms by channel.
         time_first: Whether hidden states are [T, B, D] (XLNet).
-        totals: How often each site was called, once the forward has ended.
+        totals: Site -> number of its calls; set when the forward has ended.
     """
 
     mask: Tensor | None = None
@@ -46,7 +46,7 @@ class SiteContext:
 
 
 class _Thinned(torch.autograd.Function):
-    """Inverted dropout by a boolean mask; the backward needs one byte per entry."""
+    """Inverted dropout with a given boolean mask; it keeps only one byte per entry for backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, keep: Tensor, factor: Tensor) -> Tensor:
@@ -60,9 +60,9 @@ class _Thinned(torch.autograd.Function):
 
 
 def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
-    """Drop units of x [K*B, ...] and scale the kept ones, so that the mean is x.
+    """Apply inverted dropout to x [K*B, ...]; its expected value is x.
 
-    ``rate`` in [0, 1) is broadcastable to x; ``draws`` has a generator for each of the K passes.
+    ``rate`` in [0, 1) is broadcastable to x. ``draws`` has one generator per pass, K in all.
     """
     fraction = x.numel() // len(draws)
     levels = (
@@ -77,7 +77,7 @@ def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor
 
 
 class DropoutSite(nn.Dropout):
-    """A dropout layer that is controlled by its network's `SiteControl`."""
+    """A dropout layer whose rate its network's `SiteControl` sets."""
 
     control: SiteControl
     site_name: str
@@ -90,7 +90,7 @@ class DropoutSite(nn.Dropout):
 
 
 class SiteControl:
-    """Controls the dropout sites of one network by the plan of the current forward."""
+    """Applies the dropout plan of the current forward to the sites of one network."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
         self.context = SiteContext()
@@ -108,11 +108,11 @@ class SiteControl:
 
     @property
     def active(self) -> bool:
-        """Whether the sites behave differently from the model's own layers."""
+        """Whether this forward has a plan or a log; else the sites are ordinary dropout layers."""
         return self.context.plan is not None or self.context.log is not None
 
     def use_blocks(self) -> None:
-        """Make the blocks' outputs sites, for a network that calls no dropout layer."""
+        """Make the outputs of the blocks dropout sites, for a network without dropout layers."""
         for name, block in self._blocks:
             self._hooks.append(block.register_forward_hook(partial(self._at_block, name)))
 
@@ -124,7 +124,7 @@ class SiteControl:
         return self.apply(name, output, 0.0, lambda x: x)
 
     def begin(self, context: SiteContext) -> None:
-        """Set the context of the sites until the next ``begin``."""
+        """Use the plan and the log of ``context`` until the next ``begin``."""
         for module, rate in self._attention_rates.items():
             module.p = rate
         self._attention_rates = {}
@@ -138,14 +138,14 @@ class SiteControl:
                 module.p = plan.fixed[0]
 
     def end_of_forward(self) -> None:
-        """Mark the end of the forward; later calls are recomputations in the backward."""
+        """Mark the end of the forward; later calls of sites are recomputations in the backward."""
         self.context.totals, self._calls = self._calls, {}
 
     def reset(self) -> None:
         self.begin(SiteContext())
 
     def remove_hooks(self) -> None:
-        """Restore the class and rate of every dropout layer, and remove all hooks."""
+        """Restore class and rate of all dropout layers, and remove all hooks."""
         self.reset()
         for module in self.modules.values():
             if isinstance(module, DropoutSite):
@@ -155,7 +155,10 @@ class SiteControl:
         remove_hooks(self._hooks)
 
     def apply(self, name: str, x: Tensor, own: float, plain: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply the plan at one site; record its output's shape and gradient if requested."""
+        """Return the output of one site for x: by the plan, or else by ``plain``, its own layer.
+
+        ``own`` is the layer's own rate. Shape and gradient norms are logged if requested.
+        """
         now, call = self.context, self._calls.get(name, 0)
         if now.totals is not None and now.totals.get(name, 0) > 1:
             raise ModelError(
@@ -168,7 +171,7 @@ class SiteControl:
         key = (name, call)
         time_first = x.dim() == 3 and now.time_first
         rows = x.shape[1] if time_first else x.shape[0]
-        # Attention probabilities and relative positions have other rows, and keep the model's rate.
+        # Attention probabilities and relative positions have other shapes; they keep their rate.
         fits = x.dim() in (2, 3) and now.mask is not None and rows == now.mask.shape[0]
         dropped = _dropped(now.plan, key, x, own, time_first=time_first) if fits else None
         y = plain(x) if dropped is None else dropped
@@ -202,7 +205,7 @@ def _recorder(
 def _dropped(
     plan: DropoutPlan | None, key: SiteKey, x: Tensor, own: float, *, time_first: bool
 ) -> Tensor | None:
-    """Drop by the masks of a site; None if the plan leaves it to the model."""
+    """Apply the plan's dropout to x; return None if the plan leaves the site to the model."""
     if plan is None or (plan.only is not None and key not in plan.only):
         return None
     x = x.transpose(0, 1) if time_first else x
@@ -218,7 +221,7 @@ def _dropped(
 
 
 def _rate(plan: DropoutPlan, key: SiteKey, x: Tensor, own: float) -> Tensor | None:
-    """Return the rate at a site for x [K*B, ...], None if nothing is dropped."""
+    """Return the plan's rates at a site, broadcastable to x [K*B, ...]; None for no dropout."""
     shape = (x.shape[0], *[1] * (x.dim() - 1))
     if plan.rates is not None:
         if key not in plan.rates:

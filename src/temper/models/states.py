@@ -1,8 +1,8 @@
-"""Hidden states of one forward, with their graph down to the word embeddings.
+"""Record the hidden states of a forward, differentiable with respect to the word embeddings.
 
-`StateTracer` hooks the embedding module and the blocks of a network. A forward inside ``tracing``
-records the embeddings as the root of a separate graph (gradients do not reach the embedding table)
-and the output of every block.
+`StateTracer` hooks the embedding module and the blocks. A forward inside ``tracing`` records the
+embeddings and the output of every block. The embeddings are detached, so gradients do not reach the
+embedding table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.blocks import of_encoder, recomputes, remove_hooks
+from temper.models.blocks import encoder_and_decoder, recomputes, remove_hooks
 from temper.models.probing import (
     PLAIN,
     Place,
@@ -38,13 +38,13 @@ class Trace:
     """The record of one traced forward.
 
     Args:
-        words: The word embeddings that the forward used [B, T, E], the root of its graph.
-        states: Output of every call of a block [B, T, D], in order; for an encoder-decoder only
-            the decoder's.
+        words: The word embeddings of the forward [B, T, E]; the graph starts here.
+        states: Output [B, T, D] of every call of a block, in order; in an encoder-decoder only of
+            the decoder.
         logits: [B, C], set by the caller.
         time_first: Whether states are [T, B, D] instead (XLNet).
-        others: Further calls of the same table (a decoder's), also detached from it: a function
-            that recomputes each, and the values that the forward used.
+        others: Further lookups in the same table (a decoder's), also detached: a function that
+            repeats the lookup, and the values in the forward.
     """
 
     words: Tensor | None = None
@@ -55,16 +55,16 @@ class Trace:
 
     @property
     def root(self) -> Tensor:
-        """The word embeddings of a forward that has run."""
+        """The word embeddings at which the graph starts; the forward must have run."""
         assert self.words is not None
         return self.words
 
     def at_head(self) -> list[Tensor]:
-        """Return each call's state [B, D] at the position at which the head reads the last block's.
+        """Return each block's state [B, D] at the position that the head reads.
 
-        The position is found by the gradient: the logits depend on the last block's output there.
-        It is [CLS] for BERT, the last real token for decoders with padding on either side, and the
-        mean over the tokens for a head that pools them.
+        The gradient of the logits shows that position: [CLS] for BERT, the last token for decoders,
+        with padding on either side. For a head that pools all tokens, the mean over them is
+        returned.
         """
         if not self.states or self.logits is None:
             raise ModelError(
@@ -80,17 +80,17 @@ class Trace:
 
 
 def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) -> Tensor:
-    """Find the positions whose last hidden state the head reads, by the head's own gradient.
+    """Find the positions that the head reads, by the gradient of the logits.
 
     Args:
         logits: [B, C], with their graph.
-        last: Output of the last block [B, T, D], in that graph; for texts in W windows
-            [B * W, T, D].
-        time_first: Whether it is [T, B, D].
+        last: Output of the last block [B, T, D] in that graph; for texts in W windows [B * W, T,
+            D].
+        time_first: Whether ``last`` is [T, B, D].
 
     Returns:
-        [B, T], for texts in windows [B, W * T]: equal fractions over the positions that are read,
-        summing to 1 in each row.
+        Weights [B, T], or [B, W * T] for windows: equal at the positions that are read, 0
+        elsewhere, with sum 1 in each row.
     """
     # Different weights, so that no two classes cancel (for example in a softmax head).
     cotangent = torch.linspace(1.0, 2.0, logits.shape[-1], device=logits.device).to(logits.dtype)
@@ -119,7 +119,7 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
 
 
 class StateTracer:
-    """Hook a network so that a forward can be traced; outside ``tracing`` the hooks do nothing."""
+    """Hooks a network so that forwards can be traced; outside ``tracing`` the hooks do nothing."""
 
     def __init__(
         self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], index: Place
@@ -136,13 +136,13 @@ class StateTracer:
             # A trace is differentiated several times, but compiled graphs free their buffers.
             self._donating = torch._functorch.config.donated_buffer
             torch._functorch.config.donated_buffer = False
-        # A tensor that a hook keeps must be a border of the compiled graphs to have a gradient.
-        # As a decorator this would import the compiler, which takes a second, with this module.
+        # A tensor that a hook keeps has a gradient only if no compiled graph includes the hook.
+        # Not a decorator, which would import the compiler (a second) with this module.
         border: Callable[[Any], Any] = torch.compiler.disable
         root, note, pause = border(self._root), border(self._note), border(self._pause)
-        # First of all hooks: what perturbs the words acts on the root, not the other way round.
+        # The first hook, so that later ones add their perturbation to the root.
         self._hooks = [index.module.register_forward_hook(root, prepend=True)]
-        # Encoder-decoders look up their decoder's words in another module of the same table.
+        # A decoder looks up its words in another module with the same table.
         self._hooks += [
             module.register_forward_hook(root, prepend=True)
             for module in model.modules()
@@ -151,7 +151,7 @@ class StateTracer:
             and module is not index.module
         ]
         # In an encoder-decoder the head reads the decoder's states.
-        first, behind = of_encoder(innermost(model), blocks)
+        first, behind = encoder_and_decoder(innermost(model), blocks)
         for _, block in behind or first:
             self._hooks += [
                 block.register_forward_pre_hook(pause),
@@ -162,19 +162,19 @@ class StateTracer:
     def tracing(
         self, *, shift: Tensor | None = None, twice: bool = False, texts: int | None = None
     ) -> Iterator[Trace]:
-        """Trace the forward inside the `with` block, which fills in the trace.
+        """Trace the forward inside this context, and yield the trace to be filled.
 
         Args:
-            shift: Added to the root of the graph [B, T, E].
-            texts: B for texts in W windows, whose root is then [B, W * T, E]; None if each is one
-                sequence.
+            shift: Added to the word embeddings [B, T, E].
+            texts: B for texts in W windows, whose embeddings are then [B, W * T, E]; None without
+                windows.
             twice: Whether the trace will be differentiated twice. Attention then uses operations
-                with a second derivative, until ``reset`` if blocks are recomputed in the backward.
-                A model without such a kernel is switched to eager attention until
+                with a second derivative. If blocks are recomputed in the backward, it does so until
+                ``reset``. A model without such a kernel is switched to eager attention until
                 ``remove_hooks``.
 
         Raises:
-            ModelError: If the model's attention has no second derivative.
+            ModelError: The model's attention has no second derivative.
         """
         self._trace, self._shift = Trace(time_first=self._time_first), shift
         self._texts = texts
@@ -191,10 +191,10 @@ class StateTracer:
 
     @contextmanager
     def reading(self) -> Iterator[Trace]:
-        """Trace only the values of the forward inside the `with` block: only the head has a graph.
+        """Trace the forward inside this context without a graph, except for the head.
 
-        The pass costs as much as one without a graph, and the trace has no ``root``. The gradient
-        w.r.t. the last state, which `Trace.at_head` needs, goes through the head.
+        It costs as much as a forward without a graph, and the trace has no ``root``. The head's
+        graph is needed by `Trace.at_head`.
         """
         self._trace, self._reading = Trace(time_first=self._time_first), True
         try:
@@ -204,11 +204,11 @@ class StateTracer:
             self._trace, self._reading = None, False
 
     def reset(self) -> None:
-        """Restore the platform's default attention kernels."""
+        """Restore the default attention kernels, after ``tracing`` with ``twice``."""
         self._held.close()
 
     def remove_hooks(self) -> None:
-        """Remove every hook, and restore the model's attention."""
+        """Remove all hooks, and restore the model's attention implementation."""
         self.reset()
         remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
@@ -287,10 +287,10 @@ class StateTracer:
 
 
 class _Cut(torch.autograd.Function):
-    """Replace the values of a tensor and block its gradient.
+    """Return other values for a tensor, and block its gradient.
 
-    The tensor stays an input of the graph, because distributed training needs a path from the
-    logits to every parameter.
+    The tensor stays in the graph, because distributed training needs a path from the logits to
+    every parameter.
     """
 
     @staticmethod
@@ -307,7 +307,7 @@ def compiled(model: nn.Module) -> bool:
 
 
 def lacks_second_derivative(model: nn.Module) -> str:
-    """Return why a model cannot be differentiated twice and what to do; empty if it can."""
+    """Return why a model cannot be differentiated twice, with a remedy; empty if it can."""
     if compiled(model):
         return "A compiled model has no second derivative. Do not compile it."
     current, inner = implementation(model), innermost(model)
@@ -320,21 +320,25 @@ def lacks_second_derivative(model: nn.Module) -> str:
 
 
 def layer_means(output: Any, mask: Tensor) -> Tensor:
-    """Return the mean over each row's tokens of every layer's states, [B, L, D].
+    """Return the mean of each layer's hidden states over the tokens of a row, [B, L, D].
 
-    The first layer is the embeddings, the last one the head's input. The middle layers represent
-    the kind of a text; the last ones lose that in favor of the classes. An encoder-decoder's are
-    those of the encoder. ``mask`` [B, T] is true at real tokens; choices of a row follow each
-    other, [B, N * T].
+    The first layer is the embeddings, the last one the head's input. Middle layers represent the
+    kind of text, which the last ones lose in favor of the class. For an encoder-decoder the layers
+    are those of the encoder. ``mask`` is 1 at tokens, 0 at padding: [B, T], or [B, N * T] for N
+    choices.
     """
     layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
     if not layers:
-        raise ModelError(f"{type(output).__name__} has no hidden states.")
+        raise ModelError(
+            f"{type(output).__name__} has no hidden states. Call the model with "
+            "output_hidden_states=True."
+        )
     shape = (*mask.shape, layers[-1].shape[-1])
     for layer in layers:
         if layer.shape[-1] != shape[-1] or layer.numel() != math.prod(shape):
             raise ModelError(
-                f"Expected one hidden state per token and layer, got {list(layer.shape)}."
+                f"Expected one hidden state per token and layer, got {list(layer.shape)}. This "
+                "architecture is not supported."
             )
     weight = (mask.float() / mask.sum(dim=1, keepdim=True)).unsqueeze(-1)
     # Not a matrix product: autocast would compute that in half precision.

@@ -1,4 +1,4 @@
-"""Run a classifier on texts in windows: hooks split them into sequences, and pool the logits."""
+"""Run a classifier on texts in windows: hooks split a batch into windows and pool their logits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from temper.models.probing import innermost
 from temper.types import POOLS, Pool, Windows
 
 SETTING = "text_windows"
-"""Key of the windows in a model's config, so that they are saved with the model."""
+"""Key of the window settings in a model's config, with which they are saved."""
 _HOOKS = "text_window_hooks"
 
 
 class TextWindows(NamedTuple):
-    """The windows of a model, and the number of tokens of a window."""
+    """The window settings of a model, and the number of tokens of a window."""
 
     windows: Windows
     max_length: int
@@ -29,8 +29,7 @@ class TextWindows(NamedTuple):
 def set_windows(model: nn.Module, windows: Windows | None, *, max_length: int = 0) -> None:
     """Make a classifier accept batches [B, W, T] of texts in W windows, with one output per text.
 
-    Batches [B, T] are read as before. The setting is saved with the model's config; None reads each
-    text as one sequence again.
+    Batches [B, T] still work. The setting is saved in the model's config. None undoes it.
     """
     inner: Any = innermost(unwrap(model))
     remove_hooks(vars(inner).setdefault(_HOOKS, []))
@@ -49,7 +48,7 @@ def set_windows(model: nn.Module, windows: Windows | None, *, max_length: int = 
 
 
 def windows_of(model: nn.Module) -> TextWindows | None:
-    """Return the windows in a model's config; None if it has none."""
+    """Return the window settings in a model's config; None if it has none."""
     given = getattr(getattr(innermost(unwrap(model)), "config", None), SETTING, None)
     if given is None:
         return None
@@ -72,9 +71,9 @@ def windows_of(model: nn.Module) -> TextWindows | None:
 
 
 def pooled(logits: Tensor, real: Tensor, pool: Pool) -> Tensor:
-    """Pool the logits [B, W, C] of each text's windows to [B, C] in at least fp32.
+    """Pool the logits [B, W, C] of each text's windows to [B, C], in at least fp32.
 
-    ``real`` [B, W] is true for windows that have tokens.
+    ``real`` [B, W] is False for windows that are only padding.
 
     Example:
         >>> logits = torch.tensor([[[1.0], [5.0], [9.0]]])
@@ -89,7 +88,7 @@ def pooled(logits: Tensor, real: Tensor, pool: Pool) -> Tensor:
 
 
 class _Pooling:
-    """The two hooks of a model, which share which windows of a forward are real."""
+    """The two hooks of a model: `split` before the forward, and `join` after it."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

@@ -1,4 +1,4 @@
-"""Reports from rows and JSON: tables with intervals, figures and a self-contained page."""
+"""Reports of evaluations: tables with intervals, figures, and a self-contained page."""
 
 from temper.display.cells import Comparison
 from temper.report.error_analysis import ErrorAnalysis, error_analysis

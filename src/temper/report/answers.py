@@ -1,4 +1,4 @@
-"""Predictions of a run on unperturbed texts, and the texts that its evaluation kept."""
+"""Read a run's predictions on unperturbed texts, and the stored texts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from temper.display.folders import Run, read_columns
 from temper.report.derived import views
 
 KEYS: Final = ["set", "index"]
-"""Columns that identify a text."""
+"""Columns that together identify a text."""
 COLUMNS: Final = [*KEYS, "row", "condition", "label", "prediction", "probabilities"]
 
 
 def clean_answers(run: Run) -> pd.DataFrame:
-    """Return the predictions on unperturbed labeled texts, each text once, with `COLUMNS`."""
+    """Return the predictions on unperturbed labeled texts, a row per text, with `COLUMNS`."""
     answers = [run.rows(COLUMNS, view.name) for view in views() if view.answered]
     rows = pd.concat([each for each in answers if len(each)] or answers[:1])
     return rows[(rows["condition"] == "clean") & rows["label"].notna()].drop_duplicates(KEYS)
 
 
 def kept_texts(run: Run) -> pd.DataFrame | None:
-    """Return ``texts.parquet``, None if there is none; unchanged texts have no ``perspective``."""
+    """Return the run's ``texts.parquet``, None without one.
+
+    ``perspective`` is null for texts that no perspective changed.
+    """
     if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
         return None
     return read_columns(path, ["perspective", *KEYS, "condition", "text", "text_pair"], "texts")

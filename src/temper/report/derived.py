@@ -1,6 +1,8 @@
-"""Scores derived from several sets or columns: means and the average relative improvement.
+"""Scores derived from several sets or methods: means, average relative improvement, mean rank.
 
-They are computed per run, so every seed has a value and paired statistics apply.
+They are computed for each run, so that paired statistics over seeds apply. A *column* of a report
+is a method (or configuration) with its runs; the *reference* is the column that others are compared
+with.
 """
 
 from __future__ import annotations
@@ -87,8 +89,8 @@ class Scores:
     """All scores of all runs.
 
     Args:
-        values: Record by score and run.
-        means: Scores that each mean over sets averages.
+        values: Score -> run -> record.
+        means: Score that is a mean over sets -> the averaged scores.
     """
 
     metric: str
@@ -98,7 +100,7 @@ class Scores:
     means: dict[ScoreKey, list[ScoreKey]] = field(default_factory=dict)
 
     def add(self, key: ScoreKey, run: RunId, record: ScoreRecord) -> bool:
-        """Add a score; return whether it is new."""
+        """Add a run's score, unless the run has it; return whether it was added."""
         at = self.values.setdefault(key, {})
         return at.setdefault(run, record) is record
 
@@ -107,11 +109,11 @@ class Scores:
         self.add(key, run, ScoreRecord(**named, value=value, **facts))
 
     def common(self, perspective: str, condition: str = "clean") -> list[ScoreKey]:
-        """Return the primary scores of a perspective on the sets that every run has a value on.
+        """Return the primary scores of a perspective on all sets that every run has a value for.
 
-        Means over different sets cannot be compared, so a set that one run lacks is left out for
-        all runs, with a notice. A run whose score is undefined on every set (a collapsed model) is
-        ignored here and has no mean.
+        Means over different sets cannot be compared. So a set that one run lacks is left out for
+        all runs, with a notice. A run whose score is undefined on every set (a collapsed model)
+        does not count, and gets no mean.
         """
         view = views().of(perspective)
         name = view.lead(self.metric)
@@ -143,14 +145,13 @@ class Scores:
 
 
 def _mean(records: Iterable[ScoreRecord]) -> float | None:
-    """Return the mean over sets; None if a score is undefined."""
     values = [record.value for record in records]
     known = [value for value in values if value is not None]
     return fmean(known) if len(known) == len(values) else None
 
 
 def _effective(records: Sequence[ScoreRecord]) -> int | None:
-    """Return the effective sample size of an unweighted mean over sets."""
+    """Return the effective number of rows of an unweighted mean over sets; None if unknown."""
     counts = [record.n if record.fewest is None else record.fewest for record in records]
     known = [count for count in counts if count]
     # The variance of a mean of G sets is that of one row times sum(1 / n) / G^2.
@@ -158,9 +159,9 @@ def _effective(records: Sequence[ScoreRecord]) -> int | None:
 
 
 def add_set_means(scores: Scores) -> None:
-    """Add the unweighted mean over the sets of each perspective that has several.
+    """Add unweighted means over the sets of each perspective that has several.
 
-    There is one for each OOD detector, and for calibration before and after temperature scaling.
+    Each OOD detector has a separate mean, and so has calibration before and after scaling.
     """
     for view in [view for view in views() if view.averaged]:
         named = (view.name, view.lead(scores.metric))
@@ -172,7 +173,6 @@ def add_set_means(scores: Scores) -> None:
 
 
 def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
-    """Add the mean over sets of one score, run by run."""
     key = replace(keys[0], set=f"mean of {len(keys)} sets")
     scores.means[key] = keys
     for run in scores.runs:
@@ -187,16 +187,15 @@ def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
 
 
 def add_relative_improvement(scores: Scores, reference: str) -> None:
-    """Add the average relative improvement over the reference, and its parts.
+    """Add the average relative improvement of each run over the reference, and its parts.
 
-    Each part's score is the run's mean over the part's sets, the reference's is the mean over its
+    A part is a perspective. Its score is the run's mean over sets, and for the reference also over
     seeds; `average_relative_improvement` has the formula. If the runs were evaluated with post-hoc
     methods (`View.without_training`: temperature scaling, an OOD detector on hidden states), it is
-    added a second time with them on all columns, and a third time with the reference left without
-    them.
+    added twice more: with these methods for all columns, and for all except the reference.
 
-    The reference is at 0. Nothing is added unless another column has a run with one of its seeds.
-    Call before `add_set_means`.
+    Nothing is added unless another column has a run at one of the reference's seeds. Call it before
+    `add_set_means`.
 
     References:
         RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.
@@ -227,7 +226,7 @@ def _add_improvement(
     conditions: Mapping[str, str],
     over: Mapping[str, str],
 ) -> None:
-    """Add the improvement over some parts, given the condition of each part."""
+    """Add the improvement, given part -> condition of the runs and of the reference (``over``)."""
     sets = {name: scores.common(name, how) for name, how in conditions.items()}
     parts = {name: _means(scores, keys) for name, keys in sets.items()}
     start: dict[str, float | None] = {}
@@ -261,16 +260,16 @@ def _means(scores: Scores, keys: Sequence[ScoreKey]) -> dict[RunId, float | None
 
 
 COLUMNS = 3
-"""Minimum number of columns for mean ranks; with two, a sign says the same."""
+"""Minimum number of columns for mean ranks; of two, one is better, which is shown elsewhere."""
 
 
 def add_mean_rank(scores: Scores) -> None:
-    """Add each run's mean rank among the runs of its seed; 1 is best, ties share a rank.
+    """Add each run's mean rank among the runs of the same seed; 1 is best, ties share a rank.
 
-    Primary scores are ranked one by one (each set, attack and size), averaged within each
+    Every primary score (of each set, attack and size) has a rank. Ranks are averaged within each
     perspective, then over perspectives: an attack at ten radii has the same weight as calibration.
-    Scores that a run of the seed lacks are left out for all runs of it. Nothing is added for fewer
-    than three columns. Call before `add_set_means`.
+    Scores that a run of the seed lacks are left out. Nothing is added for fewer than three columns.
+    Call it before `add_set_means`.
 
     References:
         Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", 2006, Section 3.2.

@@ -1,6 +1,6 @@
-"""Error analysis of one classifier: confusions, scores by class, worst errors and next steps.
+"""Error analysis of a classifier: confusion matrix, scores by class, errors, recommendations.
 
-It is computed from the rows, texts and scores of an evaluation; no model is loaded.
+It uses the rows, texts and scores of an evaluation; no model is loaded.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from temper.report.answers import COLUMNS, KEYS, clean_answers, kept_texts
 from temper.report.derived import views
 
 SHOWN = 10
-"""Maximum errors of each kind, and classes up to which the confusion matrix is shown."""
+"""Maximum number of shown errors of each kind, and of classes in a confusion matrix."""
 LONGEST = 300
-"""Maximum characters of a text."""
+"""Maximum number of shown characters of a text."""
 SURE = 0.9
-"""Confidence of an error above which its label may be wrong."""
+"""Confidence above which an error suggests that the label is wrong."""
 CALIBRATION_GAIN = 0.02
-"""Calibration error that temperature scaling must remove to be recommended."""
+"""Reduction of the ECE from which on temperature scaling is recommended."""
 BROKEN = 0.1
-"""Fraction of correct predictions that a perturbation must turn wrong to be reported."""
+"""Fraction of right predictions that a perturbation makes wrong, from which on it is reported."""
 Texts = Mapping[tuple[str, int], tuple[str, str]]
-"""Text and second text, by set and position."""
+"""(set, position) -> (text, second text)."""
 FEWEST = 10
-"""Minimum rows of a class to be reported."""
+"""Minimum number of rows of a class to report it."""
 
 
 @dataclass(frozen=True)
 class ClassScores:
     """Scores of one class on the validation set, in [0, 1]; None if undefined.
 
-    ``mistaken_for`` is the class that its texts are most often mistaken for, ``mistaken`` how many.
+    ``mistaken_for`` is the most frequent wrong prediction for its texts, ``mistaken`` its count.
     """
 
     label: str
@@ -68,9 +68,8 @@ class Mistake:
     """A text with wrong predictions.
 
     Args:
-        text, text_pair: The text without perturbation, shortened; empty if it was not kept.
-        wrong_under: Conditions under which the prediction is wrong: ``unperturbed`` or
-            perturbations.
+        text, text_pair: The unperturbed text, shortened; empty if it was not stored.
+        wrong_under: Where the prediction is wrong: ``unperturbed``, or names of perturbations.
     """
 
     set: str
@@ -84,7 +83,7 @@ class Mistake:
 
     @property
     def shown(self) -> str:
-        """The text, or its row if it was not kept."""
+        """The text, or its set and position if it was not stored."""
         both = " | ".join(part for part in (self.text, self.text_pair) if part)
         return both or f"row {self.index + 1} of {self.set}"
 
@@ -96,7 +95,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding with a recommended action, and the command to run if there is one."""
+    """A finding with a recommended action, and a command for it; empty if there is none."""
 
     text: str
     command: str = ""
@@ -107,9 +106,9 @@ class ErrorAnalysis:
     """Errors of one classifier.
 
     Args:
-        confusion: Counts on the validation set: rows are labels, columns predictions.
-        confident: Errors on unperturbed texts, the most confident first.
-        fragile: Texts that are right unperturbed and wrong under most perturbations.
+        confusion: Confusion matrix of the validation set: rows are labels, columns predictions.
+        confident: Errors on unperturbed texts, by descending confidence.
+        fragile: Texts that are right without perturbation, and wrong under the most perturbations.
     """
 
     labels: tuple[str, ...]
@@ -124,10 +123,10 @@ class ErrorAnalysis:
 
 
 def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | None:
-    """Analyze the errors of a run or an evaluation; without ``texts`` they are identified by row.
+    """Analyze the errors of a run or an evaluation.
 
-    The result is None for a study, a regression, or an evaluation without rows of its validation
-    set.
+    ``texts``: whether to show texts; if not, errors have only set and position. The result is None
+    for a study, a regression, or an evaluation without rows of its validation set.
     """
     run = source.runs[0] if source.kind != "study" else None
     if run is None or run.scores is None or run.scores.task.kind != "classification":
@@ -153,7 +152,7 @@ def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | Non
 
 
 def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
-    """Return the predictions on perturbed texts that are right without the perturbation."""
+    """Return predictions on perturbed texts whose unperturbed prediction is right."""
     right = answers.loc[answers["prediction"] == answers["label"], KEYS]
     result = []
     for view in views():
@@ -201,14 +200,14 @@ def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassSc
 
 
 def _confident(wrong: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tuple[Mistake, ...]:
-    """Return the errors on unperturbed texts, the most confident first; each text once."""
+    """Return errors on unperturbed texts by descending confidence; each text once."""
     rows = wrong.sort_values(["confidence", "row"], ascending=[False, True]).drop_duplicates("row")
     rows = rows.head(SHOWN)
     return _mistakes(rows.assign(under=[("unperturbed",)] * len(rows)), labels, texts)
 
 
 def _fragile(perturbed: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tuple[Mistake, ...]:
-    """Return the texts that most perturbations turn wrong, each once, with the surest error."""
+    """Return the texts that the most perturbations make wrong, with the most confident error."""
     broken = perturbed[perturbed["prediction"] != perturbed["label"]]
     if broken.empty:
         return ()
@@ -255,7 +254,7 @@ def _short(text: str) -> str:
 
 
 Suggest = Callable[[str], str]
-"""Fills folder, base model and data into a command; empty if the data are unknown."""
+"""Function that fills folder, base model and data into a command; empty if data is unknown."""
 
 
 def _suggest(source: Source, run: Run) -> Suggest:
@@ -292,12 +291,12 @@ def _findings(
             suggest("temper check-labels {data} --model {base}"),
         )
     if not weak:
-        # A model that has hardly learned is not to be made robust yet.
+        # Robustness does not matter before a model has learned the task.
         yield from _broken(perturbed, suggest)
 
 
 def _hardly_trained(confusion: IntegerArray, labels: tuple[str, ...]) -> Finding | None:
-    """Report an accuracy that always predicting the most frequent class may reach, too."""
+    """Report an accuracy not significantly above that of always predicting the majority class."""
     totals, right = confusion.sum(axis=1), int(np.trace(confusion))
     low, _ = wilson(right, int(totals.sum()))
     most = int(totals.argmax())
@@ -311,7 +310,7 @@ def _hardly_trained(confusion: IntegerArray, labels: tuple[str, ...]) -> Finding
 
 
 def _miscalibrated(run: Run, suggest: Suggest) -> Iterator[Finding]:
-    """Recommend temperature scaling if it removes a significant calibration error."""
+    """Recommend temperature scaling if it reduces the ECE clearly (`CALIBRATION_GAIN`)."""
     assert run.scores is not None
     result = {
         score.condition: score
@@ -349,7 +348,7 @@ def _weak_class(confusion: IntegerArray, labels: tuple[str, ...]) -> Iterator[Fi
 
 
 def _broken(perturbed: pd.DataFrame, suggest: Suggest) -> Iterator[Finding]:
-    """Report the perturbation that turns most of the correct predictions wrong."""
+    """Report the perturbation that makes the most right predictions wrong."""
     if perturbed.empty:
         return
     broken = perturbed["prediction"] != perturbed["label"]
@@ -365,7 +364,7 @@ def _broken(perturbed: pd.DataFrame, suggest: Suggest) -> Iterator[Finding]:
 
 
 def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, *, classes: int) -> IntegerArray:
-    """Count rows by label [n] and prediction [n]; return [C, C], a row per label.
+    """Return the confusion matrix [C, C] of labels [n] and predictions [n], a row per label.
 
     Example:
         >>> confusion_matrix([0, 0, 1], [0, 1, 1], classes=2).tolist()
@@ -379,9 +378,8 @@ def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, *, classes: int)
 def class_scores(confusion: IntegerArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return precision, recall and F1 of each class.
 
-    They are ``TP / (TP + FP)``, ``TP / (TP + FN)`` and ``2 TP / (2 TP + FP + FN)``, [C] each, NaN
-    if the denominator is 0, as ``sklearn.metrics.precision_recall_fscore_support`` with
-    ``zero_division=nan``.
+    They are [C] each, and NaN if the denominator is 0, like
+    ``sklearn.metrics.precision_recall_fscore_support`` with ``zero_division=nan``.
 
     Example:
         >>> [each.tolist() for each in class_scores(np.array([[3, 1], [0, 4]]))][:2]

@@ -1,6 +1,6 @@
-"""Examples of attacked texts: text, predictions before and after, and the changes.
+"""Examples of attacked texts on a page: the changes, and predictions before and after.
 
-Texts that the attack made wrong come first. Evaluations without stored texts have none.
+Texts that the attack made wrong come first. There are none unless the evaluation stored texts.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ Kind = Literal["same", "removed", "added"]
 Segment = tuple[Kind, str]
 
 CUT = " […] "
-"""Replaces the middle of a long text."""
+"""Stands for the left-out middle of a long text."""
 
 # A word with its apostrophes, a stretch of white space, or one other character.
 _PARTS = re.compile(r"\w+(?:['’]\w+)*|\s+|[^\w\s]")
 
 
 def word_diff(original: str, changed: str) -> list[Segment]:
-    """Split two texts into common, removed and added segments, in reading order.
+    """Return the difference of two texts as ``same``, ``removed`` and ``added`` segments.
 
-    A removed segment precedes the added one that replaces it. ``same`` and ``removed`` segments
-    joined give ``original``; ``same`` and ``added`` ones give ``changed``.
+    Segments are in reading order. A removed segment precedes the added one that replaces it.
 
     Example:
         >>> word_diff("a good film", "a g00d film")
@@ -60,9 +59,9 @@ def word_diff(original: str, changed: str) -> list[Segment]:
 
 
 def shorten(segments: Sequence[Segment], *, longest: int) -> list[Segment]:
-    """Put `CUT` in place of the middle of long segments, so that changes remain visible.
+    """Replace the middle of long segments by `CUT`, so that all changes stay visible.
 
-    Half of the ``longest`` characters, at least 2, remain at either end.
+    Half of ``longest`` characters, at least 2, remain at both ends.
 
     Example:
         >>> shorten([("same", "abcdefgh")], longest=4)
@@ -81,7 +80,7 @@ def _changed(removed: str, added: str) -> list[Segment]:
 
 
 MOST = 300
-"""Default for the maximum number of examples on a page."""
+"""Default of the maximum number of examples on a page."""
 
 # Characters of an unchanged text, and of each stretch between two changes.
 _WHOLE, _BETWEEN = 1200, 240
@@ -97,7 +96,7 @@ class Example:
     Args:
         row: Hash of the text.
         outcome: ``broken`` (right, then wrong), ``held`` (right both times) or ``wrong before``.
-        changed: Fraction of words changed; None if none was.
+        changed: Fraction of changed words; None if no word changed.
         queries: Number of model queries; None for a gradient attack.
     """
 
@@ -120,7 +119,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The examples that a page shows; ``seeds`` has the seed whose run is shown, by column."""
+    """The examples on a page; ``seeds`` maps each method to the seed of the shown run."""
 
     shown: tuple[Example, ...]
     total: int
@@ -140,7 +139,7 @@ class Gallery:
         return self.labels[index] if index < len(self.labels) else str(index)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the data of the page's script; each text is stored once."""
+        """Return the data for the script of the page; each text is stored once."""
         texts: dict[tuple[tuple[Segment, ...], ...], int] = {}
         entries = []
         columns, attacks = self.columns, self.attacks
@@ -170,16 +169,15 @@ class Gallery:
 
 OUTCOMES = ("broken", "held", "wrong before")
 MEASURED = ("queries", "changed")
-"""Optional columns of an attacked row that are shown."""
+"""Optional columns of attacked rows that are shown."""
 _SHOWN = ("set", "label", "before", "after", "confidence_before", "confidence_after", *MEASURED)
 
 
 def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
-    """Collect examples of every attack whose texts were kept.
+    """Collect examples of every attack whose texts were stored, of each method's first seed.
 
-    The first seed of each column is read. If there are more than ``most``, they are drawn in turn
-    from perspectives, attacks and columns, successful attacks first, ordered by row hash. None
-    means that there is no attack, no text, or that the task is a regression.
+    At most ``most`` are taken, in turn from perspectives, attacks and methods: successful attacks
+    first, then by row hash. The result is None without attacks or texts, and for a regression.
     """
     by_perspective: dict[str, list[Iterator[Example]]] = {}
     labels: tuple[str, ...] = ()
@@ -200,7 +198,7 @@ def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
 
 
 def _attacks(run: Run) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the perspective and the rows of each attack of a run whose texts were kept."""
+    """Yield (perspective, rows) of each attack of a run whose texts were stored."""
     texts = kept_texts(run)
     if texts is None:
         return
@@ -263,5 +261,4 @@ def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:
 
 
 def _in_turn(parts: Iterable[Iterable[_Any]]) -> Iterator[_Any]:
-    """Draw from the parts in turn until all are exhausted."""
     return (result for turn in zip_longest(*parts) for result in turn if result is not None)

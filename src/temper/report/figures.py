@@ -1,4 +1,4 @@
-"""All figures of a report: those of the perspectives, the summary and training curves."""
+"""The figures of a report: of perspectives, of gains by perspective, and training curves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: groups of scores, with their primary scores and figures."""
+    """A section of the page: perspectives, with their primary scores and figures."""
 
     heading: str
     views: tuple[View, ...]
@@ -47,10 +47,10 @@ class Section:
 
 
 def sections(source: Source, comparison: Comparison) -> list[Section]:
-    """Collect the sections of the page and draw all figures that there are data for.
+    """Return the sections of the page, with all figures for which there is data.
 
-    The known headings come first, then perspectives without one under their titles. A section may
-    be empty.
+    Sections of `Heading` come first, and may be empty. Each perspective without a heading has a
+    separate section after them.
     """
     grouped: dict[str, list[View]] = {heading: [] for heading in Heading}
     for view in views():
@@ -75,7 +75,7 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
 
 
 def _with_few_lines(figure: Figure, comparison: Comparison) -> Figure:
-    """Leave out the lines of all but the reference and the best other columns."""
+    """Leave out all lines except those of the reference and of the best other methods."""
     if not isinstance(figure.chart, Lines) or len(comparison.columns) <= MOST_SERIES:
         return figure
     others = [name for name in comparison.columns if name != comparison.reference]
@@ -101,11 +101,10 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
 
 def gaps_closed(comparison: Comparison) -> list[Figure]:
-    """Draw how much of the reference's gap to a perfect score each column closes, by perspective.
+    """Draw how much of the reference's distance to a perfect score each method closes.
 
-    Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's primary score
-    (`temper.report.view`), the terms of the average relative improvement; positive is better for
-    every score. A single column is shown on the first screen and has no such figure.
+    There is a bar per method and perspective: ``(s - s_reference) / (s_perfect - s_reference)`` of
+    the primary score, as in the average relative improvement. Positive is better for any score.
     """
     others = [name for name in comparison.columns if name != comparison.reference]
     if comparison.reference is None or len(others) < 2:
@@ -148,7 +147,7 @@ def _score_name(row: Row) -> str:
 
 
 def training(source: Source) -> list[Figure]:
-    """Draw every logged loss term over the steps: the mean over seeds, and each seed faintly."""
+    """Draw every logged loss term over the steps: the mean over seeds, and fainter each seed."""
     logged = []
     for run in source.runs:
         run_id = {"column": run.column, "seed": run.seed}

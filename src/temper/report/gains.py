@@ -1,8 +1,8 @@
-"""Gains of columns over the reference, and their significance.
+"""Gains of methods (columns) over the reference method, and their significance.
 
-All gains are fractions of the reference's error that is removed, ``(s - s_reference) / (s_perfect -
-s_reference)``, so gains of scores of either direction are comparable (RoAST, arXiv 2312.04032,
-Section 5.1).
+A gain is the removed fraction of the reference's error, ``(s - s_reference) / (s_perfect -
+s_reference)``. So gains of all scores are comparable, and positive ones are better (RoAST, arXiv
+2312.04032, Section 5.1).
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Rating:
-    """One score of one column.
-
-    Args:
-        row: The score.
-        column: The column.
-    """
+    """One score of one method: ``row`` is the score of all methods, ``column`` the method."""
 
     row: Row
     column: str
@@ -42,13 +37,13 @@ class Rating:
 
 @dataclass(frozen=True)
 class Gain(Rating):
-    """Gain of a column on one score, as a fraction of the reference's error.
+    """Gain of a method on one score, in percent of the reference's error.
 
     Args:
-        fraction: Error removed, in percent of the reference's; positive is better.
+        fraction: Removed error in percent of the reference's error; positive is better.
         low, high: 95% interval; None if there is none.
-        decided: 1 if it is significantly better, -1 if it is significantly worse, else 0. On the
-            first screen, after Holm's correction over all methods and perspectives.
+        decided: 1 if significantly better, -1 if significantly worse, else 0. See also
+            `corrected_gains`.
     """
 
     fraction: float
@@ -58,7 +53,7 @@ class Gain(Rating):
 
     @property
     def given(self) -> str:
-        """The post-hoc method applied to both columns; empty if none."""
+        """The post-hoc method that was applied to both methods; empty if none."""
         how = self.row.key.condition
         return self.view.condition(how) if how == self.view.without_training else ""
 
@@ -83,7 +78,7 @@ class Gain(Rating):
 
     @property
     def weak(self) -> str:
-        """A remark if it is significant alone but not after correction; else empty."""
+        """A remark if the gain is significant, but not after correction; else empty."""
         alone = not self.decided and self.difference.verdict in ("better", "worse")
         return ", not significant after correction for all comparisons" if alone else ""
 
@@ -92,7 +87,7 @@ class Gain(Rating):
         return f"{self.difference.said}{self.weak}"
 
     def sentence(self, reference: str) -> str:
-        """Return a sentence with its numbers, given the reference's name."""
+        """Return the gain as a sentence; ``reference`` is the reference's name."""
         if self.decided:
             return f"`{self.column}` {self.clause(reference)}."
         outlook = self.row.outlook(self.column)
@@ -104,16 +99,16 @@ class Gain(Rating):
         return _place(self.fraction, reach)
 
     def cut(self, reach: float) -> str:
-        """Return ``under`` or ``over`` if the fraction is outside the scale; else empty."""
+        """Return ``under`` or ``over`` if the gain is outside the scale of `at`; else empty."""
         return "under" if self.fraction < -reach else "over" if self.fraction > reach else ""
 
     def ends(self, reach: float) -> tuple[float, float]:
-        """Return start and width of the interval on a scale; see `at`."""
+        """Return start and width of the interval on the scale of `at`."""
         low, high = (_place(end or 0.0, reach) for end in (self.low, self.high))
         return low, round(high - low, 2)
 
     def clause(self, reference: str) -> str:
-        """Return a clause for a sentence, given the reference's name."""
+        """Return the predicate of `sentence`, for example ``is 40% better calibrated (...)``."""
         ours, theirs = self.row.cells[self.column].mean, self.row.cells[reference].mean
         value, interval = self.row.difference_text(self.column)
         return self.view.gain.format(
@@ -127,7 +122,7 @@ class Gain(Rating):
 
 
 def unit_of(row: Row) -> str:
-    """Return the unit of differences: points for fractions, else the score's unit."""
+    """Return the unit of a score's differences: ``points`` for scores in percent."""
     return "points" if row.unit.margin(1.0) is not None else row.unit.sign
 
 
@@ -142,7 +137,7 @@ def _with_unit(row: Row, difference: str) -> str:
 
 
 def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
-    """Return a difference as a fraction of the reference's error; None if that is undefined."""
+    """Return the gain of a method on a score; None if it is undefined."""
     assert comparison.reference is not None
     difference = row.cells[column].difference
     # The average relative improvement is already such a fraction, in percent.
@@ -164,29 +159,29 @@ _Rating = TypeVar("_Rating", bound=Rating)
 
 
 def judged_rows(comparison: Comparison) -> Iterator[list[Row]]:
-    """Yield the primary rows of each perspective that rates a model."""
+    """Yield the primary scores of each perspective that enters the recommendation."""
     return (leading(comparison, view.name) for view in views() if view.judged)
 
 
 def hardest(items: Sequence[_Rating]) -> Sequence[_Rating]:
-    """Return the last one, preferring those without perturbation; empty if there are none."""
+    """Return the last item (the strongest perturbation), if possible an unperturbed one."""
     clean = [each for each in items if each.row.key.condition == "clean"]
     return (clean or items)[-1:]
 
 
 def gains_of(comparison: Comparison, column: str) -> tuple[Gain, ...]:
-    """Return one gain per perspective, on the hardest of its primary rows."""
+    """Return a method's gain on each perspective: on the `hardest` primary score."""
     return tuple(gain for gains in _by_perspective(comparison, column) for gain in hardest(gains))
 
 
 def given_gains(comparison: Comparison, column: str) -> list[Gain]:
-    """Return the gains with post-hoc methods on both sides, such as temperature scaling."""
+    """Return a method's gains if post-hoc methods are applied to it and to the reference."""
     result = _by_perspective(comparison, column)
     return [gain for gains in result for gain in gains if gain.given]
 
 
 def improvement_of(comparison: Comparison, column: str, view: View = SUMMARY) -> Gain | None:
-    """Return the gain in the average relative improvement; None if there is none."""
+    """Return a method's gain in the average relative improvement; None if undefined."""
     rows = [row for row in comparison.of(view.name) if not row.key.set]
     return gain_of(comparison, rows[0], column) if rows else None
 
@@ -199,10 +194,10 @@ def _by_perspective(comparison: Comparison, column: str) -> Iterator[list[Gain]]
 def corrected_gains(
     gains: Mapping[str, Sequence[Gain]], improved: Mapping[str, Gain | None]
 ) -> tuple[dict[str, tuple[Gain, ...]], dict[str, Gain | None], int]:
-    """Keep ``decided`` only for gains significant after Holm's correction over all of them.
+    """Set ``decided`` to 0 for gains that are not significant after Holm's correction.
 
-    Both mappings are by column: gains on the perspectives, and on the average relative improvement.
-    The third result is the number of tests.
+    ``gains`` maps a method to its gains on perspectives, ``improved`` to that in the average
+    relative improvement. Return both corrected, and the number of tests.
     """
     every = [gain for of_column in gains.values() for gain in of_column]
     every += [gain for gain in improved.values() if gain is not None]
@@ -227,11 +222,16 @@ POST_HOC = "with post-hoc methods on both sides"
 
 @dataclass(frozen=True)
 class Claims:
-    """Gains of a column that pass all further tests.
+    """Gains of a method that stay significant in all further tests.
+
+    Further tests compare with post-hoc methods on both sides, and with equal compute.
 
     Args:
-        tested: Description of the further tests; empty if there were none.
-        lost: Description of the tests that removed gains; empty if all remain.
+        gains: The gains on perspectives.
+        improved: Whether that in the average relative improvement stays significant.
+        tested: Names of the further tests; empty if there were none.
+        lost: Names of the tests that gains did not pass; empty if all did.
+        losses: Significant losses, also with post-hoc methods on both sides.
     """
 
     gains: tuple[Gain, ...] = ()
@@ -243,7 +243,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class _Claim:
-    """A gain and its further tests by description; None if the test has no value."""
+    """A gain, and further tests of it: name -> gain; None if it cannot be computed."""
 
     gain: Gain
     further: Mapping[str, Gain | None]
@@ -255,7 +255,7 @@ class _Claim:
 
     @property
     def loses(self) -> bool:
-        """Whether it is a significant loss that remains with post-hoc methods on both sides."""
+        """Whether the method is significantly worse, also with post-hoc methods on both sides."""
         after = self.further.get(POST_HOC)
         return self.gain.decided < 0 and (after is None or after.decided < 0)
 
@@ -270,7 +270,7 @@ def remaining(
     gains: Mapping[str, Sequence[Gain]],
     improved: Mapping[str, Gain | None],
 ) -> dict[str, Claims]:
-    """Return the claims that remain for each column, given its gains after correction."""
+    """Return method -> `Claims`, given the results of `corrected_gains`."""
     claims = {
         name: [_claim(comparison, gain) for gain in (*of_column, improved[name]) if gain]
         for name, of_column in gains.items()
@@ -299,7 +299,6 @@ def _words(tests: Iterable[str]) -> str:
 
 
 def _claim(comparison: Comparison, gain: Gain) -> _Claim:
-    """Return a gain with its further tests, if they are available."""
     column, equal = gain.column, comparison.equal.get(gain.column)
     if gain.view is SUMMARY:
         after = improvement_of(comparison, column, AFTER)
@@ -314,18 +313,18 @@ def _claim(comparison: Comparison, gain: Gain) -> _Claim:
 
 
 def at_equal_compute(comparison: Comparison, gain: Gain) -> Gain | None:
-    """Return the gain over plain fine-tuning of equal compute; None if there is none."""
+    """Return the gain over plain fine-tuning of equal compute; None if the study has none."""
     equal = comparison.equal.get(gain.column)
     rows = [row for row in equal.rows if row.key == gain.row.key] if equal else []
     return gain_of(equal, rows[0], gain.column) if equal and rows else None
 
 
 def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str, str]:
-    """Map each column to the plain fine-tuning of at least about the same compute.
+    """Return method -> plain fine-tuning with at least as much compute (the cheapest one).
 
-    Compute is a whole multiple of the reference's (`temper.study.schedule`). Columns of the
-    reference's compute, or without a match, are left out. The result is empty if the reference is
-    not plain fine-tuning.
+    Compute is rounded to multiples of the reference's (`temper.study.schedule`). Methods that need
+    no more than the reference, or have no such counterpart, are left out. The result is empty if
+    the reference is not plain fine-tuning.
     """
     plain = [each.name for each in source.columns if is_plain(each.method, each.settings)]
     base = costs[source.reference].passes if source.reference in plain else None

@@ -1,4 +1,4 @@
-"""The first screen: the recommended method, its certainty, gains and cost."""
+"""The first screen of a report: the recommended method, its certainty, gains and cost."""
 
 from __future__ import annotations
 
@@ -27,30 +27,37 @@ from temper.report.gains import (
 from temper.report.levels import Level, levels
 
 REACHES = (10, 25, 50, 100)
-"""Possible limits of the scale, in percent of the reference's error; larger gains are cut."""
+"""Possible limits of the scale of gains, in percent of the reference's error."""
 LEARNED = 10.0
-"""A task is not learned below this percentage of the way from guessing to perfect."""
+"""Percentage of the way from guessing to perfect, below which a task counts as not learned."""
 MOST = 3
-"""Maximum number of gains in the sentence."""
+"""Maximum number of gains in the sentence of the recommendation."""
 MORE_ROWS = (
     "Use a larger evaluation set, or hold out more rows, for example with --set "
     "data.dev_fraction=0.3."
 )
 MOST_POINTS, TITLE_WORDS = 3, 8
-"""Maximum number of points below the title, and of words in the title."""
+"""Maximum number of reasons below the title, and of words in the title."""
 PLAIN = "plain"
 """Name of plain fine-tuning, both recipe and method."""
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The first screen.
+    """The content of the first screen.
 
     Args:
-        recommended: The column to use; None if nothing can be compared.
-        others: Gains of the other columns, and of this one with post-hoc methods on both sides.
-        values: For a run without evaluation: epoch, score and description.
-        notices: Scored rows that a model was trained on, as sentences; shown first.
+        sentence: The recommendation with the main gains.
+        sure: Further sentences, on certainty.
+        column: The method shown in detail.
+        recommended: The method to use; None if nothing can be compared.
+        gains: Gains of ``column``, one per perspective.
+        others: Gains of the other methods, and of ``column`` with post-hoc methods on both sides.
+        price: Cost of ``column`` relative to the reference.
+        unmeasured: Titles of perspectives without scores.
+        values: For a run without evaluation: (epoch, score, description).
+        levels: For a single method: its scores between guessing and perfect.
+        notices: Sentences on scored rows that a model was trained on; shown first.
     """
 
     sentence: str
@@ -98,7 +105,7 @@ class Headline:
 
     @property
     def lines(self) -> tuple[tuple[str, str, str], ...]:
-        """For a terminal: perspective, difference and verdict, or the values of several tasks."""
+        """Rows of the table on a terminal: (perspective, value or difference, explanation)."""
         # The sentence has a single value.
         values = self.values if len(self.values) > 1 else ()
         levels = [(level.view.title, level.text, level.row.heading()) for level in self.levels]
@@ -107,18 +114,18 @@ class Headline:
 
     @property
     def reach(self) -> int:
-        """Limit of the scale, in percent of the reference's error."""
+        """Limit of the scale of gains, in percent of the reference's error."""
         ends = [end for gain in self.gains for end in (gain.fraction, gain.low, gain.high)]
         furthest = max((abs(end) for end in ends if end is not None), default=0.0)
         return next((step for step in REACHES if furthest <= step), REACHES[-1])
 
     @property
     def is_cut(self) -> bool:
-        """Whether a mark is outside the scale."""
+        """Whether a gain is outside the scale."""
         return any(gain.cut(self.reach) for gain in (*self.gains, *self.others))
 
     def sentences(self, reference: str | None, views: Sequence[View]) -> list[str]:
-        """Return the results of some perspectives; the reference is None if there is one column."""
+        """Return a sentence per perspective in ``views``; the reference is None for one method."""
         if reference is None:
             levels = [level for level in self.levels if level.view in views]
             parts = [[f"{level.row.label}: {level.text}", level.standing] for level in levels]
@@ -134,7 +141,7 @@ class Headline:
 
 
 def _parts(text: str) -> list[str]:
-    """Split a text into sentences; one that is too long for a title is split at its semicolon.
+    """Split a text into sentences; split a first one that is too long for a title at its semicolon.
 
     Example:
         >>> _parts("`m` reaches 85.2% accuracy; it is weakest in shift: 61.0%. See below.")
@@ -150,18 +157,21 @@ def _parts(text: str) -> list[str]:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """Choose the recommended column and summarize the comparison.
+    """Choose the recommended method and summarize the comparison.
 
-    A column is recommended if it is better than the reference on some perspective and worse on none
-    (except for losses that vanish with post-hoc methods on both sides), or if its average relative
-    improvement is significant and its accuracy is not worse. Of several columns, the one with the
-    largest average relative improvement is chosen, else the one with most gains.
+    A method is recommended in two cases:
 
-    "Better" and "worse" mean significant after Holm's correction over all gains and average
-    improvements, so at most 5% of studies without any true difference recommend another column than
-    the reference. Some gain must remain with post-hoc methods on both sides and against plain
-    fine-tuning of equal compute, which must not be more accurate (`temper.report.gains`). If the
-    study has no plain fine-tuning of equal compute, the column is called "not confirmed".
+    - it is better than the reference on a perspective and worse on none; losses that vanish with
+      post-hoc methods on both sides do not count;
+    - its average relative improvement is significant, it is better on a perspective, and its
+      accuracy is not worse.
+
+    "Better" and "worse" are significant after Holm's correction over all gains. So at most 5% of
+    studies without any true difference recommend another method than the reference. Gains must
+    also remain with post-hoc methods on both sides, and against plain fine-tuning of equal compute,
+    which must not be more accurate (`temper.report.gains`). Without the latter in the study, the
+    method is "not confirmed". Of several methods, the one with the largest average relative
+    improvement is chosen, then the one with the most gains.
     """
     return replace(_verdict(comparison), notices=comparison.seen)
 
@@ -250,7 +260,6 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
 
 
 def _not_learned(comparison: Comparison) -> str:
-    """Return a sentence if no method learned the task; else empty."""
     tasks = {
         level.column: level
         for column in comparison.columns
@@ -275,7 +284,7 @@ def _is_better(comparison: Comparison, gains: Sequence[Gain], claims: Claims) ->
 
 
 def _task(comparison: Comparison, gains: Sequence[Gain]) -> list[tuple[Gain, str]]:
-    """Return the gains on the task with their baseline: the reference, then equal compute."""
+    """Return (gain, baseline) on the task: over the reference, and over equal compute."""
     task_gains = [gain for gain in gains if _is_task(gain)]
     result = [(gain, str(comparison.reference)) for gain in task_gains]
     for gain in task_gains:
@@ -285,7 +294,7 @@ def _task(comparison: Comparison, gains: Sequence[Gain]) -> list[tuple[Gain, str
 
 
 def _may_lose(gain: Gain, margin: float) -> bool:
-    """Return whether accuracy is worse, or lower by more than the margin."""
+    """Return whether a gain is a significant loss, or lower by more than the margin."""
     limit = gain.row.unit.margin(margin) or 0.0
     below = gain.fraction < 0 and abs(gain.difference.mean or 0.0) > limit
     return gain.decided < 0 or (gain.decided == 0 and below)
@@ -364,15 +373,15 @@ def _accuracy(comparison: Comparison, gain: Gain, over: str) -> str:
 
 
 def _losses_vanish(gains: Sequence[Gain], claims: Claims) -> bool:
-    # They vanish with post-hoc methods on both sides.
+    # Losses vanish if post-hoc methods are applied on both sides.
     return any(gain.decided < 0 for gain in gains) and not claims.losses
 
 
 def _average(improved: Gain | None, after: Gain | None, *, alone: bool) -> str:
-    """Return a sentence on the average relative improvement, if it has an interval.
+    """Return a sentence on the average relative improvement; empty without an interval.
 
-    ``after`` is with post-hoc methods on both sides. It counts ``alone`` if the losses without it
-    vanish.
+    ``after`` is the improvement with post-hoc methods on both sides; ``alone``: mention only this
+    one.
     """
     if improved is None or improved.low is None:
         return ""
@@ -424,7 +433,7 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> s
 
 
 def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
-    """Return how many seeds detect the difference set by the user; empty if none is set."""
+    """Return sentences on the seeds needed to detect ``comparison.detect``; empty if not set."""
     if comparison.detect is None:
         return []
     counts = []
@@ -460,7 +469,7 @@ def _untested(comparison: Comparison, column: str) -> bool:
 
 
 def _compute(comparison: Comparison, column: str) -> float:
-    # Of training, relative to the reference's; 0 if unknown.
+    # Training compute relative to the reference's; 0 if unknown.
     ours, theirs = _costs(comparison, column)
     return (ours.passes or 0.0) / theirs.passes if theirs.passes else 0.0
 

@@ -13,7 +13,7 @@ from temper.functional.scores import SCORES
 from temper.report.gains import Rating, hardest, judged_rows
 
 USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
-"""Setting of assets/usual.json, written by ``python -m dev.benchmarks.usual``."""
+"""What assets/usual.json was measured on, by ``python -m dev.benchmarks.usual``."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Level(Rating):
     """One model's score on the scale from guessing to perfect.
 
     Args:
-        fraction: Percentage of the way from guessing to a perfect score, negative if worse than
-            guessing; None if the score of guessing is unknown.
-        usual: The value of plain fine-tuning in `USUAL`; None if not measured.
+        fraction: Position in percent: 0 is guessing, 100 perfect; None if guessing has no known
+            score.
+        usual: The score of `USUAL`, for orientation; None if not measured.
     """
 
     fraction: float | None
@@ -43,7 +43,7 @@ class Level(Rating):
 
     @property
     def standing(self) -> str:
-        """The position in words; empty if the score of guessing is unknown."""
+        """``fraction`` in words; empty if it is None."""
         if self.fraction is None:
             return ""
         if self.fraction < 0:
@@ -59,7 +59,7 @@ class Level(Rating):
 
     @staticmethod
     def position(fraction: float) -> float:
-        """Return the position of a fraction on the scale, in percent of the width."""
+        """Return where to draw ``fraction`` on the scale, in percent of the width."""
         return round(max(0.0, min(100.0, fraction)), 2)
 
 
@@ -70,7 +70,7 @@ def _usual() -> dict[str, float]:
 
 
 def condition_of(row: Row) -> str:
-    """Return the condition of a score without its set."""
+    """Return the condition of a score in words, without its set."""
     key = row.key
     # The effort of an attack matters less than its radius.
     radius = key.parameters.without("steps", "restarts")
@@ -78,7 +78,7 @@ def condition_of(row: Row) -> str:
 
 
 def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
-    """Return the levels of a column, one per perspective: that of its hardest primary row."""
+    """Return the level of a method on each perspective, for the hardest primary score."""
     result: list[Level] = []
     for rows in judged_rows(comparison):
         scored = [row for row in rows if row.cells[column].mean is not None]
@@ -98,8 +98,8 @@ def _level(comparison: Comparison, row: Row, column: str) -> Level:
 def percent_of_way(name: str, value: float | None, *, classes: int, metric: str) -> float | None:
     """Return how far a score is on the way from guessing to perfect, in percent.
 
-    It is negative if the score is worse than guessing; None if there is no value, or the score of
-    guessing is unknown. ``classes`` and ``metric`` are the task's.
+    It is negative if the score is worse than guessing, and None if either is unknown. ``classes``
+    and ``metric`` are the number of classes and the primary metric of the task.
     """
     facts = SCORES.get(name)
     if facts is None or facts.perfect is None or value is None:

@@ -1,4 +1,4 @@
-"""Reports as Markdown: the whole report, and score tables."""
+"""Reports in Markdown: the whole report, and score tables."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ NEITHER = " A score without an arrow has no better side, so it is not marked."
 
 
 def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
-    """Return the scores of some perspectives, in order, as a Markdown table with its legend.
-
-    All perspectives are shown by default.
+    """Return the scores of perspectives (default: all) as a Markdown table with a legend.
 
     Raises:
-        SettingError: If a perspective has no score here.
+        SettingError: A perspective has no score in this comparison.
     """
     known = list(dict.fromkeys(row.key.perspective for row in comparison.shown))
     for name in perspectives:
         if name not in known:
-            raise SettingError(unknown("perspective with scores here", name, known))
+            raise SettingError(unknown("perspective with scores in this report", name, known))
     rows = [
         row
         for name in perspectives or known

@@ -1,7 +1,7 @@
 """Write the report as one self-contained HTML file.
 
-The template escapes every string. In addition, the page's content security policy forbids all
-loading and all scripts except those with listed hashes, so text from data cannot run.
+The template escapes every string. In addition, the page's content security policy forbids loading
+anything, and all scripts except those with listed hashes. So text from data cannot run as code.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def build(
     margin: float = MARGIN,
     detect: float | None = None,
 ) -> Path:
-    """Write the report of a study, a run or an evaluation.
+    """Write the report of a study, a run or an evaluation; return the HTML file.
 
-    Also writes ``scores.csv`` and ``report.md`` (NAME.md for NAME.html), and ``table.json`` for a
-    study. No model is loaded.
+    It also writes ``scores.csv`` and ``report.md`` (NAME.md for NAME.html), and ``table.json`` for
+    a study. No model is loaded.
 
     Args:
         folder: A study, run or evaluation folder (docs/formats.md).
@@ -61,7 +61,7 @@ def build(
         detect: Difference in points to detect; the page reports the number of seeds it needs.
 
     Raises:
-        CheckpointError: If the folder is none of these or damaged, or ``out`` cannot be written.
+        CheckpointError: The folder is none of these or damaged, or ``out`` cannot be written.
     """
     source = read(folder)
     compared = compare(source, margin=margin, detect=detect)
@@ -78,10 +78,12 @@ def write_report(
     """Write the report of a folder that was already read and compared; see `build`."""
     out = source.folder / "report.html" if out is None else Path(out)
     if out.is_dir():
-        raise CheckpointError(f"Expected a file to write the report to, but {out} is a folder.")
+        raise CheckpointError(
+            f"{out} is a folder, expected a file for the report. Name a .html file."
+        )
     if out.suffix == ".md":
         raise CheckpointError(
-            f"The report is a page, but {out} is named as Markdown. Name a .html."
+            f"The report is an HTML page, but {out} has the ending of Markdown. Name a .html file."
         )
     text = render(source, comparison, examples=examples)
     make_folder(out.parent)
@@ -182,12 +184,12 @@ def templates() -> Environment:
 
 
 def export_figures(source: Source, comparison: Comparison) -> list[Path]:
-    """Write every figure of a report to ``FOLDER/figures/`` as SVG.
+    """Write every figure of a report as SVG to ``FOLDER/figures/``, and return the files.
 
-    Return the files, ``NN-TITLE.svg`` in page order; earlier figures are replaced.
+    They are named ``NN-TITLE.svg`` in page order. Earlier figures are replaced.
 
     Raises:
-        CheckpointError: If the figures cannot be written.
+        CheckpointError: The figures cannot be written.
     """
     target = source.folder / "figures"
     drawn = {

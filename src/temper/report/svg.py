@@ -31,9 +31,9 @@ Element = ElementTree.Element
 
 
 def svg(figure: Figure, *, alone: bool = False) -> str:
-    """Draw a figure as an ``svg`` element; text from data is escaped.
+    """Return a figure as an ``svg`` element, with escaped text.
 
-    If it stands ``alone`` in a file, it has title, legend and colors.
+    ``alone``: whether it is for a separate file, with title, legend and colors.
     """
     root = Element("svg", {"class": "figure"})
     top = 0.0
@@ -280,7 +280,7 @@ def _heat_map(root: Element, chart: HeatMap) -> tuple[float, float]:
 def _shade(
     value: float, numbers: Sequence[float], limits: tuple[float, float] | None
 ) -> tuple[float, str]:
-    """Return how much a cell is shaded, from 0 to 1, and the kind of color."""
+    """Return the intensity of a cell's color, from 0 to 1, and the style class of its color."""
     low, high = limits or (min(numbers), max(numbers))
     if limits is not None and low < 0:
         fraction, kind = (value / high, "gain") if value >= 0 else (value / low, "loss")
@@ -290,7 +290,7 @@ def _shade(
 
 
 def _limits(axis: Axis, values: Iterable[float]) -> tuple[float, float]:
-    """Return the limits of an axis: as given, else those of the data with some margin."""
+    """Return the limits of an axis: those that are set, else the data's with a margin."""
     if axis.limits is not None:
         return axis.limits
     known = [value for value in values if math.isfinite(value) and not (axis.log and value <= 0)]
@@ -304,7 +304,7 @@ def _limits(axis: Axis, values: Iterable[float]) -> tuple[float, float]:
 def ticks(low: float, high: float, *, most: int) -> list[float]:
     """Return round numbers in a range: multiples of 1, 2 or 5 times a power of ten.
 
-    There are at most ``most`` steps; 5 or more give at least two numbers.
+    There are at most ``most`` steps between them; with 5 or more, at least two numbers.
 
     Example:
         >>> ticks(0.13, 0.87, most=5)
@@ -321,7 +321,6 @@ def ticks(low: float, high: float, *, most: int) -> list[float]:
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """Return powers of ten in a range; if there are few, also their multiples by 2 and 5."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     times = (1, 2, 5) if last - first < 4 else (1,)
     every = max(1, (last - first) // 6)
@@ -362,12 +361,11 @@ def _text(
 
 
 def _clean(text: str) -> str:
-    """Remove characters that XML does not allow."""
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
 
 
 def _colors() -> str:
-    """Return the styles of a separate file: those of the page's light theme."""
+    """Return the styles of a figure in a separate file: the page's light theme."""
     texts = [asset("temper.report", f"{name}.css") for name in ("first_screen", "figure")]
     # The part before the first media query is the light theme.
     light = "".join(text.split("@media")[0] for text in texts)

@@ -1,4 +1,4 @@
-"""Compare columns over seeds: means, paired differences, intervals and significance."""
+"""Compare methods (columns) over seeds: means, paired differences, intervals, significance."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FILE = "paired.json"
 
 
 class PairedScoreRecord(NamedRecord):
-    """The interval of one score's difference from the reference; n examples."""
+    """95% interval and p of one score's difference from the reference, over n examples."""
 
     low: Number
     high: Number
@@ -56,14 +56,14 @@ class PairedScoreRecord(NamedRecord):
 
 
 class RowVarianceRecord(NamedRecord):
-    """How much one score's difference varies with the rows; see `RowVariance`."""
+    """Variance over rows of one score's difference; see `RowVariance`."""
 
     rows: Number
     columns: tuple[Number, Number]
 
 
 class PairedColumnRecord(Record):
-    """Paired results of one column: of its one seed, or of all its seeds."""
+    """Paired statistics of one method: ``scores`` for one seed, ``variances`` for several."""
 
     seed: int | None = None
     scores: list[PairedScoreRecord] = Field(default_factory=list)
@@ -81,7 +81,7 @@ class PairedRecord(Record):
 
 @dataclass(frozen=True)
 class Paired:
-    """Difference, with 95% interval and p, from the reference over the examples of one seed."""
+    """Difference from the reference at one seed, with interval and p over examples."""
 
     seed: int | None
     record: PairedScoreRecord
@@ -89,7 +89,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class OverRows:
-    """How much a column's difference, over the common seeds, varies with the rows."""
+    """Variance over rows of a method's difference from the reference at common seeds."""
 
     seeds: frozenset[int]
     variance: RowVariance
@@ -99,9 +99,9 @@ RowsSay = dict[tuple[str, ScoreKey], Paired | OverRows]
 
 
 def read_paired(folder: Path, *, against: str | None = None) -> RowsSay:
-    """Read the paired statistics that a study stores, by column and score.
+    """Read a study's paired statistics: (method, score) -> statistic.
 
-    ``against`` is a baseline of equal compute; None is the reference.
+    ``against`` is a baseline of equal compute; None for the reference.
     """
     file = folder / FILE
     if not file.exists():
@@ -121,29 +121,29 @@ def read_paired(folder: Path, *, against: str | None = None) -> RowsSay:
 def comparison(
     folder: Path | str, *, margin: float = MARGIN, detect: float | None = None
 ) -> Comparison:
-    """Compare the columns of a study from its rows and JSON files.
+    """Compare the methods (columns) of a study from its rows and JSON files.
 
     Args:
-        folder: A study folder; a run or evaluation folder gives its scores without differences.
+        folder: A study folder. For a run or evaluation folder, there are only scores.
         margin: Smallest relevant difference in points; 0 turns it off.
         detect: Difference in points to detect; the answer reports the number of seeds it needs.
 
     Returns:
-        Every score of every column with mean and standard deviation over seeds, and the difference
+        Every score of every method with mean and standard deviation over seeds, and the difference
         from the reference over common seeds. The 95% interval is over seeds and rows
-        (`temper.functional.effects`), with Holm's correction over the columns; it needs three
-        seeds, or two if the study stored row statistics. With one seed it is over examples. A score
-        that lacks a common seed, or has too few rows, has no verdict and a reason.
+        (`temper.functional.effects`), with Holm's correction over the methods. It needs three
+        seeds, or two if the study stored row statistics; with one seed it is over examples. Without
+        a common seed or enough rows, the difference has a reason instead of a verdict.
 
     Raises:
-        CheckpointError: If it is not such a folder, is damaged, or its runs had different tasks.
-        SettingError: If the margin or the difference to detect is invalid.
+        CheckpointError: The folder is none of these or damaged, or its runs had different tasks.
+        SettingError: ``margin`` or ``detect`` is invalid.
     """
     return compare(read(folder), margin=margin, detect=detect)
 
 
 def compare(source: Source, *, margin: float = MARGIN, detect: float | None = None) -> Comparison:
-    """Compare the columns of a folder that was already read; see `comparison`."""
+    """Compare the methods of a folder that was already read; see `comparison`."""
     check_margin(margin)
     check_detect(detect)
     result = _compared(source, margin=margin, detect=detect)
@@ -159,7 +159,7 @@ def compare(source: Source, *, margin: float = MARGIN, detect: float | None = No
 def _compared(
     source: Source, *, margin: float, against: str | None = None, detect: float | None = None
 ) -> Comparison:
-    """Compare the columns with the source's reference, without a recommendation."""
+    """Compare methods with the reference, or with ``against``, a baseline of equal compute."""
     scores = _collect(source)
     if source.reference is not None:
         add_relative_improvement(scores, source.reference)
@@ -221,7 +221,7 @@ def _mean(numbers: Iterable[object]) -> float | None:
 
 
 def _of_means(paired: RowsSay, scores: Scores, columns: Sequence[str]) -> RowsSay:
-    """Return the row variance of differences of means over sets with disjoint rows."""
+    """Return the variances over rows for means over sets, if the sets share no rows."""
     result: RowsSay = {}
     means = [key for key in scores.means if views().of(key.perspective).own_rows]
     for key, column in product(means, columns):
@@ -269,7 +269,7 @@ def _collect(source: Source) -> Scores:
     if len(tasks) > 1:
         raise CheckpointError(
             f"The runs in {source.folder} were evaluated on different tasks: {sorted(tasks)}. "
-            "Only runs of one task can be compared."
+            "Evaluate all on one task to compare them."
         )
     metric = next(iter(tasks))[1] if tasks else ""
     collected = Scores(metric, [(run.column, run.seed) for run, _ in scored])
@@ -292,7 +292,7 @@ WITHOUT_ROWS = (
 
 
 def _notices(source: Source) -> list[str]:
-    """Gather the runs' notices, each once, with the runs it applies to."""
+    """Return the notices of all runs, each once, with the runs that have it."""
     runs_of: dict[str, list[str]] = {}
     for run in source.runs:
         name = f"{run.column}, seed {run.seed}"
@@ -373,7 +373,7 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
 
 
 def _largest(shown: Unit, cells: Iterable[Cell]) -> float | None:
-    """Return the largest possible difference of a score from 0 to 100%; None for other scores."""
+    """Return the largest possible difference of a score in percent; None for other scores."""
     values = [value for cell in cells for value in cell.seeds.values()]
     return 1.0 if shown == PERCENT and all(0.0 <= value <= 1.0 for value in values) else None
 
@@ -389,11 +389,11 @@ def _with_differences(
     margin: float | None = None,
     largest: float | None = None,
 ) -> dict[str, Cell]:
-    """Add the paired differences of one row, with Holm's correction over its columns.
+    """Add the paired differences of one score, with Holm's correction over methods.
 
-    ``common`` has the seeds at which a column and the reference were evaluated. A verdict needs a
-    minimum of rows if the score's n counts rows (``of_rows``). ``largest`` is the largest possible
-    difference, which limits the intervals.
+    ``common`` maps a method to the seeds at which both it and the reference were evaluated.
+    ``of_rows``: whether n counts rows; a verdict then needs a minimum of them. ``largest`` is the
+    largest possible difference, at which intervals end.
     """
     base = cells[reference]
     result = {
@@ -423,7 +423,7 @@ def _with_differences(
 def _difference(
     cell: Cell, base: Cell, paired: Paired | OverRows | None, *, common: int, of_rows: bool
 ) -> Difference:
-    """Return a column's difference with its interval, or why there is none."""
+    """Return a method's difference from the reference, with its interval or the reason for none."""
     shared = [seed for seed in cell.seeds if seed in base.seeds]
     seeds = {seed: cell.seeds[seed] - base.seeds[seed] for seed in shared}
     result = partial(Difference, seeds, mean(seeds.values()) if seeds else None)
@@ -459,7 +459,7 @@ def _difference(
 
 
 def _limited(found: Difference, largest: float | None) -> Difference:
-    """Limit an interval to possible differences; two seeds may give millions of points."""
+    """Cut an interval at the largest possible difference, which two seeds may exceed by far."""
     if largest is None or found.low is None or found.high is None:
         return found
     within = found.least is None or found.least <= largest
@@ -484,7 +484,6 @@ def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> 
 
 
 def _verdict(low: float, high: float, *, higher: bool | None, margin: float | None) -> Verdict:
-    """Return the verdict of a difference from its 95% interval, direction and margin."""
     if low > 0.0 or high < 0.0:
         if higher is None:
             return "higher" if low > 0.0 else "lower"
@@ -506,10 +505,10 @@ CSV_COLUMNS = (
 
 
 def write(comparison: Comparison, folder: Path | str) -> None:
-    """Write ``scores.csv``, and ``table.json`` (everything) of a study.
+    """Write ``scores.csv``, and for a study the whole comparison as ``table.json``.
 
-    ``scores.csv`` has a row per score, column and seed. With several seeds, interval and n of each
-    seed are left empty.
+    ``scores.csv`` has a line per score, method and seed. With several seeds, interval and n are
+    empty.
     """
     folder = Path(folder)
     if comparison.kind == "study":

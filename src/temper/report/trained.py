@@ -16,7 +16,7 @@ from temper.report.levels import percent_of_way
 
 
 def verdict(source: Source, comparison: Comparison) -> Headline:
-    """Return the first screen of a study, a run or an evaluation."""
+    """Return the first screen; for a run without evaluation, that of its validation scores."""
     runs = source.runs
     if source.kind == "run" and runs[0].scores is None and runs[0].record is not None:
         return trained(runs[0].record, str(source.folder))
@@ -24,7 +24,7 @@ def verdict(source: Source, comparison: Comparison) -> Headline:
 
 
 def trained(record: RunRecord, folder: str) -> Headline:
-    """Return the first screen of a run with validation scores only."""
+    """Return the first screen of a run that has only validation scores."""
     times, rows = record.times, record.data.get("train", {}).get("rows")
     took = [f"`{record.method}` was trained"]
     if rows is not None:
@@ -46,7 +46,6 @@ def trained(record: RunRecord, folder: str) -> Headline:
 
 
 def _hardly_learned(record: RunRecord) -> bool:
-    """Whether the score is close to that of predictions that ignore the text."""
     metric, score = str(record.epochs["metric"]), record.epochs["kept"].get("dev")
     classes = len(record.task.labels) if record.task else 0
     percent = percent_of_way(metric, score, classes=classes, metric=metric)
@@ -71,7 +70,7 @@ def _value(task: str, scores: Mapping[str, Any], data: Mapping[str, Any]) -> tup
 
 
 def _next(record: RunRecord, folder: str) -> str:
-    """Return the commands that measure the rest, depending on the task."""
+    """Return a sentence with the next commands: evaluation or prediction, by task."""
     wanted = record.settings.get("data", {}).get("eval_rows")
     command = f"temper evaluate {quote(folder)}"
     if "tasks" in (record.model_extra or {}):

@@ -1,7 +1,4 @@
-"""Turn a comparison and its folder into the strings of the page's template.
-
-Nothing here is markup: the template escapes every string.
-"""
+"""Convert a comparison to the strings of the page's template, which escapes them."""
 
 from __future__ import annotations
 
@@ -31,9 +28,9 @@ LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
 
 @dataclass(frozen=True)
 class TableCell:
-    """One cell of the comparison table.
+    """One cell of the comparison table: a value, or a difference with a verdict.
 
-    The text ``below`` is the interval. Only differences have a verdict.
+    The text ``below`` is the interval.
     """
 
     main: str
@@ -72,14 +69,14 @@ def _value(row: Row, column: str) -> TableCell:
 
 
 def mark_of(row: Row, column: str) -> str:
-    """Return the mark of a value that differs significantly from the reference's; else empty."""
+    """Return a mark if a value differs significantly from the reference's; else empty."""
     difference = row.cells[column].difference
     verdict = None if difference is None else difference.verdict
     return f" {MARKS[verdict]}" if verdict in ("better", "worse") else ""
 
 
 def value_detail(row: Row, column: str) -> str:
-    """Return the tooltip of a number: n, spread or interval, and the run of each seed."""
+    """Return the tooltip of a value: n, standard deviation or interval, and run of each seed."""
     cell, unit = row.cells[column], row.unit
     what = views().of(row.key.perspective).counts
     if not cell.seeds:
@@ -153,7 +150,7 @@ def _probability(value: float | None) -> str:
 
 
 def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return nested settings as dotted names and JSON values.
+    """Return nested settings as dotted name -> JSON value.
 
     Example:
         >>> flatten({"method": {"name": "uegr", "epsilon": 0.5}})
@@ -171,7 +168,7 @@ def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fact:
-    """One row of a table of settings or versions: its values by column, and whether they differ."""
+    """One line of the table of settings or versions: method -> value, and whether values differ."""
 
     name: str
     values: tuple[str, ...]
@@ -179,9 +176,9 @@ class Fact:
 
 
 def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[Fact]:
-    """Collect facts of runs by column, those that differ between columns first.
+    """Return a `Fact` for each name that ``read`` returns; those that differ come first.
 
-    A column whose runs disagree shows every value.
+    If runs of a method have different values, all are shown.
     """
     columns: list[dict[str, list[str]]] = []
     for column in source.columns:
@@ -202,7 +199,7 @@ def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[
 
 
 def facts(source: Source) -> dict[str, list[Fact]]:
-    """Return settings, versions and data of every column, by heading; empty ones are left out."""
+    """Return heading -> settings, versions or data of all methods; empty headings are left out."""
     records: dict[str, Callable[[RunRecord], dict[str, str]]] = {
         "Settings": lambda record: flatten(record.settings),
         "Versions": lambda record: {
@@ -216,7 +213,7 @@ def facts(source: Source) -> dict[str, list[Fact]]:
 
 
 def costs(source: Source) -> list[tuple[str, str, str]]:
-    """Return column, seconds per step and ratio to the reference, if measured."""
+    """Return (method, seconds per step, ratio to the reference) of each measured method."""
     return [
         (
             column.name,
@@ -278,7 +275,7 @@ def _sizes(rows: Iterable[Row]) -> dict[str, int]:
 
 
 SEEDS = 3
-"""Minimum number of seeds to mark a best mean."""
+"""Minimum number of seeds to mark the best mean."""
 _IMPROVEMENTS = {
     SUMMARY.name: "Relative improvement",
     AFTER.name: "Relative improvement, with post-hoc methods",
@@ -291,9 +288,9 @@ class Overview:
     """The overview table as strings.
 
     Args:
-        lines: One row per method: its name and a text for each score.
-        best: Indices of the rows with the best mean of each score, with at least three seeds.
-        differing: Mark of each significant difference from the reference, by score and row.
+        lines: One line per method: its name, and a text for each score.
+        best: For each score, indices of the lines with the best mean; empty below three seeds.
+        differing: For each score, line -> mark of a significant difference from the reference.
     """
 
     header: tuple[str, ...]
@@ -304,13 +301,13 @@ class Overview:
 
     @property
     def turned(self) -> bool:
-        """Whether to show one row per score: for few methods and many scores."""
+        """Whether to show one line per score instead of per method, if there are few methods."""
         return len(self.lines) <= NAMED
 
     def markdown(self) -> str:
-        """Return the table in Markdown, the best mean of each score in bold.
+        """Return the table in Markdown, with the best mean of each score in bold.
 
-        With one row per score, significant differences are marked too.
+        If it is `turned`, significant differences are marked too.
         """
         names = [f"`{texts[0]}`" for texts in self.lines]
         cells = [
@@ -335,11 +332,11 @@ class Overview:
 
 
 def overview(comparison: Comparison) -> Overview:
-    """Choose the primary scores of each perspective and write a row for each column.
+    """Return the table with the primary scores of each perspective, and a line per method.
 
-    Each attack, text attack recipe, kind of token corruption and OOD detector, and calibration
-    before and after temperature scaling, has a column. Several sets are shown by their mean,
-    several radii by the middle one, layers by the logits, or the last layer if there are none.
+    There is a score for each attack, text attack recipe, kind of token corruption and OOD detector,
+    and for calibration before and after scaling. Several sets are shown by their mean, several
+    radii by the middle one, layers by the logits or else the last layer.
     """
     rows = [row for view in views() for row in leading(comparison, view.name)]
     return Overview(
@@ -352,13 +349,13 @@ def overview(comparison: Comparison) -> Overview:
 
 
 def leading(comparison: Comparison, perspective: str) -> list[Row]:
-    """Return the primary rows of a perspective; see `overview`."""
+    """Return the primary scores of a perspective; see `overview`."""
     view = views().of(perspective)
     return view.sums_up(comparison.of(perspective, view.lead(comparison.metric)))
 
 
 def error_of(row: Row, reference: str) -> float | None:
-    """Return the distance from the reference to a perfect score; None if that is undefined."""
+    """Return the distance from the reference's score to a perfect one; None if undefined."""
     facts = SCORES.get(row.key.name)
     start = row.cells[reference].mean
     if facts is None or facts.perfect is None or start is None or row.higher_is_better is None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class QueueFullError(Exception):
-    """No more rows may wait; ``seconds`` (>= 1) are expected until there is room."""
+    """The queue is full; it is expected to have room in ``seconds`` (>= 1)."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(f"The queue is full. Ask again in {seconds} s.")
@@ -20,7 +20,7 @@ class QueueFullError(Exception):
 
 
 class _Waiting(NamedTuple):
-    """The rows of a request, when they came, and their replies."""
+    """A request in the queue: its rows, their arrival time, and the future of their replies."""
 
     key: Hashable
     rows: Sequence[Any]
@@ -29,21 +29,21 @@ class _Waiting(NamedTuple):
 
 
 class Batcher:
-    """Answer requests in batches, first come first served, off the event loop.
+    """Answer requests in batches, first come first served, in a thread outside the event loop.
 
-    The first request of a batch waits ``window`` for others of its key; while a batch is computed,
-    the next one gathers. A batch is answered in passes, its requests in the order of their lengths:
-    little is padded, and clients that are answered early ask again while the next pass is computed,
-    so the model never waits. The requests of a pass that fails are repeated one by one, so a text
-    that breaks the model costs its own request only.
+    Requests with the same key share a batch. The first one waits ``window`` seconds for others;
+    while a batch is computed, the next one is collected. A batch is split into passes of the model,
+    sorted by length, which saves padding. Clients that are answered early send again while the next
+    pass is computed. If a pass fails, its requests are repeated one by one, so a text that breaks
+    the model fails only its own request.
 
     Args:
         answer: Called in one thread with a key and rows; returns one reply per row.
-        length: Length of a row, to which the other rows of its pass are padded.
+        length: Returns the length of a row, for sorting.
         window: Seconds, >= 0.
-        pass_rows: Rows of a pass, >= 1, except for one larger request.
-        batch_rows: Rows of a batch, >= 1, except for one larger request.
-        queue_rows: Rows that may wait, >= 1; a larger request is accepted if none wait.
+        pass_rows: Maximum rows of a pass, >= 1; one larger request is a pass by itself.
+        batch_rows: Maximum rows of a batch, >= 1; one larger request is a batch by itself.
+        queue_rows: Maximum rows in the queue, >= 1; an empty queue accepts a larger request.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Batcher:
         self._thread.shutdown()
 
     def submit(self, key: Hashable, rows: Sequence[Any]) -> asyncio.Future[list[Any]]:
-        """Put rows (at least one) into the queue; only rows of one key share a batch.
+        """Put the rows of a request (at least one) into the queue; return a future of the replies.
 
-        The result has their replies, or the error that ``answer`` raises on only these rows.
+        The future gets one reply per row, or the error that ``answer`` raises on these rows.
 
         Raises:
-            QueueFullError: Too many rows wait.
+            QueueFullError: If too many rows wait.
         """
         if self.waiting and self.waiting + len(rows) > self._queue_rows:
             ahead = (self.waiting + self._working) * self._seconds_a_row
@@ -94,7 +94,7 @@ class Batcher:
         return reply
 
     def _count(self, rows: int) -> None:
-        """Count rows that come, or, below 0, that no longer wait."""
+        """Add ``rows`` to the number of waiting rows; negative for rows that leave the queue."""
         self.waiting += rows
         for event, least in ((self._some, 1), (self._enough, self._batch_rows)):
             if self.waiting >= least:
@@ -114,7 +114,7 @@ class Batcher:
                 await self._reply(part)
 
     def _take(self) -> list[_Waiting]:
-        """Take the first request out of the queue, and those of its key that fit."""
+        """Take a batch from the queue: the first request, and others with its key that fit."""
         taken, left, rows = list[_Waiting](), [], 0
         for each in self._queue:
             size = len(each.rows)
@@ -139,7 +139,6 @@ class Batcher:
         return passes
 
     async def _reply(self, part: list[_Waiting]) -> None:
-        """Answer a pass; if it fails, each of its requests by itself."""
         rows, begin = [row for each in part for row in each.rows], time.monotonic()
         loop = asyncio.get_running_loop()
         try:

@@ -50,7 +50,7 @@ METRICS: tuple[tuple[str, Any, str, Sequence[str]], ...] = (
 
 
 class Metrics:
-    """Counters of one service; ``waiting`` returns the number of rows that wait."""
+    """Prometheus metrics of one service; ``waiting`` returns the number of rows in the queue."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
@@ -63,7 +63,7 @@ class Metrics:
         self._metrics["waiting_rows"].set_function(waiting)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request; paths that the service does not have are ``other``."""
+        """Count a request; the path of an unknown address is ``other``."""
         self._metrics["request_seconds"].labels(path).observe(seconds)
         self._metrics["requests"].labels(path, str(status)).inc()
 
@@ -76,7 +76,7 @@ class Metrics:
         self._metrics["anomalies"].inc(sum(answer.anomalous or False for answer in answers))
 
     def compared(self, shift: Shift, scores: UnlabeledScores | None) -> None:
-        """Count a window of texts that was compared with held-out rows."""
+        """Count a comparison of a window of texts with the held-out rows."""
         self._estimated(scores)
         self._metrics["shift_tests"].inc()
         self._metrics["shift_alarms"].inc(shift.shifted)
@@ -94,10 +94,10 @@ class Metrics:
 
 
 class ShiftWindow:
-    """Compare every ``rows`` (>= 20) answered texts with the calibration's held-out rows, once.
+    """Test every ``rows`` (>= 20) texts for a distribution shift from the held-out rows.
 
-    Windows share no text, so that each alarm is a test by itself. They mix texts of several
-    clients: the question is whether the traffic as a whole looks like the held-out rows.
+    Windows do not overlap, so each test is independent. A window mixes the texts of all clients:
+    the test is whether the traffic as a whole looks like the held-out rows.
     """
 
     def __init__(self, classifier: Classifier, rows: int) -> None:
@@ -105,7 +105,7 @@ class ShiftWindow:
         self._parts: list[Answers] = []
 
     def add(self, answers: Answers) -> tuple[Shift, UnlabeledScores | None] | None:
-        """Add answers; return shift and estimated scores of the last ones if a window is full."""
+        """Add predictions; if a window is full, return its shift test and estimated scores."""
         self._parts.append(answers)
         count = sum(map(len, self._parts))
         if count < self._rows:

@@ -1,4 +1,4 @@
-"""Bind the service to an address, run it, and stop it with every accepted request answered."""
+"""Bind the service to an address, run it, and stop it after all accepted requests."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from temper.service.settings import ServiceSettings
 from temper.service.web import Service
 
 TOKEN = "TEMPER_TOKEN"
-"""Environment variable of the token that requests must bear."""
+"""Environment variable with the bearer token that requests must send."""
 LEAST_TOKEN = 16
-"""Characters of a token, at the least."""
+"""Minimum number of characters of a token."""
 
 
 def token_of_environment() -> str | None:
-    """Return the token that requests must bear, None if none is set."""
+    """Return the token that requests must send; None if none is set."""
     token = os.environ.get(TOKEN, "")
     if not token:
         return None
@@ -36,16 +36,16 @@ def token_of_environment() -> str | None:
 
 
 def bind(settings: ServiceSettings, *, token: str | None) -> socket.socket:
-    """Take the address, so that a wrong one is an error before the model is loaded.
+    """Bind to the address before the model is loaded, so that a wrong one fails at once.
 
     Raises:
-        SettingError: It cannot be taken, or others could reach it and there is no token.
+        SettingError: If the address cannot be used, or other machines can reach it without a token.
     """
     if token is None and not is_local(settings.host):
         raise SettingError(
-            f"--host {settings.host} can be reached by others, and {TOKEN} is not set: anybody "
-            "could ask. Set it to a secret that requests then bear (Authorization: Bearer ...), or "
-            "leave --host out."
+            f"--host {settings.host} can be reached from other machines, but {TOKEN} is not set. "
+            "Set it to a secret, which requests must send (Authorization: Bearer SECRET), or leave "
+            "--host out."
         )
     with ExitStack() as stack:
         try:
@@ -66,7 +66,7 @@ def bind(settings: ServiceSettings, *, token: str | None) -> socket.socket:
 
 
 def is_local(host: str) -> bool:
-    """Return whether no other machine can reach a host.
+    """Return whether only this machine can reach a host.
 
     Example:
         >>> is_local("localhost"), is_local("127.0.0.1"), is_local("::1"), is_local("0.0.0.0")
@@ -101,7 +101,7 @@ def server_of(service: Service) -> uvicorn.Server:
 
 
 def serve(service: Service, bound: socket.socket, *, stopped: Callable[[Service], None]) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, and then those that were accepted."""
+    """Answer requests until SIGTERM or Ctrl-C, then finish those that were accepted."""
     try:
         server_of(service).run(sockets=[bound])
     finally:

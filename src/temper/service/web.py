@@ -1,6 +1,6 @@
-"""The service as an application of FastAPI, with the limits of `ServiceSettings`.
+"""The FastAPI application of the service, with the limits of `ServiceSettings`.
 
-pydantic checks the bytes of a request; the model answers in the thread of the `Batcher`.
+pydantic checks the body of a request; the model predicts in the thread of the `Batcher`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from temper.service.settings import ServiceSettings
 
 LOG = logging.getLogger("temper.serve")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-"""Names of this machine in a ``Host`` header that mean no other machine."""
+"""Values of the ``Host`` header that always mean this machine."""
 PREDICT, HEALTH, METRICS = "/predict", "/health", "/metrics"
 KNOWN = (PREDICT, HEALTH, METRICS, "/openapi.json")
 FAULTS = 3
-"""Faults of a body that an error lists, at most."""
+"""Maximum number of faults of a body that an error lists."""
 ACCEPTED = "temper.accepted"
-"""Key of a request's scope, set if its texts were put into the queue."""
+"""Key in the ASGI scope of a request, set once its texts are in the queue."""
 ERRORS = (400, 401, 408, 413, 415, 422, 429, 500)
 
 
@@ -71,7 +71,7 @@ class Failed(BaseModel):
 
 
 Key = tuple[bool, float | None]
-"""Texts of one batch have this in common: whether they are pairs, and the coverage."""
+"""Texts in a batch agree in these: whether they are pairs, and their coverage."""
 Row = tuple[str, str | None]
 """A text and its second text."""
 
@@ -82,11 +82,12 @@ class Service:
     Args:
         classifier: The model.
         settings: Limits and windows.
-        terms: Content of answers in addition to labels, from `Classifier.terms`.
-        token: Token that requests need; without one, they must name this machine as their host.
+        terms: Coverage and abstention rules of the predictions, from `Classifier.terms`.
+        token: Token that requests must send; None accepts only requests whose ``Host`` header
+            names this machine.
 
     Raises:
-        SettingError: `shift_rows` is set, and the model has no held-out rows.
+        SettingError: If `shift_rows` is set and the model has no held-out rows.
     """
 
     def __init__(
@@ -107,8 +108,8 @@ class Service:
             self.window = ShiftWindow(classifier, settings.shift_rows)
         elif "shift_rows" in settings.model_fields_set:
             raise SettingError(
-                f"`shift_rows` is of a comparison with held-out rows, and {classifier.name} keeps "
-                f"none. Give it some first: temper calibrate {classifier.name} --data ROWS"
+                f"`service.shift_rows` compares texts with held-out rows, but {classifier.name} "
+                f"has none. Store some first: temper calibrate {classifier.name} --data ROWS"
             )
         self.accepted = self.answered = 0
         self.batcher = Batcher(
@@ -141,7 +142,7 @@ class Service:
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         body = {"application/json": {"schema": Question.model_json_schema()}}
-        # This one answers: the route of FastAPI, which describes it, takes twice the time.
+        # This route answers; that of FastAPI, which only documents it, takes twice the time.
         app.router.routes.insert(0, Route(PREDICT, self.predict, methods=["POST"]))
         app.post(
             PREDICT,
@@ -209,7 +210,7 @@ class Service:
                             413, f"The body has more than {most:,} bytes. Send fewer texts."
                         )
         except TimeoutError as error:
-            raise HTTPException(408, f"The body did not come within {seconds:g} s.") from error
+            raise HTTPException(408, f"The body did not arrive within {seconds:g} s.") from error
         return bytes(body)
 
     def _check(self, question: Question) -> None:
@@ -217,15 +218,15 @@ class Service:
         texts, pairs = question.texts, question.text_pairs
         most, longest = self.settings.request_rows, self.settings.text_characters
         if len(texts) > most:
-            raise HTTPException(413, f"Got {len(texts)} texts, at most {most} a request.")
+            raise HTTPException(413, f"Got {len(texts)} texts, at most {most} per request.")
         if pairs is not None and len(pairs) != len(texts):
             raise HTTPException(
-                422, f"`text_pairs` has {len(pairs)}, expected one for each of {len(texts)} texts."
+                422, f"Give one of `text_pairs` per text, got {len(pairs)} for {len(texts)} texts."
             )
         if question.coverage not in self.terms:
             listed = ", ".join(f"{each:g}" for each in self.terms if each is not None)
             raise HTTPException(
-                422, f"`coverage` must be one that was calibrated ({listed or 'none was'})."
+                422, f"`coverage` must be a value of `temper calibrate` ({listed or 'none'})."
             )
         model = self.classifier
         try:

@@ -33,10 +33,10 @@ from temper.training.cost import PLAIN
 from temper.training.prepared import label_names
 
 STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
-"""Values of C to choose from."""
+"""Values of C, the inverse l2 strength, to choose from."""
 CHOOSING: Final = 5
 CHOICE_TOLERANCE: Final = 1e-4
-"""Scikit-learn's tolerance: with 10,000 rows, exact models take minutes."""
+"""Tolerance while C is chosen, as in scikit-learn: exact models take minutes."""
 BATCH: Final = 64
 PAIRED_ROWS: Final = 2000
 """Maximum rows for SetFit, whose number of pairs grows quadratically."""
@@ -77,7 +77,7 @@ SETFIT: Final = Alternative("setfit", length=3.0)
 
 
 def alternatives(run: RunConfig, rows: Examples) -> list[Alternative]:
-    """Return the installed alternatives that suit the model and the rows."""
+    """Return the installed alternatives that support the model and the rows."""
     if rows.kind != "classification" or is_scratch(run.model):
         return []
     fits = rows.text_pair is None and importlib.util.find_spec("setfit") is not None
@@ -90,7 +90,7 @@ def fit_alternative(
     """Fit an alternative on rows with class labels.
 
     ``run`` is plain fine-tuning with the given settings: model, maximum length, device, and
-    training steps of an encoder. The seed is for the pairs and for the folds.
+    training steps of an encoder. ``seed`` draws SetFit's pairs and the folds.
     """
     names = label_names(rows)
     predictor = frozen_predictor(run, names, seed=seed)
@@ -120,7 +120,7 @@ def fit_alternative(
 def frozen_predictor(
     run: RunConfig, classes: Sequence[str], *, seed: int = 0
 ) -> ClassifierPredictor:
-    """Load a run's encoder with a new linear layer, seeded; `embeddings` reads its embeddings."""
+    """Load a run's encoder, for `embeddings`, with a linear layer drawn from ``seed``."""
     # The head is fitted later, so that of the checkpoint is ignored.
     classifier, tokenizer = load_classifier(
         run.model, labels=classes, device=run.train.device, new_head=True

@@ -38,7 +38,7 @@ from temper.study.workers import load_work, run_in_words
 from temper.training.config import run_key
 
 LOST = 180.0
-"""Seconds to wait for the lock of a lost machine."""
+"""Seconds to wait for a run's folder that a lost machine has locked."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Job:
 
 @contextmanager
 def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Cluster | None]]:
-    """Yield the folder of this machine for a study, and the cluster for its runs.
+    """Yield the local folder of a study, and the cluster for its runs.
 
     For a URL, the folder is a temporary copy of the store without weights. Changes are written to
     the store before runs begin and at the end.
@@ -138,8 +138,6 @@ def do_runs(
 
 
 class _Notices(Progress):
-    """Collects the notices of a run for the study's process."""
-
     def __init__(self) -> None:
         self.kept: list[str] = []
 
@@ -186,7 +184,6 @@ def _do_run(
 
 
 def _do_stored(work: Work, cell: GridCell, store: Store, progress: Progress) -> float | None:
-    """Do a run in a temporary folder, copied from and to the store."""
     with tempfile.TemporaryDirectory(prefix="temper-") as made:
         here = Store(store.url, Path(made))
         path = here.folder / work.folder.path.relative_to(store.folder)

@@ -36,7 +36,7 @@ from temper.study.work import evaluation_sets
 
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"
 GIVEN = "plain_given"
-"""Column of plain fine-tuning with the given settings, used if tuned plain fine-tuning wins."""
+"""Name of plain fine-tuning with the given settings, the baseline if tuned `plain` wins."""
 
 
 def carry_out(request: Request, splits: Splits, folder: Path, progress: Progress) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def carry_out(request: Request, splits: Splits, folder: Path, progress: Progress
     search = Search(request, recipes, splits, folds, folder, progress)
     if splits.train.kind != "classification" and set(search.weights) != {ACCURACY}:
         raise SettingError(
-            "Calibration and robustness need texts with exactly one class each. Give --goal "
-            "accuracy."
+            "This goal measures calibration or robustness, which need texts with exactly one "
+            "class each. Give --goal accuracy."
         )
     identity = _identity(search)
     before = read_json(folder / RECORD) if (folder / RECORD).exists() else {}
@@ -114,7 +114,7 @@ def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fitting(request: Request, progress: Progress) -> dict[str, Recipe]:
-    """Return the recipes that suit model and data; a recipe named by the user must."""
+    """Return the recipes that support model and data; raise if one that the user named does not."""
     fitting = {}
     for name, recipe in request.recipes.items():
         try:
@@ -129,7 +129,7 @@ def _fitting(request: Request, progress: Progress) -> dict[str, Recipe]:
 
 
 def _identity(search: Search) -> dict[str, Any]:
-    """Return the inputs that identify a search; the budget may grow."""
+    """Return the inputs that must be equal to resume a search; the budget may differ."""
     request, run = search.request, search.plain_run
     return {
         "model": model_identity(run.model),
@@ -177,7 +177,6 @@ def _summary(goal: str, winner: Candidate, plain: Candidate, study: Study) -> st
 def _with_alternatives(
     study: Study, plan: StudyConfig, beside: Sequence[Alternative], search: Search
 ) -> tuple[Study, list[str]]:
-    """Add the alternatives to the final comparison as columns; return it and their names."""
     path, sets = study.folder, evaluation_sets(plan, search.splits)
     content = read_json(path / "study.json")
     plain = next(iter(content["runs"].values()))

@@ -1,12 +1,13 @@
 """Choose how to fine-tune a model on a dataset, on rows that no candidate was trained on.
 
-Every candidate is trained on a first fold of the rows (of few rows on up to three), and the better
-half of them on each further one (successive halving, Jamieson & Talwalkar 2016), as long as the
-time lasts. The lowest Brier score after temperature scaling wins.
+Successive halving (Jamieson & Talwalkar 2016): every candidate is trained on a first fold of the
+rows, and the better half of them on each further fold, until the time is used up. With few rows,
+all candidates are trained on up to three folds first. The lowest Brier score after temperature
+scaling wins.
 
 Most candidates start from a linear classifier on the encoder's frozen embeddings: a head that fits
-the features distorts them less than a random one (LP-FT, Kumar et al. 2022, arXiv 2202.10054). That
-linear classifier and SetFit's (Tunstall et al. 2022, arXiv 2209.11055) are candidates, too.
+the features distorts them less than a random one (LP-FT, Kumar et al. 2022, arXiv 2202.10054). The
+linear classifier itself and SetFit (Tunstall et al. 2022, arXiv 2209.11055) are candidates too.
 """
 
 from __future__ import annotations
@@ -56,25 +57,25 @@ from temper.training.run import train
 
 PARTS: Final = 5
 FOLDS: Final = 3
-"""Parts of the rows, and how many of them candidates are compared on; of few rows on more."""
+"""Number of parts of the rows, and number of parts (more with few rows) to compare on."""
 ENOUGH: Final = 80
-"""Held-out rows that a candidate is judged on before it may be dropped."""
+"""Minimum held-out rows that a candidate predicts before it may be dropped."""
 ROWS: Final = 1000
-"""Most rows that candidates are trained and compared on."""
+"""Maximum rows that candidates are trained and compared on."""
 UNCHANGED: Final = 1e-12
-"""Learning rate of the one step of a run that keeps the classifier that it starts from."""
+"""Learning rate of a run of one step that writes its initial classifier unchanged."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to a classifier.
+    """Settings to train a classifier with.
 
     Args:
-        rate: Factor of the learning rate that is usual for the model; 0 keeps the classifier of
-            ``start``.
-        length: Factor of `epochs_for`; None is the default number of epochs.
+        rate: Factor on the model's default learning rate; 0 uses the classifier of ``start``
+            without fine-tuning.
+        length: Factor on `epochs_for`; None uses the default number of epochs.
         start: The classifier that training starts from; None is a head with random weights.
-        passes: Forward-pass equivalents of a step; plain fine-tuning takes 3.
+        passes: Cost of a step in forward passes; plain fine-tuning costs 3.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Candidate:
     passes: float = PLAIN
 
     def settings(self, base: RunConfig, rows: int) -> dict[str, Any]:
-        """Return the tables ``method`` and ``train`` of a training on a number of rows."""
+        """Return the tables ``method`` and ``train`` for a training on ``rows`` rows."""
         method = {"name": self.method}
         if not self.rate:
             one_step = {"learning_rate": UNCHANGED, "max_steps": 1, "new_head": False}
@@ -109,7 +110,7 @@ WITH_SETFIT: Final = Candidate("SetFit", rate=0.0, start=SETFIT)
 DEFAULT: Final = Candidate("default fine-tuning", length=None, start=None)
 """Plain fine-tuning with the default settings."""
 SIMPLE: Final = (LINEAR, WITH_SETFIT, DEFAULT)
-"""Candidates that the best one is compared with."""
+"""Baselines that the best candidate is compared with."""
 CANDIDATES: Final = (
     LINEAR,
     Candidate("fine-tuning"),
@@ -123,11 +124,11 @@ CANDIDATES: Final = (
     Candidate("R-Drop", method="r_drop", passes=6.0),
     Candidate("long fine-tuning", rate=0.3, length=2.0),
 )
-"""In the order in which they are tried, the most promising first: the time may end."""
+"""All candidates; the most promising ones are first, because the time may run out."""
 
 
 def epochs_for(rows: int) -> int:
-    """Return the usual number of epochs: few rows are read more often.
+    """Return the default number of epochs; small datasets get more.
 
     Example:
         >>> [epochs_for(rows) for rows in (200, 1000, 5000)]
@@ -197,15 +198,15 @@ class LinearModel:
 
 @dataclass
 class Choice:
-    """The result of comparing candidates.
+    """The result of the comparison of candidates.
 
     Args:
         rows: The rows that were cut into folds.
         folds: Indices of the held-out rows of each fold.
         trials: Every trial that was trained, the best first.
         linear: The linear classifier of each model.
-        half: Log-probabilities of the first trial's model after training on half of the rows, fold
-            by fold; empty if the time did not last.
+        half: For each fold, log-probabilities of the best candidate trained on half of the rows;
+            empty if there was no time.
     """
 
     rows: Examples
@@ -238,9 +239,9 @@ def calibrated(labels: IntegerArray, logs: FloatArray) -> FloatArray:
 
 
 class Search:
-    """Train candidates on folds within a time limit, in seconds, for search and final training.
+    """Train candidates on folds. ``seconds`` is the limit of the search and the final training.
 
-    ``base`` are the nested settings of all runs, without ``model``.
+    ``base`` has the nested settings of all runs, without ``model``.
     """
 
     def __init__(
@@ -328,7 +329,7 @@ class Search:
         self.choice.trials.sort(key=lambda trial: (-len(trial.logs), self._score(trial)))
 
     def train_best(self, start: Path, out: Path, splits: Splits) -> None:
-        """Train the best candidate on all training rows."""
+        """Train the best candidate on all rows; its initial classifier is written to ``start``."""
         best, rows = self.choice.trials[0], splits.train
         self.progress.info(
             f"Training {best.candidate.name} of {best.model} on all {len(rows):,} training rows."
@@ -347,7 +348,7 @@ class Search:
         return float(self.choice.brier(trial.logs).mean())
 
     def _cost(self, trial: Trial, rows: int, *, start: bool = True) -> float:
-        """Return the forward-pass equivalents of a training, in rows, with or without its start."""
+        """Return a training's cost in forward passes of a row; ``start`` adds initialization."""
         candidate = trial.candidate
         passes = 1.0
         if candidate.start is not None and start:
@@ -358,7 +359,7 @@ class Search:
         return rows * passes
 
     def _time_for(self, trial: Trial, train: IntegerArray, *, curve: bool = False) -> bool:
-        """Return whether a training on some rows leaves time for the one on all rows."""
+        """Return whether a training on ``train`` rows leaves time for the final one on all rows."""
         final = max(
             (trial, *self.choice.trials[:1]), key=lambda each: self._cost(each, len(self.all_rows))
         )
@@ -383,7 +384,6 @@ class Search:
         trial.means.append(probabilities.mean(axis=0))
 
     def _predicted(self, trial: Trial, train: IntegerArray, held: IntegerArray) -> FloatArray:
-        """Train on some rows and return the probabilities of others after each epoch."""
         rows, key = self.choice.rows.select(train), self._key(trial, train)
         if trial.candidate.start is not None and key not in self.starts:
             folder = self.folder / str(len(self.starts))
@@ -398,7 +398,6 @@ class Search:
     def _write_start(
         self, trial: Trial, rows: Examples, folder: Path, index: IntegerArray | None = None
     ) -> None:
-        """Write the classifier that training starts from."""
         if trial.candidate.start is FROZEN:
             linear = self.choice.linear[trial.model]
             if index is None and len(rows) > len(self.choice.rows):

@@ -22,7 +22,7 @@ PARTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "token_corruption": {"kinds": ["random"], "rates": [0.1]},
     },
 }
-"""The perspectives and settings that measure each part on a validation fold."""
+"""Part of a goal -> perspective -> its settings on a validation fold."""
 GOALS: Final[Mapping[str, Mapping[str, float]]] = {
     "accuracy": {ACCURACY: 1.0},
     "robust": {ROBUSTNESS: 1.0},
@@ -36,7 +36,7 @@ LEAST_ERROR: Final = 0.01
 
 
 def goal_weights(goal: str) -> dict[str, float]:
-    """Parse ``--goal``: a name of `GOALS`, or weights; the weights of the result add up to 1.
+    """Parse ``--goal``, a name of `GOALS` or weights; return part -> weight, with sum 1.
 
     Example:
         >>> goal_weights("accuracy=3,calibration=1")
@@ -75,7 +75,7 @@ def fold_evaluation(parts: Collection[str]) -> dict[str, Any]:
 
 
 def part_scores(evaluation: Path, parts: Collection[str]) -> dict[str, float]:
-    """Read the score of each part of a `fold_evaluation`, and always accuracy; 1 is perfect.
+    """Read the scores of the goal's parts, and always accuracy, from an evaluation; 1 is perfect.
 
     Accuracy is the task's metric; for completions the geometric mean token probability
     ``exp(-loss)``. Calibration is one minus half the Brier score, after cross-fitted temperature

@@ -1,8 +1,8 @@
 """The first stage of ``temper tune --models``: which model to fine-tune.
 
-Every model is fine-tuned plainly on the validation folds with the given learning rate, then with
-half and with twice that rate while half of the budget lasts. The goal's mean improvement over the
-first model decides; the recipes are then searched only for that model.
+Every model is trained with plain fine-tuning on the validation folds: with the given learning rate,
+then with half and twice that rate until half of the budget is used. The model with the highest
+improvement of the goal over the first model wins. The recipes are searched only for it.
 """
 
 from __future__ import annotations

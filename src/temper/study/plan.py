@@ -1,4 +1,4 @@
-"""The plan of a study: columns (a method with settings) times seeds, on the same data."""
+"""The plan of a study: columns (methods with settings) times seeds, on the same data."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Column:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """A checked plan.
+    """The checked plan of a study.
 
     Args:
         base: Nested settings that all runs share: ``model``, ``data``, ``train``, and
@@ -164,7 +164,7 @@ class StudyConfig:
 
     @property
     def data(self) -> DataSettings:
-        """The data settings of all runs: those of a run with unlabeled text, if there is one."""
+        """Data settings that all runs share, with the unlabeled text if a run uses any."""
         tables = [run.data for run in self.runs.values()]
         return next((data for data in tables if data.unlabeled is not None), tables[0])
 
@@ -197,8 +197,8 @@ def columns_of(
     """Parse ``--methods``, ``--recipes`` and ``--variant``; the columns are in this order.
 
     Args:
-        chosen: Methods, or compositions of some: names, or settings of the methods' own classes.
-        variants: Texts for `Column.parse`, or tables of settings by name, each with a ``method``.
+        chosen: Names of methods or compositions, or settings objects of methods.
+        variants: Strings for `Column.parse`, or name -> settings, each with a ``method``.
         recipes: Names of recipes.
     """
     columns, faults = [_column(method) for method in chosen], Faults()

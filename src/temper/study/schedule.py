@@ -96,7 +96,10 @@ class Study(Result):
         """
         runs = read_json(self.folder / "study.json")["runs"]
         if str(seed) not in runs.get(column, {}):
-            raise CheckpointError(f"{self.folder} has no run of column {column!r}, seed {seed}.")
+            raise CheckpointError(
+                f"{self.folder} has no run of column {column!r}, seed {seed}. Its columns are "
+                f"{', '.join(runs)}."
+            )
         run = self.folder / runs[column][str(seed)]
         if self.store is not None:
             self.store.fetch(run, weights=True)
@@ -129,14 +132,16 @@ def run_study(
             `temper.study.cluster.opened`.
         equal_compute: Whether to add plain fine-tuning with the compute of the most expensive
             column.
-        margin: Smallest relevant difference in points.
-        detect: Difference in points to detect, if any.
+        margin: Largest negligible difference in points.
+        detect: Difference in points; the report states how many seeds detect it.
         splits: The data of the plan, if it is loaded already.
         progress: Receives runs, steps and evaluations.
     """
     check_workers(workers)
     if cluster is not None and workers > 1:
-        raise SettingError("Give either --workers (local processes) or --cluster.")
+        raise SettingError(
+            "--workers (local processes) and --cluster exclude each other. Give one."
+        )
     store = None if cluster is None else cluster.store
     progress = progress or Progress()
     path = Path(out)
@@ -183,7 +188,7 @@ def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
 
 
 def checked_sets(config: StudyConfig, splits: Splits, progress: Progress) -> EvaluationSets:
-    """Load a plan's evaluation sets, and check that sets, data, model and methods fit."""
+    """Load a plan's evaluation sets; raise if sets, data, model or methods do not fit."""
     for (column, _), run in config.runs.items():
         method = run.method_config()
         check_head(method, {f"Column {column!r}": splits.train.kind})
@@ -242,7 +247,7 @@ def _runs(
 def step_cost(
     seconds: Mapping[str, Mapping[int, float | None]], *, reference: str
 ) -> dict[str, dict[str, float]]:
-    """Compare the columns' median step times, by column and seed; None if unknown.
+    """Compare median step times. ``seconds`` is column -> seed -> time, None if unknown.
 
     The result has ``step_seconds`` (median over seeds) and ``over_reference`` (median over common
     seeds, if any).
@@ -265,12 +270,11 @@ def step_cost(
 
 
 def _pair_columns(work: Work) -> None:
-    """Store paired statistics of each column's difference from the reference.
+    """Store the statistics of each column's difference from the reference, paired by row.
 
-    With one seed, this is the difference over examples; with several, the variance over rows, which
-    the report adds to the variance over seeds. Differences from other columns of plain fine-tuning
-    are stored too, for the comparison at equal compute. Existing statistics are reused for
-    unchanged evaluations.
+    With one seed, they are the difference and its interval. With several, they are the variance
+    over rows, which the report adds to the variance over seeds. Differences from longer plain
+    fine-tuning are stored too. Statistics of unchanged evaluations are reused.
     """
     folder, config = work.folder, work.folder.config
     file = folder.path / PAIRED
@@ -361,7 +365,7 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
 
 
 def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
-    """Return the training cost of each column in forward passes, relative to the first, plain one.
+    """Return the training cost of each column in forward passes, relative to the first one (plain).
 
     The passes of a step are counted on a network, and multiplied by the number of steps. Columns
     whose passes cannot be counted are left out.

@@ -57,7 +57,7 @@ FOLD_ROWS: Final = 500
 
 
 def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
-    """Split validation folds, as ``dev``, from the training rows."""
+    """Split the training rows into folds; each has its validation rows as ``dev``."""
     check_folds(splits.train)
     parts = folds(splits.train, PARTS, seed=seed)
     result = []
@@ -78,7 +78,7 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
 
 
 def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
-    """Raise a `DataError` if a fold contains reported rows."""
+    """Raise a `DataError` if a fold contains evaluation rows of the final comparison."""
     for name, rows in (("train", fold.train), ("dev", fold.dev)):
         shared = sum(len(rows.overlap(other)) for other in reported)
         if shared:
@@ -193,7 +193,7 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Search:
-    """A search before its first trial; the recipes fit the model and the data."""
+    """The state of a search that its trials share; model and data support its recipes."""
 
     request: Request
     recipes: Mapping[str, Recipe]
@@ -367,7 +367,7 @@ def _allowed(search: Search, study: Any) -> Allowed:
 
 
 def _measured(search: Search, baseline: Any) -> Allowed:
-    """Return the allowed parts, from a trial with at least one finished fold."""
+    """Estimate the allowed parts from a trial with at least one finished fold."""
     if search.request.budget.unit == "runs":
         return search.allowed()
     return search.allowed(FOLDS * _spent([baseline]) / len(baseline.user_attrs["scores"]))
@@ -406,7 +406,7 @@ def _report(search: Search, finished: Sequence[Any]) -> None:
 
 
 def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
-    """Train on the folds; return the mean improvement, None if it failed or was stopped early."""
+    """Train on the folds; return the mean improvement, None if the trial failed or was pruned."""
     study, finished = trial.study, _finished(trial.study)
     scores = list[dict[str, float]]()
     trial.set_user_attr("recipe", candidate.recipe.name)
@@ -448,7 +448,7 @@ def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
 
 
 def _seconds(study: Any, jobs: Sequence[Job], elapsed: float) -> float:
-    """Return the seconds of runs; those of runs finished before a stop are stored in the study."""
+    """Return the seconds that runs took; runs finished before a stop have stored theirs."""
     name = "+".join(job.key for job in jobs)
     if name not in study.user_attrs:
         training = [(job.run.record() or {}).get("times", {}) for job in jobs]

@@ -34,7 +34,7 @@ GridCell = tuple[str, int]
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The folder of one study, which need not exist yet, its plan, and the key of every run."""
+    """The folder of a study (which may not exist yet), its plan, and the key of every run."""
 
     path: Path
     config: StudyConfig
@@ -82,7 +82,7 @@ class StudyFolder:
             )
 
     def _check_shared(self, planned: Mapping[str, Mapping[str, str]]) -> None:
-        """Raise an error if the folder has runs, but none of this study."""
+        """Raise an error if the folder has runs of another study only."""
         if any(str(seed) in planned.get(column, {}) for column, seed in self.config.runs):
             return
         begun = [

@@ -34,7 +34,7 @@ from temper.stopping import GRACE, raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work
 
 WAIT = 0.2
-"""Seconds between two reads of the workers' messages, and between reported steps of a run."""
+"""Seconds between two reads of the workers' messages, and between two reports of a run."""
 SAVED = 1.5 * GRACE
 """Seconds after which a terminated worker has saved its state."""
 
@@ -66,7 +66,7 @@ def side_by_side(
         workers,
         mp_context=context,
         initializer=_start_worker,
-        initargs=(work.folder, in_memory.everything(), *machine, messages, numbers, stop),
+        initargs=(work.folder, in_memory.all_held(), *machine, messages, numbers, stop),
     )
     try:
         waiting = {pool.submit(_do_run, cell): cell for cell in order}
@@ -113,7 +113,6 @@ def _end_within(seconds: float, children: Iterable[BaseProcess]) -> list[BasePro
 
 
 def _loss_in_words(children: Mapping[int, BaseProcess], running: Mapping[int, GridCell]) -> str:
-    """Describe which workers died, how and in which run, and what to do."""
     lost = []
     for pid, child in children.items():
         code = child.exitcode
@@ -213,7 +212,7 @@ class _Worker:
 
     @cached_property
     def work(self) -> Work:
-        """The data; an error while loading in the initializer would break the pool."""
+        """The data, loaded on first use: an error in the initializer would break the pool."""
         return load_work(self.folder, self.imports)
 
 
@@ -236,7 +235,6 @@ def _start_worker(
     numbers: Any,
     stop: Any,
 ) -> None:
-    """Initialize a worker: signals, threads, GPUs and the study."""
     global _worker
     # Ctrl-C reaches every process of a terminal; the study's process handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -262,7 +260,6 @@ def _do_run(cell: GridCell) -> float | None:
 
 
 def _end_with_parent() -> None:
-    """End this process if the study's process has died."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

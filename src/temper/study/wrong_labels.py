@@ -50,7 +50,7 @@ class OutOfFold:
 
     @property
     def probabilities(self) -> FloatArray:
-        """The mean of both, [n, C]."""
+        """The mean of both probabilities, [n, C]."""
         return (self.fine_tuned + self.linear) / 2
 
 
@@ -96,14 +96,14 @@ def out_of_fold(
 ) -> OutOfFold:
     """Predict each row by models that were trained on the other folds (>= 2) only.
 
-    Equal texts are in one fold. The seed of the settings is also that of the folds. ``embedder`` is
-    the encoder of the frozen embeddings; None uses the model.
+    Equal texts are in one fold. The seed of ``config`` also draws the folds. ``embedder`` is the
+    encoder of the frozen embeddings; None uses the model.
     """
     progress = progress or Progress()
     if rows.kind != "classification" or rows.labels is None:
         raise DataError(
             f"{rows.origin} has no classes, and only class labels are checked. Name another label "
-            "column, or give kind classification."
+            "column, or set data.kind=classification."
         )
     check_folds(rows)
     names = tuple(label_names(rows))
@@ -149,8 +149,6 @@ def held_out_probabilities(
 
 
 class _Epochs(Listener):
-    """Predict held-out rows after each epoch."""
-
     def __init__(self, predictor: ClassifierPredictor, held: Examples, progress: Progress) -> None:
         self.predictor, self.held, self.progress = predictor, held, progress
         self.probabilities: list[FloatArray] = []

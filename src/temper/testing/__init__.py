@@ -1,9 +1,9 @@
-"""Contracts that plug-ins must meet, for the tests of their authors.
+"""Checks for the tests of your own methods, perspectives and predictors.
 
-`check_method`, `check_perspective` and `check_predictor` run what Temper's own tests run, and raise
-one error that lists every fault::
+`check_method`, `check_perspective` and `check_predictor` run the contract tests of Temper's own
+classes, and raise one error that lists every fault::
 
-    def test_my_method_keeps_what_users_count_on() -> None:
+    def test_my_method_passes_the_contract_tests() -> None:
         check_method("my_method")
 """
 

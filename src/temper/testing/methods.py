@@ -1,4 +1,4 @@
-"""Laws that every method must keep, checked on a tiny BERT."""
+"""Laws: properties that every method must have, checked on a tiny BERT."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAULT = "planted by check_method"
 
 @dataclass(frozen=True)
 class Subject:
-    """A method under examination; see `check_method`."""
+    """The method that is checked; see `check_method`."""
 
     config: Method
     draws_by_row: bool = False
@@ -46,7 +46,7 @@ class Subject:
         return stepper
 
     def train(self, model: nn.Module, config: Method | str | None = None) -> dict[str, Tensor]:
-        """Take steps of AdamW over two micro-batches each, and return the weights."""
+        """Train for some steps of AdamW, each on two micro-batches, and return the weights."""
         stepper = self.prepared(model, config)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         for step in range(STEPS):
@@ -67,22 +67,22 @@ class Subject:
 
 Law = Callable[[Subject], Iterator[str]]
 LAWS: dict[str, Law] = {}
-"""The laws by name; each yields the faults of a method."""
+"""Name of a law -> its function, which yields the faults of a method."""
 
 
 def check_method(
     method: Method | str, *, draws_by_row: bool = False, laws: Iterable[str] | None = None
 ) -> None:
-    """Check that a method keeps all laws.
+    """Check that a method has the properties that users rely on (`LAWS`).
 
     Args:
         method: A registered name, or settings of a registered class; no composition.
-        draws_by_row: Whether what the method draws (noise, spans, adaptive rates) depends on which
-            rows come together, so that micro-batches do not equal one batch.
-        laws: Names of `LAWS`; None for all.
+        draws_by_row: Whether random draws (noise, spans, adaptive rates) depend on the other rows
+            of the batch. Micro-batches then differ from one batch, which is not checked.
+        laws: Names of `LAWS`; None checks all of them.
 
     Raises:
-        TemperError: It breaks a law; the message lists every fault.
+        TemperError: If the method breaks a law; the message lists every fault.
         SettingError: If there is no such method or law, or it is a composition.
 
     Example:
@@ -90,7 +90,7 @@ def check_method(
     """
     config = configure(method) if isinstance(method, str) else method
     if isinstance(config, Composed):
-        raise SettingError("A composition is checked by its methods: give each by itself.")
+        raise SettingError("A composition is not checked as a whole. Check each of its methods.")
     chosen = list(LAWS if laws is None else laws)
     if wrong := [unknown("law", law, LAWS) for law in chosen if law not in LAWS]:
         raise SettingError("\n".join(wrong))
@@ -110,7 +110,7 @@ def check_method(
 
 
 def law(check: Law) -> Law:
-    """Add a law under its function's name."""
+    """Add a check to `LAWS` under its function's name."""
     LAWS[check.__name__] = check
     return check
 
@@ -134,7 +134,7 @@ def declaration(subject: Subject) -> Iterator[str]:
 
 @law
 def off(subject: Subject) -> Iterator[str]:
-    """Check that a method that is off is plain fine-tuning, bit for bit, with no more draws."""
+    """Check that a method with its ``OFF`` settings equals plain fine-tuning bit for bit."""
     plain = subject.train(tiny_bert(), "plain")
     model = tiny_bert()
     generator = torch.get_rng_state()
@@ -148,7 +148,7 @@ def off(subject: Subject) -> Iterator[str]:
 
 @law
 def on(subject: Subject) -> Iterator[str]:
-    """Check that a method that is on is not plain fine-tuning."""
+    """Check that a method with its default settings differs from plain fine-tuning."""
     plain = subject.train(tiny_bert(), "plain")
     is_plain = name_of(subject.config) == "plain"
     if not is_plain and not differences(subject.train(tiny_bert()), plain):
@@ -157,7 +157,7 @@ def on(subject: Subject) -> Iterator[str]:
 
 @law
 def repetition(subject: Subject) -> Iterator[str]:
-    """Check that a seed determines the run, and that the model's modules do not change."""
+    """Check that equal seeds give equal weights, and that the model's modules do not change."""
     model = tiny_bert()
     before = _modules(model)
     first, second = subject.train(model), subject.train(tiny_bert())
@@ -207,7 +207,7 @@ def resumption(subject: Subject) -> Iterator[str]:
 
 @law
 def micro_batches(subject: Subject) -> Iterator[str]:
-    """Check that micro-batches have the gradient of one batch, without dropout."""
+    """Check that two micro-batches give the gradient of one batch, without dropout."""
     if subject.draws_by_row:
         return
     whole = rows(5, 3, 6, 4)
@@ -262,7 +262,7 @@ def failing_pass(subject: Subject) -> Iterator[str]:
 
 @law
 def half_precision(subject: Subject) -> Iterator[str]:
-    """Check autocast: losses are finite; weights and gradients stay in single precision."""
+    """Check mixed precision: losses are finite; weights and gradients stay in fp32."""
     model = tiny_bert()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -287,7 +287,7 @@ def half_precision(subject: Subject) -> Iterator[str]:
 
 @law
 def regression(subject: Subject) -> Iterator[str]:
-    """Check that float labels are trained on, or raise one error before training and in a step."""
+    """Check that a method trains on float labels, or raises an error before and in a step."""
     stepper = subject.stepper(tiny_bert(classes=1))
     batch = rows(5, 3, regression=True)
     batch["labels"] = batch["labels"].float()
@@ -313,7 +313,7 @@ def regression(subject: Subject) -> Iterator[str]:
 
 @law
 def unlabeled_rows(subject: Subject) -> Iterator[str]:
-    """Check that rows without labels are trained on, or raise one error."""
+    """Check that a method trains on rows without labels, or raises an error."""
     stepper = subject.prepared(tiny_bert())
     stepper.backward(rows(5, 3))
     stepper.discard()
@@ -333,7 +333,7 @@ def unlabeled_rows(subject: Subject) -> Iterator[str]:
 
 @law
 def memory(subject: Subject) -> Iterator[str]:
-    """Check that a method keeps at most the copies of the weights that its registration states."""
+    """Check that a method stores at most as many copies of the weights as it declares."""
     model = tiny_bert()
     stepper = subject.prepared(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -402,7 +402,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 @contextmanager
 def _noted_draws() -> Iterator[set[str]]:
-    """Note the streams that are drawn from."""
+    """Record the names of the random streams that are used inside the block."""
     drawn: set[str] = set()
     kinds: dict[str, Any] = {kind: getattr(Streams, kind) for kind in ("local", "shared")}
 

@@ -1,4 +1,4 @@
-"""Check that a perspective keeps its contract, and that reports show it."""
+"""Check that a perspective meets its contract, and that reports show it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from temper.testing.predictors import differences, snapshot
 from temper.testing.tiny import tiny_classifier, tiny_data
 
 COLUMNS = ("one", "two", "three")
-"""Models that are compared: three, from which on there are mean ranks."""
+"""Names of the compared models; a report has mean ranks from three models on."""
 TOLERANCE = 1e-4
-"""Maximum difference of numbers that must be equal, relative to the largest."""
+"""Allowed difference of numbers that must be equal, relative to the largest."""
 
 
 def check_perspective(
@@ -38,15 +38,15 @@ def check_perspective(
 ) -> None:
     """Check a perspective on tiny random models and generated texts (`tiny_data`).
 
-    It is measured on three models and, on one of them, again row by row and in another order. Then
-    a report of all three is made.
+    It is measured on three models. One of them is measured again, row by row and in another order,
+    which must give the same. Then a report must show the perspective.
 
     Args:
         perspective: The perspective.
-        settings: Its settings that differ from the defaults.
+        settings: Settings of the perspective that differ from the defaults.
 
     Raises:
-        AssertionError: It breaks a law; the message lists every fault.
+        AssertionError: If it breaks its contract; the message lists every fault.
 
     Example:
         >>> from temper.evaluation.perspectives import perspective
@@ -89,7 +89,7 @@ def _of_measurement(
     asked: EvaluationSettings,
     found: Evaluation,
 ) -> Iterator[str]:
-    """Check the measurement, and measure the model again, row by row in another order."""
+    """Check the scores and rows, also of a second measurement, row by row in another order."""
     if found.skipped:
         yield f"It was not measured: {' '.join(found.skipped.values())}"
         return
@@ -114,7 +114,7 @@ def _of_measurement(
 
 
 def _differing(found: Evaluation, again: Evaluation) -> Iterator[str]:
-    """Return the rows whose results depend on their batch or position."""
+    """Yield a fault for results that depend on a row's batch or position."""
     others = {block.condition: block for block in to_blocks(again.rows)}
     blocks = {block.condition: block for block in to_blocks(found.rows)}
     if others.keys() != blocks.keys():
@@ -153,7 +153,7 @@ def _of_report(
     asked: EvaluationSettings,
     measured: Evaluation,
 ) -> Iterator[str]:
-    """Compare three models, and yield the reports that leave the perspective out."""
+    """Compare three models, and yield a fault for each report without the perspective."""
     with tempfile.TemporaryDirectory() as index:
         folder = Path(index)
         _write_study(folder, data, asked, measured)

@@ -1,8 +1,8 @@
-"""Check that a predictor keeps its contracts, before evaluations are believed.
+"""Check that a predictor meets its contracts, before you trust its evaluation.
 
-`check_predictor` asks what every perspective relies on: finite answers of the promised kind, one
-per row and in the rows' order, the same in any batch and at any repetition, and a model that is
-afterwards as it was. Token ids, embeddings and hidden states are checked if it offers them.
+`check_predictor` checks what every perspective relies on: finite predictions of the declared kind,
+one per row and in order, equal in any batch and on repetition, and an unchanged model. Token ids,
+embeddings and hidden states are checked if the predictor has them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from temper.heads import Classification, Regression
 
 _LOG = logging.getLogger(__name__)
 LEAST_ROWS = 4
-"""Different texts that a check needs: with fewer, an order or a batch may be right by chance."""
+"""Minimum number of different texts; with fewer, a wrong order may go unnoticed."""
 BATCH = 3
 """Rows of the smaller batches; fewer than `LEAST_ROWS`."""
 TOLERANCE = 1e-5
-"""Maximum difference of probabilities that must be equal; of values relative to the largest."""
+"""Allowed difference of probabilities, and of values relative to the largest."""
 
 
 def check_predictor(predictor: object, examples: Examples) -> None:
@@ -49,12 +49,12 @@ def check_predictor(predictor: object, examples: Examples) -> None:
     Args:
         predictor: Checked as a `Predictor`, and if it has their methods as a `TokenPredictor`,
             `PerturbablePredictor` and `StatePredictor`.
-        examples: Four or more different texts that it answers differently; labels make the check
-            that they are not looked at.
+        examples: Four or more different texts with different predictions. If they have labels, it
+            is also checked that predictions do not depend on them.
 
     Raises:
-        ModelError: It breaks a contract; the message lists every fault.
-        DataError: The examples are too few or too similar to find faults.
+        ModelError: If it breaks a contract; the message lists every fault.
+        DataError: If the examples are too few or too similar to find faults.
 
     Example:
         >>> from temper.evaluation.function import CallablePredictor
@@ -64,7 +64,7 @@ def check_predictor(predictor: object, examples: Examples) -> None:
     """
     if len(set(examples.rows)) < LEAST_ROWS:
         raise DataError(
-            f"A predictor is checked on {LEAST_ROWS} different texts or more, set "
+            f"A predictor is checked on {LEAST_ROWS} different texts or more, but set "
             f"{examples.name!r} has {len(set(examples.rows))}. Give more."
         )
     result = list(_of_form(predictor))
@@ -96,7 +96,7 @@ def _of_form(predictor: object) -> Iterator[str]:
 
 
 class _Check:
-    """One check of a predictor that can be asked."""
+    """The checks of a predictor that has all methods of `Predictor`."""
 
     def __init__(self, predictor: Predictor, examples: Examples) -> None:
         self.predictor, self.examples = predictor, examples
@@ -125,7 +125,7 @@ class _Check:
         return list(dict.fromkeys(result))
 
     def _collect(self, name: str, step: Callable[[], Iterator[str]]) -> list[str]:
-        """Run a step; an exception of the predictor is a fault like others."""
+        """Run one check; an exception of the predictor counts as a fault."""
         result: list[str] = []
         before = snapshot(self.predictor)
         try:
@@ -286,7 +286,7 @@ class _Check:
             yield "A `delta` on one row changes the logits of others."
 
     def _states(self) -> Iterator[str]:
-        """Check that hidden states come for every row, in one form for any batch."""
+        """Check that every row has hidden states, of the same shape in any batch."""
         predictor = self.predictor
         assert isinstance(predictor, StatePredictor)
         result: list[list[Tensor]] = []
@@ -326,7 +326,6 @@ class _Check:
             yield f"{what} differ from what `predict` answers by more than {TOLERANCE:g}."
 
     def _far(self, one: FloatArray, two: FloatArray) -> bool:
-        """Return whether predictions differ by more than the tolerance."""
         if one.shape != two.shape:
             return True
         scale = max(1.0, float(np.abs(two).max())) if self.predictor.gives == "values" else 1.0
@@ -334,13 +333,13 @@ class _Check:
 
 
 class _Stopped(Exception):  # noqa: N818 - it reports nothing
-    """Ends a session from inside."""
+    """Raised inside a session, to check that it ends cleanly."""
 
 
 def snapshot(predictor: object) -> dict[str, Any]:
-    """Copy all states that a prediction must not change, by what they are in words.
+    """Return description -> copy of each state that a prediction must not change.
 
-    The predictor's attributes that are modules are read, and the `model` of its other attributes.
+    These are states of the predictor's attributes that are modules, or have a module `model`.
     """
     numpy_state = np.random.get_state()
     result: dict[str, Any] = {

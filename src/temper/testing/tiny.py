@@ -1,4 +1,4 @@
-"""Tiny BERTs with rows of ids or a tokenizer and texts: enough to see whether laws are kept."""
+"""Tiny BERTs, batches of token ids, and texts with a tokenizer, for contract tests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from temper.seeding import seeded
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = tuple(f"word{number}" for number in range(95))
 IDS = 23
-"""Token ids of `rows`; 0 is the padding, 1 and 2 are special tokens."""
+"""Number of token ids in `rows`; 0 is padding, 1 and 2 are special tokens."""
 LENGTH = 64
-"""Tokens of the longest row that the classifier reads."""
+"""Maximum number of tokens of a row."""
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
@@ -51,7 +51,7 @@ def marked(core: Tokenizer, *, length: int) -> PreTrainedTokenizerFast:
 
 
 def tiny_model(*, classes: int = 2, seed: int = 0, scale: float = 1.0) -> Any:
-    """Return a random BERT of two layers whose embeddings are so large that words matter."""
+    """Return a random BERT of two layers; its large embeddings make predictions depend on words."""
     config = BertConfig(
         vocab_size=len(MARKS) + len(WORDS),
         hidden_size=16,
@@ -69,7 +69,7 @@ def tiny_model(*, classes: int = 2, seed: int = 0, scale: float = 1.0) -> Any:
 
 
 def tiny_classifier(*, classes: int = 2, seed: int = 0) -> ClassifierPredictor:
-    """Return a random classifier that offers all that a perspective may ask of a predictor."""
+    """Return a random classifier that supports every perspective."""
     return ClassifierPredictor(
         tiny_model(classes=classes, seed=seed), tiny_tokenizer(), max_length=LENGTH
     )
@@ -96,7 +96,7 @@ def tiny_examples(
 
 
 def tiny_data() -> EvaluationData:
-    """Return a set of each kind, with groups, contrast pairs and a pre-trained model."""
+    """Return evaluation data for every perspective: sets of each kind, groups, contrast pairs."""
     dev = tiny_examples(rows=60)
     groups: list[str | None] = ["fiction" if row % 2 else "travel" for row in range(len(dev))]
     paired = tiny_examples("mean", rows=12)

@@ -18,11 +18,11 @@ from temper.training.prepared import label_names, make_network
 def from_name(
     model: str, settings: Mapping[str, Any], *, seed: int
 ) -> tuple[Any, float, dict[str, Any]]:
-    """Load a model and encode the rows of the settings of a ``Trainer``.
+    """Load the model and encode the rows of a `RobustTrainer` that was given a model's name.
 
-    ``train_dataset`` and ``eval_dataset`` have a text and a label column, as in `temper.train`. The
-    result is the model, its usual learning rate, and the settings with encoded rows, their collator
-    and the tokenizer.
+    ``settings`` are its keyword arguments; ``train_dataset`` and ``eval_dataset`` have a text and a
+    label column, as in `temper.train`. The result is the model, its default learning rate, and the
+    settings with encoded rows, their collator and the tokenizer.
     """
     given = [key for key in ("processing_class", "data_collator") if settings.get(key) is not None]
     got = f", got {', '.join(given)}" if given else ""

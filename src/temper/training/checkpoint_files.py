@@ -42,7 +42,7 @@ def write_state(state: Any, folder: Path | str, *, name: str) -> None:
         if tensors:
             save_file(tensors, Path(folder, f"{name}.safetensors"))
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{name} holds a tensor ({error}), {UNWRITABLE}") from error
+        raise CheckpointError(f"{name} has a tensor ({error}), {UNWRITABLE}") from error
     Path(folder, f"{name}.json").write_text(json.dumps(skeleton), encoding="utf-8")
 
 
@@ -62,7 +62,7 @@ def _whole(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path} is missing: the checkpoint is not whole, or Temper did not write it. {ADVICE}"
+            f"{path} is missing: the checkpoint is incomplete, or Temper did not write it. {ADVICE}"
         ) from None
     except (
         *(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError),
@@ -103,7 +103,7 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, where: str) -> Any:
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise CheckpointError(f"{where} holds a {type(value).__name__}, {UNWRITABLE}")
+    raise CheckpointError(f"{where} has a {type(value).__name__}, {UNWRITABLE}")
 
 
 def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -142,8 +142,8 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
 
 
 def rank_in(folder: Path | str, rank: int) -> int:
-    """Return the rank whose state in a checkpoint a process continues with: its own if stored."""
-    # With more processes than wrote it, several use one state; their draws are keyed by their rank.
+    """Return the number of the process whose stored random state a process resumes with."""
+    # If more processes resume than wrote it, several load one state; rules draw by rank anyway.
     wrote = sum(1 for _ in Path(folder).glob("rng_state_*.json"))
     return rank % max(1, wrote)
 
@@ -158,7 +158,7 @@ def check_sums(folder: Path) -> None:
 
 
 def load_part(part: Any, folder: Path | str, *, name: str) -> None:
-    """Load a file of ``write_state`` into an optimizer, a scheduler or a stepper."""
+    """Load a state that ``write_state`` wrote into an optimizer, a scheduler or a stepper."""
     saved = read_state(folder, name=name)
     try:
         part.load_state_dict(saved)
@@ -184,7 +184,7 @@ def put_in_place(partial: Path, final: Path) -> None:
 
 
 def make_newest(checkpoint: Path) -> None:
-    """Let a checkpoint be the newest of its folder by its time, too."""
+    """Make sure that a checkpoint has the latest modification time of its folder."""
     # Transformers removes the oldest by time: after a clock was set back, that would be this one.
     others = checkpoint.parent.glob("checkpoint-*")
     times = [other.stat().st_mtime_ns for other in others if other != checkpoint]
@@ -214,7 +214,7 @@ def set_generator_states(states: dict[str, Any]) -> None:
 
 @contextmanager
 def of_same_sizes(checkpoint: str | None) -> Iterator[None]:
-    """Turn the error that torch raises for weights of other sizes into a `CheckpointError`."""
+    """Turn torch's error for weights of other shapes into a `CheckpointError`."""
     try:
         yield
     except RuntimeError as error:

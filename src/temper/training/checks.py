@@ -42,8 +42,8 @@ def check_one_process() -> None:
     """Raise a `SettingError` if several processes were started for work that only one can do."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SettingError(
-            f"This is work for one process, but WORLD_SIZE is {os.environ['WORLD_SIZE']}. Several "
-            "train one run of `temper train` on one task; start anything else as one."
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but only `temper train` on one task "
+            "supports several processes. Start this command without torchrun, or unset WORLD_SIZE."
         )
 
 
@@ -51,15 +51,15 @@ def check_processes(trainer: Any) -> None:
     """Raise if a `RobustTrainer` cannot run on these processes.
 
     Raises:
-        SettingError: If several GPUs are visible to one, the model is spread over devices,
-            or the launcher asks for another way of sharding.
+        SettingError: If one process sees several GPUs, the model is spread over devices, or the
+            launcher requests sharding other than FSDP2.
     """
     check_device_map(trainer.model)
     if trainer.args.n_gpu > 1:
         raise SettingError(
-            f"{trainer.args.n_gpu} GPUs are visible to one process, which would run DataParallel. "
-            "Start one process a GPU (torchrun --nproc_per_node), or set CUDA_VISIBLE_DEVICES "
-            "to one."
+            f"One process sees {trainer.args.n_gpu} GPUs, so Transformers would use DataParallel. "
+            "Start one process per GPU (torchrun --nproc_per_node), or set CUDA_VISIBLE_DEVICES "
+            "to one GPU."
         )
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         raise SettingError(
@@ -73,7 +73,7 @@ def check_device_map(model: Any) -> None:
     """Raise a `SettingError` if a model is on several devices."""
     # `device_map="auto"` spreads a model if one device is too small.
     spread = getattr(unwrap(model), "hf_device_map", None) or {}
-    # A number is that of a GPU; weights on the disk have no device.
+    # An integer is the number of a GPU; "disk" is not a device.
     indices = {
         str(device) if device == "disk" else str(torch.device(device)) for device in spread.values()
     }
@@ -111,7 +111,7 @@ def check_memory(error: BaseException, *, rows: int) -> None:
 
 @contextmanager
 def exchanging(rank: int, processes: int) -> Iterator[None]:
-    """Turn all exceptions that a lost process of a training causes into a `ProcessLostError`."""
+    """Turn exceptions that a lost process causes in the others into a `ProcessLostError`."""
     try:
         yield
     except RuntimeError as error:
@@ -120,9 +120,9 @@ def exchanging(rank: int, processes: int) -> Iterator[None]:
         if processes == 1 or not failed:
             raise
         raise ProcessLostError(
-            f"Process {rank} of {processes} cannot reach another one any more, which was ended or "
-            f"hangs: {one_line(str(error))} Checkpoints are kept: start all processes again, a "
-            "script of your own with train(resume_from_checkpoint=True)."
+            f"Process {rank} of {processes} cannot reach another one, which has ended or hangs: "
+            f"{one_line(str(error))} Checkpoints are kept. To resume, start all processes again; "
+            "in your own script, call train(resume_from_checkpoint=True)."
         ) from error
 
 
@@ -130,11 +130,10 @@ def check_rows(trainer: Any) -> None:
     """Raise before any step if a `RobustTrainer` does not support its rows.
 
     Raises:
-        SettingError: If there are none, they are streams and must not be; unlabeled ones are
-            missing, of no use or empty; tasks are not the model's; or a setting is not meant for
-            such rows.
-        DataError: If their labels are strings, or their names are in another order than the
-            model's classes.
+        SettingError: If there are no rows, the method needs their number and they are a stream,
+            unlabeled rows are missing, unused or empty, the tasks differ from the model's, or a
+            setting does not support such rows.
+        DataError: If labels are strings, or class names have another order than in the model.
     """
     method, labeled, unlabeled = trainer.method, trainer.train_dataset, trainer.unlabeled_dataset
     if labeled is None or (countable(labeled) and not len(labeled)):
@@ -143,9 +142,9 @@ def check_rows(trainer: Any) -> None:
     _check_labels(trainer.model, labeled)
     if implements(method.rule, Accumulates) and not countable(labeled):
         raise SettingError(
-            "This method measures what matters in a pass over all rows before training and needs a "
-            f"dataset with a length, got {type(labeled).__name__}. Use a dataset with a length, "
-            "or a method without a pre-pass (of roast and uegr: mask={'refresh': 'step'})."
+            "This method makes a pass over all rows before training, so train_dataset must have a "
+            f"length, got {type(labeled).__name__}. Use a dataset with a length, or a method "
+            "without this pass (for roast and uegr: mask={'refresh': 'step'})."
         )
     if isinstance(labeled, TaskRows):
         _check_tasks(trainer, labeled)
@@ -159,18 +158,19 @@ def check_rows(trainer: Any) -> None:
                     "a dataset with a length."
                 )
         if not len(unlabeled):
-            raise SettingError("unlabeled_dataset has no rows. Give a dataset with some.")
+            raise SettingError(
+                "unlabeled_dataset has no rows. Give at least one row, or leave it out."
+            )
     if trainer.accelerator.dispatch_batches and (
         unlabeled is not None or isinstance(labeled, TaskRows)
     ):
         raise SettingError(
-            "`dispatch_batches` of accelerator_config has one process read the batches of all, "
-            "which is not supported with unlabeled_dataset or several tasks. Leave it out."
+            "`dispatch_batches` of accelerator_config makes one process read all batches, which is "
+            "not supported with unlabeled_dataset or several tasks. Leave it out."
         )
 
 
 def _check_labels(model: Any, rows: Any) -> None:
-    """Raise if labels are strings, or their names differ from the model's."""
     if not countable(rows) or isinstance(rows, TaskRows):
         return
     first = rows[0]
@@ -203,7 +203,7 @@ def _check_labels(model: Any, rows: Any) -> None:
 
 def check_lengths(lengths: Sequence[int] | None, model: nn.Module) -> None:
     """Raise a `DataError` if rows have no tokens, or more than the model has positions for."""
-    # Rows of Temper's own are tokenized pool by pool; their batches are checked instead.
+    # Temper's own rows are tokenized during training; their batches are checked instead.
     if not isinstance(lengths, list) or not lengths:
         return
     most, least = max(lengths), min(lengths)
@@ -240,25 +240,24 @@ def _refuse_length(tokens: int, row: int | None, *, longest: int | None) -> None
 
 
 def _check_tasks(trainer: Any, rows: TaskRows) -> None:
-    """Raise if rows are of tasks that the model does not have, or settings are for one task."""
     model = innermost(unwrap(trainer.model))
     of_model = tuple(getattr(getattr(model, "config", None), "task_names", None) or ())
     given = tuple(rows.parts)
     if of_model != given or "task" not in inspect.signature(model.forward).parameters:
         raise SettingError(
-            f"The rows are of the tasks {', '.join(given)} in this order, and the model "
+            f"The rows are of the tasks {', '.join(given)}, in this order, but the model "
             f"{type(model).__name__} has {', '.join(of_model) or 'none'}. Give a model that "
             "temper.models.multi_task.share_encoder made for these tasks."
         )
     if trainer.unlabeled_dataset is not None or trainer.class_weights is not None:
         raise SettingError(
-            "unlabeled_dataset and class_weights are for a training on one task, and the rows are "
-            f"of {len(given)}. Leave them out."
+            "unlabeled_dataset and class_weights are supported only with one task, and the rows "
+            f"are of {len(given)} tasks. Leave them out."
         )
 
 
 def check_head(method: Method, kinds: Mapping[str, str]) -> None:
-    """Raise if a method cannot train on the labels, whose kinds are given by a name for errors."""
+    """Raise if a method does not support the kinds of labels, given by the name of the data."""
     faults = Faults()
     for name, kind in kinds.items():
         try:
@@ -275,8 +274,8 @@ def check_in_windows(method: Method) -> None:
         method.check_head(Choices)
     except SettingError as error:
         raise SettingError(
-            f"The method {method.name!r} needs texts that the model reads as one sequence, and "
-            "with `data.stride` it reads several windows. Leave the stride out, or use another "
+            f"The method {method.name!r} does not support texts in windows (`data.stride`): each "
+            "text must be one sequence. Leave the stride out, or use another "
             "method, such as r_drop or uegr."
         ) from error
 
@@ -288,17 +287,17 @@ def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
     ignored = [name for name, given in both.items() if given]
     if task_loss is not None and ignored:
         raise SettingError(
-            f"A loss function replaces the task's loss and would ignore "
+            f"Your loss function replaces the task's loss and would ignore "
             f"{' and '.join(ignored)}. Leave it out, or put it into the function."
         )
 
 
 def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
-    """Raise a `SettingError` if the short last step is dropped and there is no other step."""
+    """Raise a `SettingError` if an incomplete last step is dropped and there is no other step."""
     if drop_last and rows < step:
         raise SettingError(
-            f"`dataloader_drop_last` leaves out the short last step, and {rows} rows do not fill "
-            f"one of {step}. Leave it out, or lower the batch size or the accumulation."
+            f"`dataloader_drop_last` skips an incomplete step, and a step needs {step} rows but "
+            f"there are {rows}. Leave it out, or lower the batch size or the accumulation."
         )
 
 

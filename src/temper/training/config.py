@@ -5,7 +5,7 @@ settings (``architecture``), and does not support methods that use pre-trained w
 are filled in unless set otherwise.
 
 A run is ``model``, ``seed`` and three tables: ``data``, ``method`` (with its ``name``) and
-``train``; and ``architecture``, of a network that is trained from scratch::
+``train``. A network that is trained from scratch also has ``architecture``::
 
     model = "minilm"
     seed = 0
@@ -85,7 +85,7 @@ class RunConfig(BaseModel):
         """Check nested settings and fill in defaults.
 
         Raises:
-            SettingError: If anything is wrong, with all faults at once.
+            SettingError: If anything is wrong; the message lists all faults.
         """
         result = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
         table = tree.get("method", {})
@@ -167,7 +167,7 @@ class RunConfig(BaseModel):
         unlabeled_hash: str | None = None,
         teachers: Sequence[str] = (),
     ) -> str:
-        """Return a hash of everything that the result depends on, 12 hexadecimal digits.
+        """Return a hash of everything that determines the result, 12 hexadecimal digits.
 
         Paths and the device are left out. The rows' hashes replace the data's source, so a run is
         recognized after its data or its folder was moved. ``model`` and ``teachers`` identify
@@ -195,11 +195,11 @@ class RunConfig(BaseModel):
 
 def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
     """Return the key of a run on its loaded data; see `RunConfig.key`."""
-    # A comparison loads the rows for all its columns, of which some have no use for these.
+    # A comparison loads unlabeled rows for all its columns, but not every method uses them.
     unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
     return config.key(
         model=identity or model_identity(config.model),
-        # The names of the labels go into the checkpoint, and a row's hash does not know them.
+        # The checkpoint has the label names, which the hash of the rows does not cover.
         train_hash=digest([splits.train.hash, splits.train.label_names]),
         dev_hash=splits.dev.hash,
         unlabeled_hash=None if unlabeled is None else unlabeled.hash,
@@ -262,7 +262,6 @@ def checked_method(table: Any) -> Tree:
 
 
 def _method_of(table: Tree) -> Method:
-    """Return the method of a checked table ``method``."""
     return methods.configure(str(table["name"]), _without_name(table))
 
 
@@ -306,7 +305,7 @@ def completed(tree: Mapping[str, Any]) -> Tree:
 
 
 def _own_training(model: object) -> Mapping[str, Any]:
-    """Return the settings of the training loop of a model: short names have a learning rate."""
+    """Return the settings of ``train`` that are a model's defaults, such as its learning rate."""
     if isinstance(model, str) and is_scratch(model):
         return ARCHITECTURES[model].settings.TRAIN
     known = MODELS.get(model) if isinstance(model, str) else None
@@ -318,7 +317,8 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
     if not is_scratch(model):
         raise SettingError(
             f"`architecture` describes a network that is trained from scratch "
-            f"({', '.join(ARCHITECTURES)}), and the model {model!r} brings its own. Leave it out."
+            f"({', '.join(ARCHITECTURES)}), and the model {model!r} is pre-trained. "
+            "Leave it out."
         )
     return ARCHITECTURES[str(model)].settings
 
@@ -334,7 +334,7 @@ def check_method(model: str, config: Method) -> None:
 
 
 def identity(architecture: Mapping[str, Any]) -> Tree:
-    """Return the settings of a network for a fingerprint, with the content of its word vectors."""
+    """Return the settings of a network to hash; a hash replaces the path of word vectors."""
     vectors = architecture.get("vectors")
     if vectors is None:
         return dict(architecture)
@@ -342,7 +342,7 @@ def identity(architecture: Mapping[str, Any]) -> Tree:
 
 
 def _suited(method: Mapping[str, Any]) -> Tree:
-    """Set the defaults of each method for a network from scratch, unless set otherwise."""
+    """Fill in the defaults that each method has for a network from scratch."""
     given = {name: value for name, value in method.items() if name != "name"}
     try:
         config = methods.configure(method["name"], given)
@@ -362,7 +362,7 @@ def _suited_table(method: Method, given: Mapping[str, Any]) -> Tree:
 
 
 def wants_unlabeled(method: Method) -> bool:
-    """Return whether a method trains on rows without labels too, and so needs some."""
+    """Return whether a method needs unlabeled rows to train on."""
     # Switched off, a method reads labels like plain fine-tuning.
     return any(
         member.NEEDS_UNLABELED and not member.plan(Step()).needs_labels
@@ -371,18 +371,18 @@ def wants_unlabeled(method: Method) -> bool:
 
 
 def check_unlabeled(method: Method, *, given: bool) -> None:
-    """Raise if a method lacks the unlabeled rows that it needs, or if none reads given ones."""
+    """Raise if a method needs unlabeled rows and gets none, or gets some and does not use them."""
     wanted = wants_unlabeled(method)
     if wanted and not given:
         raise SettingError(
-            f"The method {method.name!r} trains on text without labels too, and there is none. "
-            "Give --set data.unlabeled=PATH (of RobustTrainer unlabeled_dataset=)."
+            f"The method {method.name!r} also trains on unlabeled text, and there is none. "
+            "Give --set data.unlabeled=PATH (for RobustTrainer: unlabeled_dataset=ROWS)."
         )
     if given and not wanted:
         raise SettingError(
-            f"There is text without labels, but the method {method.name!r} has no phase for it. "
-            "Leave `data.unlabeled` (of RobustTrainer unlabeled_dataset=) out, or use a method "
-            "that does."
+            f"There is unlabeled text, but the method {method.name!r} does not train on it. "
+            "Leave `data.unlabeled` out (for RobustTrainer: unlabeled_dataset), or use a method "
+            "that does, such as jachess_unlabeled."
         )
 
 

@@ -18,19 +18,19 @@ from temper.seeding import seeded
 from temper.training.stepper import Stepper
 
 PLAIN: Final = 3.0
-"""Forward passes that a step of plain fine-tuning is worth, by convention: one, and two back."""
+"""Cost of a plain fine-tuning step in forward passes: one, and two for the backward pass."""
 
 STEPS = 1000
-"""Steps of the run before a counted step, after any phase of the head alone."""
+"""Number of the step that is counted; phases that train only the head have ended by then."""
 
 
 def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> float | None:
-    """Count the passes of a step with the method's losses and rule, the mean over its cycle.
+    """Return the mean cost of a method's step in forward passes (F); plain fine-tuning costs 3F.
 
-    A step is run on a few rows, and its multiplications are set against those of a step of plain
-    fine-tuning, which is worth 3F (F is a forward pass of the batch). Neither the model nor the
-    global generator is left changed. Only products and convolutions are counted, not drawing a
-    mask, for example. None if the method cannot be run on these rows, or the weights are quantized.
+    A step is run on a few rows, and its multiplications are compared with those of a plain
+    fine-tuning step. The model and the global generator are then as before. Only matrix products
+    and convolutions are counted, not for example the draw of a mask. The result is None if the
+    method cannot be run on these rows, or the weights are quantized.
     """
     # PyTorch does not count the products of bitsandbytes.
     if getattr(model, "is_quantized", False):
@@ -69,7 +69,7 @@ def _products(
     model: nn.Module, method: Method | str, batch: Mapping[str, Tensor], numbers: list[int]
 ) -> list[int]:
     stepper = Stepper(model, method, total=max(numbers) + 1)
-    # A run that is under way: a method that acts on the weights at its beginning leaves them alone.
+    # A step in mid-run: a method that changes weights when a run begins does not do so here.
     stepper.number = numbers[0]
     result = []
     try:
@@ -90,7 +90,7 @@ def _products(
 
 @contextmanager
 def _unseen(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Leave no trace of a step: no gradient, no mode, no draw, no warning."""
+    """Restore gradients, training mode and random states after a step, and hide its warnings."""
     try:
         with quiet(), seeded(0, device), in_mode(model, training=True):
             yield

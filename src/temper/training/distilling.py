@@ -25,7 +25,7 @@ from temper.functional.resampling import FloatArray
 from temper.models.hf import load_classifier
 
 SMALLEST = 1e-8
-"""Below this a probability is taken as this, so that its logarithm is finite."""
+"""Lower bound of probabilities, so that their logarithms are finite."""
 _METADATA = b"temper"
 
 
@@ -40,8 +40,9 @@ def teacher_logits(
     """Return the logarithm of the mean of the models' probabilities, [n, C].
 
     The models are loaded one after the other and predict in evaluation mode. Their classes are
-    matched by name. Each folder caches the predictions by the rows' hashes. For a regression (no
-    ``labels``) the result is the mean of the values, [n, 1]. It is in fp32 on the CPU.
+    matched with ``labels`` by name. Each model's folder caches its predictions by row hash. For a
+    regression (no ``labels``) the result is the mean of the values, [n, 1]. It is in fp32 on the
+    CPU.
     """
     total: FloatArray | float = 0.0
     for folder in folders:
@@ -56,7 +57,7 @@ def teacher_logits(
 def _answers(
     folder: str, examples: Examples, *, max_length: int, device: str
 ) -> tuple[list[str] | None, dict[str, list[float]]]:
-    """Return a model's class names (None for a regression), and its answers by row hash."""
+    """Return a teacher's class names (None for a regression), and row hash -> its prediction."""
     asked = {"identity": model_identity(folder), "max_length": max_length}
     file = Path(folder) / TEACHER_ANSWERS
     names, by_row = _kept(file, asked)
@@ -67,14 +68,14 @@ def _answers(
     try:
         model, tokenizer = load_classifier(folder, device=device)
     except ModelError as error:
-        raise ModelError(f"Of the teachers (`teacher.folders`): {error}") from error
+        raise ModelError(f"A teacher in `teacher.folders` cannot be used: {error}") from error
     predictor = ClassifierPredictor(model, tokenizer, max_length=max_length)
     result = predictor.predict(examples.select(missing))
     values, names = result.decoded, None
     if not result.regression:
         names = list(predictor.label_names or placeholders(values.shape[1]))
     by_row |= zip([examples.rows[at] for at in missing], values.tolist(), strict=True)
-    # Without the file the model is asked again; the folder may not be writable.
+    # The file is only a cache, and the folder may be read-only.
     if file.parent.is_dir():
         table = pa.table({"row": list(by_row), "answer": list(by_row.values())})
         metadata = json.dumps({**asked, "labels": names}).encode()
@@ -84,7 +85,7 @@ def _answers(
 
 
 def _kept(file: Path, asked: dict[str, Any]) -> tuple[list[str] | None, dict[str, list[float]]]:
-    """Return the answers in a file; none if they are of other weights or unreadable."""
+    """Return the predictions cached in a file; none if it is unreadable or of other weights."""
     with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         table = pq.read_table(file)
         metadata = json.loads(table.schema.metadata[_METADATA])
@@ -98,7 +99,7 @@ def _kept(file: Path, asked: dict[str, Any]) -> tuple[list[str] | None, dict[str
 def _order_of_classes(
     folder: str, theirs: Sequence[str] | None, labels: Sequence[str] | None
 ) -> list[int] | None:
-    """Return where a teacher has each class of the student; None for a regression."""
+    """Return the index of each of the student's classes in a teacher's outputs."""
     if labels is None and theirs is None:
         return None
     order = [each for each in match_names(labels or (), theirs or ()) if each is not None]
@@ -109,6 +110,6 @@ def _order_of_classes(
         )
         raise ModelError(
             f"The teacher {folder} has {got}, and the training data has {expected}. Give a model "
-            "that was trained on these."
+            "that was trained on these labels."
         )
     return order

@@ -1,14 +1,14 @@
-"""The rows of a training and their loader: one dataset, two phases, or several tasks.
+"""The loader of the training rows: one dataset, labeled and unlabeled rows, or several tasks.
 
-Two phases: an epoch has every batch of labeled rows, then every batch of unlabeled ones. Each phase
-has the same batches as with its dataset alone, on every process. So no batch mixes the two, and the
-batches of labeled rows do not depend on the unlabeled ones. No optimizer step mixes them either: a
-short last step of the first phase is filled up with empty batches.
+Labeled and unlabeled rows: an epoch has every batch of labeled rows, then every batch of
+unlabeled ones. No batch and no optimizer step mixes the two: an incomplete last step of the labeled
+rows is filled up with empty batches. The batches of labeled rows do not depend on the unlabeled
+ones.
 
 Several tasks: the steps of all tasks are shuffled together (Liu et al. 2019, arXiv 1901.11504,
 algorithm 1: the rows of each task are packed into mini-batches, and the mini-batches of all tasks
-are merged and shuffled, so that tasks come in proportion to their size). A mini-batch of theirs is
-an optimizer step here, so accumulation splits it and changes nothing.
+are merged and shuffled, so that tasks come in proportion to their size). Their mini-batch is an
+optimizer step here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from temper.seeding import derive_seed, generator
 
 ROW = "row_index"
 TASK = "task"
-"""Name of the model's input for the number of the batch's task, [B]."""
+"""Name of the batch entry with the task number of each row, [B]."""
 
 LABELS = ("labels", "label")
 # Arguments of a loader other than its rows, their order and the collator.
@@ -53,7 +53,7 @@ class NumberedRows(Dataset[tuple[int, Any]]):
 
 
 class RowKeeper:
-    """A collator around the user's own that passes on the row numbers."""
+    """Wraps the user's collator and adds the row numbers to its batches."""
 
     def __init__(self, collator: Callable[[list[Any]], Mapping[str, Any]]) -> None:
         self.collator = collator
@@ -72,7 +72,7 @@ class RowKeeper:
 
 
 def _fault_of(item: Any) -> str:
-    """Return an obvious reason why an item cannot be collated; else an empty string."""
+    """Return a common reason why a row cannot be collated; empty if none applies."""
     if not isinstance(item, Mapping):
         return ""
     if "input_ids" not in item:
@@ -84,7 +84,7 @@ def _fault_of(item: Any) -> str:
 
 
 def countable(dataset: Any) -> bool:
-    """Return whether a dataset has a length and rows by number; a stream has not."""
+    """Return whether a dataset has a length and access by index; a stream does not."""
     # PyTorch defines item access for every dataset, even streams.
     return (
         not isinstance(dataset, IterableDataset)
@@ -94,9 +94,9 @@ def countable(dataset: Any) -> bool:
 
 
 def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
-    """Return the number of tokens of each row, None if it is unknown.
+    """Return the number of tokens of each row; None if it is unknown.
 
-    A dataset's ``lengths``, or a ``column`` with them, spares a look at every row.
+    It is read from the dataset's ``lengths`` or from a ``column``, else counted row by row.
 
     Example:
         >>> token_counts([{"input_ids": [1, 2]}, {"input_ids": [1]}])
@@ -149,17 +149,17 @@ class TaskRows(ConcatDataset[Any]):
 
 
 class JoinedBatches(Sampler[list[int]]):
-    """The steps of several datasets, as row numbers of all together; no step mixes datasets.
+    """A batch sampler over several concatenated datasets; no optimizer step mixes datasets.
 
-    A dataset's short last step is filled up with empty batches. The order is a function of seed and
-    epoch alone.
+    An incomplete last step of a dataset is filled up with empty batches. The order depends only on
+    seed and epoch.
 
     Args:
-        parts: For each dataset its batches of row numbers from 0, the same ones each time it is
-            iterated at one epoch.
-        sizes: Rows of each dataset.
-        seed: Seed of the order of the steps, which are shuffled together again each epoch; None
-            takes one dataset after the other.
+        parts: For each dataset its batches of row numbers from 0; iterated again in one epoch, it
+            must yield the same batches.
+        sizes: Number of rows of each dataset.
+        seed: Seed to shuffle the steps of all datasets in each epoch; None takes one dataset after
+            the other.
         accumulation: Micro-batches of an optimizer step.
         followers: Samplers and loaders whose ``set_epoch`` is called with each new epoch.
 
@@ -184,7 +184,7 @@ class JoinedBatches(Sampler[list[int]]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0; the next iteration follows its order in all datasets."""
+        """Set the epoch, from 0, which determines the order of the next iteration."""
         self.epoch = epoch
         for follower in self.followers:
             follower.set_epoch(epoch)
@@ -222,7 +222,7 @@ def _collated(
 
 
 def _as_part(items: Any, *, collator: Any, part: int, tasks: bool) -> dict[str, Any]:
-    """Collate rows of a dataset, with the number of its task or, after the first, no labels."""
+    """Collate rows of dataset ``part``: add its task number, or remove labels of unlabeled rows."""
     batch = dict(collator(items))
     if tasks:
         return {**batch, TASK: torch.full((len(items),), part)}
@@ -232,14 +232,14 @@ def _as_part(items: Any, *, collator: Any, part: int, tasks: bool) -> dict[str, 
 def join(
     loaders: Sequence[tuple[Any, Any]], *, seed: int | None = None, accumulation: int = 1
 ) -> tuple[Any, JoinedBatches]:
-    """Join the loaders of several datasets, the processes' parts included.
+    """Join the loaders of several datasets into one, on each process.
 
     Args:
-        loaders: For each dataset the loader of its numbered rows, prepared by Accelerate, and the
-            sampler behind it whose order follows the epoch, or None. The first one's way of loading
-            is used.
-        seed: Seed of the order of the steps of several tasks, the same on every process; None joins
-            labeled rows and unlabeled ones, which lose any labels.
+        loaders: For each dataset, the loader of its numbered rows, prepared by Accelerate, and its
+            sampler with ``set_epoch``, or None. Workers and pinned memory are as in the first
+            loader.
+        seed: Seed to shuffle the steps of several tasks, the same on every process. None means two
+            datasets: labeled rows, then unlabeled rows, whose labels are removed.
         accumulation: Micro-batches of an optimizer step.
 
     Returns:
@@ -252,15 +252,14 @@ def join(
         sizes=[len(loader.dataset) for loader, _ in loaders],
         seed=seed,
         accumulation=accumulation,
-        # Accelerate reaches its own samplers, and not ours behind the fractions of several
-        # processes.
+        # Accelerate calls `set_epoch` on samplers that it made, but not on wrapped ones.
         followers=[each for pair in loaders for each in pair if each is not None],
     )
     collators = [
         partial(_as_part, collator=loader.collate_fn, part=part, tasks=seed is not None)
         for part, (loader, _) in enumerate(loaders)
     ]
-    # Accelerate's class, which knows nothing of fractions: the order has taken its own.
+    # Accelerate's class, but without its split between processes: the sampler has made it.
     loader = type(first)(
         NumberedRows(rows),
         device=first.device,
@@ -275,7 +274,7 @@ def join(
 
 
 def split_evenly(loader: Any) -> None:
-    """Split the short last batch of an epoch between processes, instead of filling it up."""
+    """Split an incomplete last batch between processes, instead of repeating rows to fill it up."""
     shard: Any = getattr(loader, "batch_sampler", None)
     inner = getattr(shard, "batch_sampler", None)
     # With one process, and for other batches of Accelerate, nothing changes.
@@ -284,14 +283,17 @@ def split_evenly(loader: Any) -> None:
     if shard.split_batches or shard.drop_last or not shard.even_batches:
         return
     shard.batch_sampler = EvenBatches(inner, processes=shard.num_processes)
-    # Batches of any length are then taken as they come.
+    # Without a batch size, Accelerate does not fill up short batches.
     shard.batch_size = None
 
 
 def training_loader(
     trainer: Any, rows: Any, numbered: Callable[[Any], tuple[Any, Any]]
 ) -> tuple[Any, Any]:
-    """Return the loader of a `RobustTrainer`'s rows, and a sampler with ``set_epoch`` or None."""
+    """Return the loader of all rows of a `RobustTrainer`, and its sampler.
+
+    ``numbered`` returns both for one dataset. The sampler has ``set_epoch``, or is None.
+    """
     seed, parts = None, [rows, trainer.unlabeled_dataset]
     if isinstance(rows, TaskRows):
         seed = trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed

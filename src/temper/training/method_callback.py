@@ -14,7 +14,7 @@ from temper.training.loading import countable
 
 
 class MethodCallback(TrainerCallback):
-    """Call the method's hooks around the loop's."""
+    """Run a method's hooks at the events of Transformers' training loop."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
@@ -39,7 +39,7 @@ class MethodCallback(TrainerCallback):
         if self.trainer.sampler is not None:
             self.trainer.sampler.set_epoch(epoch)
         rows = self.trainer.train_dataset
-        # Accelerate tells streams itself.
+        # Accelerate calls `set_epoch` of streams itself.
         if countable(rows) and hasattr(rows, "set_epoch"):
             rows.set_epoch(epoch)
         self.trainer.running().begin_epoch(epoch)

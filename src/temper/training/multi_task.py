@@ -1,7 +1,7 @@
 """Train one encoder on several tasks; the folder has the whole model and one model per task.
 
-The settings are those of a run (`temper.training.config`), with a table for each task; ``data``
-holds what these tables leave out::
+The settings are those of a run (`temper.training.config`) and a table for each task. ``data`` has
+the settings that all tasks share::
 
     model = "minilm"
     [data]
@@ -60,15 +60,15 @@ OF_ONE_TASK = ("source", "task", "config")
 class MultiTaskConfig:
     """All settings of one training run on several tasks.
 
-    ``tasks`` are those of a run on each task by itself, by name, in the order of the model's tasks.
-    They differ in ``data`` alone.
+    ``tasks`` is task name -> settings of a run on this task alone, in the order of the model's
+    tasks. They differ only in ``data``.
     """
 
     tasks: Mapping[str, RunConfig]
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
-        """Check nested settings, those of `RunConfig.of` with ``tasks``, and fill in defaults."""
+        """Check nested settings with a table ``tasks``, as `RunConfig.of`, and fill in defaults."""
         known = (*PLACES, "tasks")
         result = Faults(unknown("setting", name, known) for name in tree if name not in known)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})
@@ -79,7 +79,9 @@ class MultiTaskConfig:
             )
             tables = {}
         if not isinstance(shared, Mapping):
-            raise SettingError(f"`data` must be a table of settings, got {shared!r}.")
+            raise SettingError(
+                f"`data` must be a table of settings, got {shared!r}. Write `data.KEY=VALUE`."
+            )
         result += [
             f"`data.{name}` selects the data of one task and cannot be shared by tasks. Write "
             f"`tasks.NAME.{name}`."
@@ -92,7 +94,7 @@ class MultiTaskConfig:
         for name, table in tables.items():
             with wrong[name].caught():
                 tasks[name] = _config_of(name, table, {**whole, "data": dict(shared)})
-        # A fault of all tasks is one of the settings that they share.
+        # A fault of every task is in the shared settings; it is reported once.
         result += [
             fault
             if all(fault in others for others in wrong.values())
@@ -105,7 +107,7 @@ class MultiTaskConfig:
 
     @property
     def first(self) -> RunConfig:
-        """The run on the first task by itself, which has the settings that all tasks share."""
+        """The settings of the first task; all but its ``data`` hold for every task."""
         return next(iter(self.tasks.values()))
 
     @property
@@ -117,7 +119,6 @@ class MultiTaskConfig:
         return self.first.seed
 
     def settings(self) -> Tree:
-        """Return the resolved settings in the form of ``run.json``."""
         shared = {name: table for name, table in self.first.settings().items() if name != "data"}
         tables = {name: run.data.model_dump(mode="json") for name, run in self.tasks.items()}
         return {**shared, "tasks": tables}
@@ -133,7 +134,7 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
     config = RunConfig.of({**tree, "data": {**tree["data"], **table}})
     of_one_task = {
         "Text without labels (`data.unlabeled`)": config.data.unlabeled is not None,
-        # Tasks are at their best after different epochs, and the encoder is one.
+        # Tasks have different best epochs, but there is only one encoder.
         "`train.keep` 'best'": config.train.keep == "best",
         "An adapter (`train.lora`, `train.peft`)": config.train.adapter is not None,
         "`train.class_weights`": config.train.class_weights is not None,
@@ -204,7 +205,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     check_head(method, kinds)
     if any(run.data.windows is not None for run in config.tasks.values()):
         raise SettingError(
-            "`data.stride` reads texts in windows, which several tasks on one encoder do not "
+            "`data.stride` reads texts in windows, which a run on several tasks does not "
             "support. Leave it out, or train this task by itself."
         )
     others = [task for task, kind in kinds.items() if kind not in ("classification", "regression")]
@@ -221,7 +222,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     labels = {name: _labels(splits[name].train) for name in config.tasks}
     trains = [each.train for each in splits.values()]
     texts = [text for rows in trains for text in (*rows.text, *(rows.text_pair or ()))]
-    # Its own head is not used, so any checkpoint is accepted, and all tasks may be regressions.
+    # The head of this model is not used, so its classes need not fit the tasks.
     classifier, tokenizer, notices = make_network(
         config.first,
         Examples("tasks", texts, labels=[0] * len(texts), kind="classification"),
@@ -245,7 +246,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
 
 
 def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
-    """Return the key of a run: of the runs on its tasks, and their order."""
+    """Return the key of a run: a hash of the keys of its tasks, in their order."""
     identity = model_identity(config.model)
     runs = [
         [name, run_key(run, splits[name], identity=identity)] for name, run in config.tasks.items()
@@ -258,7 +259,7 @@ def notices_of(splits: Mapping[str, Splits]) -> list[str]:
     messages = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
     for name, each in splits.items():
         for other, its in splits.items():
-            # The encoder is the same, so rows that another task trains on are not unseen.
+            # The tasks share the encoder, so it has seen the training rows of each.
             shared = [] if name == other else each.train.overlap(its.dev)
             if shared:
                 messages.append(f"{name}: {len(shared)} train rows are also in dev of {other}")
@@ -266,7 +267,7 @@ def notices_of(splits: Mapping[str, Splits]) -> list[str]:
 
 
 class _ActiveTasks(ActiveRun):
-    """A run on several tasks between its checks and its end."""
+    """A checked run on several tasks that is being trained."""
 
     def __init__(
         self,
@@ -305,7 +306,7 @@ class _ActiveTasks(ActiveRun):
         self, model: Any, staging: Path, state: dict[str, Tensor] | None = None
     ) -> None:
         super().write_model(model, staging, state)
-        # A process that was killed while it published has left some.
+        # A process that was killed while it published may have left some.
         shutil.rmtree(self.folder.path / FOLDER, ignore_errors=True)
         for name in self.whole.tasks:
             folder = staging / FOLDER / name
@@ -314,7 +315,7 @@ class _ActiveTasks(ActiveRun):
             RunFolder(folder).write_record(record)
 
     def _listed(self) -> str:
-        """Return which tasks there are, where a report has no place for several."""
+        """Return a sentence that names the tasks, for records that describe a single task."""
         sizes = [f"{name} ({len(each.train):,} rows)" for name, each in self.of_tasks.items()]
         return (
             f"Trained on {len(sizes)} tasks: {', '.join(sizes)}. The classifier of each is in "
@@ -331,7 +332,7 @@ class _ActiveTasks(ActiveRun):
         return {"epochs": epochs} if epochs else {}
 
     def _of_task(self, name: str) -> ActiveRun:
-        """Return the run as one on a single task, to write its record."""
+        """Return a run on one task, which only writes the record of this task."""
         others = [other for other in self.whole.tasks if other != name]
         rows: Any = self.prepared.rows
         together = (

@@ -27,12 +27,12 @@ from temper.training.recorder import DEV, SELECTION, ScoredSet
 from temper.types import TEACHER
 
 USUAL_RATE = 1e-4
-"""Below this an adapter hardly learns: LoRA's paper has 2e-4 to 5e-4 on GLUE (its table 9)."""
+"""Lowest learning rate that suits an adapter; LoRA uses 2e-4 to 5e-4 on GLUE (table 9)."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run before its first step.
+    """The rows, model, tokenizer and method of a run, loaded and checked.
 
     Args:
         class_weights: Weight of each class, None if all are equal.
@@ -108,8 +108,9 @@ def make_network(
 ) -> tuple[Any, Any, tuple[str, ...]]:
     """Load a run's model, or build it from the training text if it is trained from scratch.
 
-    A regression has no ``labels``. The result is (model, tokenizer, notices); a new head (requested
-    by ``new_head``, or if the checkpoint's does not fit) or network is drawn from the seed.
+    A regression has no ``labels``. The result is (model, tokenizer, notices). The weights of a
+    network from scratch, or of a new head, are drawn from the seed. The head is new if ``new_head``
+    is set or that of the checkpoint does not fit.
     """
     if rows.kind in HEADED:
         if config.architecture is not None:
@@ -163,7 +164,7 @@ def _set_prior(model: Any, rows: Examples) -> None:
 
 
 def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
-    """Return what a network from scratch or an adapter is made of; nothing of others."""
+    """Return a line on the size of a network from scratch or an adapter; empty for other models."""
     counts, rate = parameter_counts(model), config.train.learning_rate
     adapter = config.train.adapter
     if adapter is not None:
@@ -300,7 +301,6 @@ def with_head(config: RunConfig, splits: Splits) -> Splits:
 
 
 def _named_like(splits: Splits, names: Sequence[str]) -> Splits:
-    """Map the labels of all sets to other class names."""
     train, dev = splits.train.map_labels(names), splits.dev
     # Dev rows may have no labels.
     dev = dev if dev.kind == "unlabeled" else dev.map_labels(names)

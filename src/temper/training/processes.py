@@ -1,4 +1,4 @@
-"""The processes of one run: they agree on everything before any work, and one owns the folder.
+"""The processes of one run: they compare their settings first, and one writes the folder.
 
 ``torchrun --nproc-per-node 2 -m temper train ...`` starts the command several times. The processes
 exchange JSON over a separate gloo group, not over that of the gradients, because torch pickles
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that torchrun and ``accelerate launch`` set for each process."""
 LAST_WAIT = timedelta(seconds=10)
-"""How long a stopped process waits for the others, of which one may be gone."""
+"""How long a stopped process waits for the others, one of which may have ended."""
 
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes of one run, as one of them sees them; by default there is one.
+    """The processes that train one run together, seen from one of them; by default a single one.
 
-    Process 0 owns the run's folder. Several communicate in a gloo group of torch.distributed.
+    Process 0 writes the run's folder. They communicate in a gloo group of torch.distributed.
     """
 
     rank: int = 0
@@ -53,7 +53,7 @@ class Processes:
         return RunFolder(path, writes=self.is_first)
 
     def gather(self, content: Any) -> list[Any]:
-        """Exchange plain JSON values with all processes; return each one's by rank.
+        """Send a JSON value to all processes; return the values of all, by rank.
 
         Raises:
             ProcessLostError: Another process has ended.
@@ -81,7 +81,7 @@ class Processes:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Go on after this block once all processes have come through it, or stop them all."""
+        """Continue after this block when all processes have finished it; if one fails, all stop."""
         try:
             yield
         except (TemperError, OSError, RuntimeError, ValueError) as error:
@@ -102,8 +102,8 @@ class Processes:
         """Raise if the processes would not train the same run; all processes call this.
 
         Raises:
-            SettingError: In the first process, naming another one and what it has otherwise.
-            OtherProcessError: In the others.
+            SettingError: In the first process; it names another one and the differing settings.
+            OtherProcessError: In the other processes.
         """
         gathered = self.gather(facts)
         with self.together():
@@ -117,7 +117,7 @@ class Processes:
                     )
 
     def wait_stopped(self) -> None:
-        """Wait a little until all processes have come here after a stop."""
+        """After a stop, wait up to 10 seconds until all processes have called this."""
         # A launcher ends the others once one has left, and the first may still be writing.
         if self.count > 1:
             from torch.distributed import monitored_barrier
@@ -128,7 +128,7 @@ class Processes:
 
 
 def _leave() -> None:
-    """End the groups' threads: one that outlives the interpreter aborts the process (SIGABRT)."""
+    """End the threads of process groups: one that outlives the interpreter causes a SIGABRT."""
     from torch import distributed
 
     joined.cache_clear()
@@ -144,7 +144,7 @@ def end(code: int) -> None:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not finalized: a thread of a group that something still holds would abort the process.
+        # No finalization of Python: a thread of a group that is still referenced would abort it.
         os._exit(code)
 
 
@@ -208,7 +208,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         faults.append(fault)
     if count > 1 and teachers_of(config.method_config()):
         faults.append(
-            "A method with a teacher is for a run of one process, and there are "
+            "A method with a teacher supports only one process, and there are "
             f"{count}. Leave the teacher out, or start the command without torchrun."
         )
     faults.refuse()

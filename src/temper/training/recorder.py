@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from temper.checkpoints.folder import PARTIAL, RunFolder
 from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples, Kind
-from temper.data.spans import answer_place, texts_at
+from temper.data.spans import answer_span, texts_at
 from temper.data.tags import of_words
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
@@ -39,14 +39,13 @@ BEST = re.compile(r"best-(\d+)")
 
 
 class Listener:
-    """Receive the events of a Trainer.
+    """A callback of Transformers' Trainer; subclasses define the events that they handle.
 
-    It fits Transformers' callbacks by the names of its methods, since only trainer.py may import
-    their class.
+    It does not inherit from `TrainerCallback`, because only trainer.py may import Transformers.
     """
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        # Events of later Transformers, too.
+        # Also events that later versions of Transformers add.
         if name.startswith("on_"):
             return lambda *_, **__: None
         raise AttributeError(name)
@@ -116,7 +115,7 @@ class Recorder(Listener):
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
     ) -> None:
-        """Keep a training log; the summary at the end has no ``loss`` and is in ``run.json``."""
+        """Write a training log; the summary at the end has no ``loss`` and goes to ``run.json``."""
         if not logs or "loss" not in logs:
             return
         self._loss = float(logs["loss"])
@@ -210,7 +209,7 @@ class ScoredSet:
         begins = batch.begins
         ends = (best_spans(logits)[0] - begins.unsqueeze(1)).tolist()
         rows = zip(indices, ends, strict=True)
-        spans = [answer_place(self.rows[index], *pair) for index, pair in rows]
+        spans = [answer_span(self.rows[index], *pair) for index, pair in rows]
         return texts_at(spans, [contexts[index] for index in indices])
 
     def _loss_per_token(
@@ -227,11 +226,10 @@ class ScoredSet:
 
 
 def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Examples]:
-    """Take rows that choose an epoch out of training rows; return the others first.
+    """Hold out training rows that choose the best epoch; return the remaining rows first.
 
-    Each class gives its part (``fraction`` in (0, 1)), by a hash of the seed and the text: the
-    order of the file does not matter, equal texts stay together, and every class is left something
-    to train on.
+    A ``fraction`` in (0, 1) of each class is held out, by a hash of the seed and the text, so the
+    order of the file does not matter. Equal texts stay together, and no class loses all its rows.
 
     Example:
         >>> toy = Examples("toy", list("abcdef"), labels=[0, 1] * 3, kind="classification")
@@ -250,7 +248,7 @@ def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Exam
     rest = [index for index in range(len(rows)) if index not in taken]
     if not chosen or not rest:
         raise SettingError(
-            f"`train.keep` is 'best', which takes {fraction:g} of the training rows out to choose "
+            f"`train.keep` is 'best', which holds out {fraction:g} of the training rows to choose "
             f"the epoch, and {len(rows)} rows are too few for that. Give more rows, raise "
             "train.keep_fraction, or use train.keep=last."
         )
@@ -259,12 +257,13 @@ def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Exam
 
 @dataclass(eq=False)
 class EpochScores(Listener):
-    """Score some sets after each epoch, write the scores to ``metrics.jsonl``, keep the best epoch.
+    """Score sets after each epoch, write the scores to ``metrics.jsonl``, keep the best epoch.
 
-    If a set is named ``selection``, the weights of the epoch with its best score (the first of
-    equals) are kept next to the checkpoints and put back before the method finishes its weights.
+    If a set is named ``selection``, it chooses the best epoch (the first of equals). The weights of
+    that epoch are stored next to the checkpoints, and loaded at the end of training, before the
+    method changes the final weights.
 
-    Set ``send`` to pass the scores to trackers: by name, and the step.
+    ``send`` receives the scores (by name) and the step, for experiment trackers.
     """
 
     sets: Sequence[ScoredSet]
@@ -278,18 +277,18 @@ class EpochScores(Listener):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The epoch that the selection rows choose; None if they choose none."""
+        """Record of the epoch with the best score on the selection rows; None without such rows."""
         chooser = next((each for each in self.sets if each.name == SELECTION), None)
         if chooser is None:
             return None
         label = chooser.label
         sign = 1 if scores.facts(chooser.metric).higher_is_better else -1
         scored = (entry for entry in self.entries if entry[label] is not None)
-        # The first one of equals.
+        # Of equal scores the first.
         return max(scored, key=lambda entry: sign * entry[label], default=None)
 
     def resume(self, step: int) -> None:
-        """Read the scores of the part of the run before a stop, until a step."""
+        """Read the scores that a stopped run wrote up to ``step``."""
         labels = [each.label for each in self.sets]
         logs = self.folder.logs() if labels else []
         self.entries = [log for log in logs if all(label in log for label in labels)]
@@ -312,13 +311,13 @@ class EpochScores(Listener):
         ]
         best = self.best
         kept = epochs[-1 if best is None else self.entries.index(best)]
-        # The published weights, if the method changed those of the epoch.
+        # The scores of the final weights, if the method changed them after the epoch.
         finished = {e.name: self._finished[e.label] for e in sets if e.label in self._finished}
         by = "last" if best is None else "best"
         return {"metric": sets[0].metric, "scores": epochs, "kept": {"by": by, **kept, **finished}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Score the epoch that ended with the checkpoint, if the run stopped before its score."""
+        """Score the last finished epoch, if the run stopped between its checkpoint and score."""
         ended = state.epoch == round(state.epoch or 0) or state.global_step >= state.max_steps
         scored = self.entries and self.entries[-1]["step"] >= state.global_step
         if state.global_step and ended and not scored:
@@ -328,12 +327,12 @@ class EpochScores(Listener):
         self._score(kwargs["model"], state)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Drop the weights that no run resumed from this checkpoint or a later one will want."""
+        """Delete stored weights that a run resumed from this checkpoint would not need."""
         newest = max((at for _, at in self._kept() if at <= state.global_step), default=0)
         self._drop(lambda at: at < newest)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Put the weights of the best epoch back; the method may act on them after this."""
+        """Load the weights of the best epoch; afterwards the method may still change them."""
         best = self.best
         if best is None or best["step"] == state.global_step:
             return
@@ -344,7 +343,7 @@ class EpochScores(Listener):
                 tensor.copy_(saved[name])
 
     def score_finished(self, model: nn.Module) -> None:
-        """Score the published weights, if the method changed them after training."""
+        """Score the final weights, if the method changed them after training."""
         if self.sets:
             self._finished = self._all(model)
 
@@ -373,7 +372,6 @@ class EpochScores(Listener):
         }
 
     def _drop(self, is_unwanted: Callable[[int], bool]) -> None:
-        """Remove kept weights by their step, where this process writes the folder."""
         for folder, at in self._kept() if self.folder.writes else ():
             if is_unwanted(at):
                 shutil.rmtree(folder)

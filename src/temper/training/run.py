@@ -62,17 +62,17 @@ def train(
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
 
-    A finished run with the same key is not changed. A stopped one with the same key continues
-    from its last checkpoint, to the weights that it would have reached without the stop.
+    A finished run with the same key is not changed. A stopped one with the same key resumes from
+    its last checkpoint and reaches the weights of an uninterrupted run.
 
     Args:
         config: The checked settings.
-        out: The run's folder; made once the data, the labels, the model and the method are known to
-            fit.
+        out: The run's folder; created after data, labels, model and method were checked.
         resume: Whether to resume a stopped run; if False, it starts over.
-        splits: The data, if the caller has loaded ``config.data`` and shown its notices.
+        splits: The data of ``config``, if the caller has loaded them and reported their notices.
         progress: Receives steps and notices.
-        processes: Those that train it together, each with the same arguments; None for one.
+        processes: The processes that train the run together, each with the same arguments; None
+            for a single process.
 
     Raises:
         TemperError: If data, labels, model or method do not fit, the folder holds another run, or a
@@ -118,13 +118,13 @@ def train(
         except (KeyboardInterrupt, SystemExit):
             processes.wait_stopped()
             raise
-        # The folder is whole and free for all of them.
+        # All wait here until the first process has completed the folder and unlocked it.
         processes.gather(None)
     return folder.path
 
 
 def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Splits, Prepared]:
-    """Load and build a run, report its notices; its data lack the rows that choose an epoch."""
+    """Load and build a run; return its data without the rows that choose the epoch, and the run."""
     known, splits = splits.notices, with_head(config, splits)
     progress.notice_all(notice for notice in splits.notices if notice not in known)
     selection = None
@@ -156,7 +156,7 @@ def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Sp
 
 @dataclass
 class ActiveRun:
-    """One run between its checks and its end."""
+    """A checked run that is being trained."""
 
     config: RunConfig
     folder: RunFolder
@@ -206,7 +206,7 @@ class ActiveRun:
     def _check_process_count(self, found: dict[str, Any] | None) -> None:
         """Raise a `CheckpointError` if the number of processes of a stopped run has changed."""
         before, now = (found or {}).get("processes", 1), self.processes.count
-        # The draws of other processes would be different.
+        # Random draws depend on the number of processes.
         if found is not None and before != now and self.folder.last_checkpoint() is not None:
             raise CheckpointError(
                 f"{self.folder.path} has a stopped run that was trained by {before} "
@@ -322,7 +322,7 @@ class ActiveRun:
                 self.scores.score_finished(trainer.model)
         state = None
         if self.config.train.fsdp:
-            # All processes give their rows.
+            # A collective call: each process has some rows of the weights.
             state = sharding.state_of(trainer.model, keep=self.folder.writes)
         with self.processes.together():
             if self.folder.writes:
@@ -342,7 +342,7 @@ class ActiveRun:
         return self.config.train.report_to if self.folder.writes else ()
 
     def few_rows(self, rows: LazilyEncoded | AugmentedExamples) -> dict[str, Tensor]:
-        """Return two of the shortest of the first rows as a batch."""
+        """Return a batch of two short rows, to count the passes of a step."""
         return Collator(self.prepared.tokenizer)(rows.shortest(2))
 
     def _count_passes(self) -> None:
@@ -377,7 +377,7 @@ class ActiveRun:
     def write_model(
         self, model: Any, staging: Path, state: dict[str, Tensor] | None = None
     ) -> None:
-        """Write the trained model and its tokenizer to a folder; its weights, where it has rows."""
+        """Write the model and its tokenizer; ``state`` has the weights of a sharded model."""
         lora = self.config.train.lora
         if lora is not None and lora.merge:
             model = model.merge_and_unload()
@@ -416,7 +416,7 @@ def make_trainer(
         processing_class=prepared.tokenizer,
         callbacks=list(callbacks),
     )
-    # It prints every log to stdout, which belongs to the caller.
+    # `PrinterCallback` prints every log to stdout, which belongs to the caller.
     handler = trainer.callback_handler
     handler.callbacks = [c for c in handler.callbacks if type(c).__name__ != "PrinterCallback"]
     return trainer
@@ -425,7 +425,7 @@ def make_trainer(
 def training_arguments(
     settings: TrainSettings, out: Path | str, *, seed: int, **more: Any
 ) -> TrainingArguments:
-    """Translate the settings of a run to Transformers' arguments; ``more`` are further ones."""
+    """Translate the settings of a run to `TrainingArguments`, with the arguments ``more``."""
     device = settings.device
     if device.startswith("cuda:") and device != "cuda:0":
         raise SettingError(

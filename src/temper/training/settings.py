@@ -28,7 +28,7 @@ TRACKERS = (
 """Trackers that Transformers knows."""
 
 _WORDS = ("all", "none")
-# Packages of trackers that are named otherwise.
+# Trackers whose package has another name.
 _PACKAGES: dict[str, tuple[str, ...]] = {
     "azure_ml": ("azureml",),
     "flyte": ("flytekit",),
@@ -76,11 +76,11 @@ Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=Fals
 
 
 class LoraSettings(BaseModel):
-    """A LoRA adapter that is trained in place of the model's own weights."""
+    """Settings of a LoRA adapter, trained instead of all weights of the model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    rank: int = Field(8, ge=1, description="Rank of the update of each matrix.")
+    rank: int = Field(8, ge=1, description="Rank of the low-rank update of each weight matrix.")
     alpha: float = Field(16.0, gt=0, description="The update is scaled by alpha / rank.")
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate before the update.")
     target_modules: Literal["all-linear"] | Names | None = Field(
@@ -114,7 +114,7 @@ ALIASES: dict[str, str] = {
     "bf16": "precision",
     "fp16": "precision",
 }
-"""Names of `transformers.TrainingArguments` for settings that have another name here."""
+"""Name in `transformers.TrainingArguments` -> name of the same setting here."""
 
 
 def without_alias(path: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], Any]:
@@ -146,7 +146,7 @@ class TrainSettings(BaseModel):
     epochs: float = Field(
         3.0, gt=0, description="Passes over the training rows; fractions are allowed."
     )
-    max_steps: int | None = Field(None, ge=1, description="Optimizer steps; replaces `epochs`.")
+    max_steps: int | None = Field(None, ge=1, description="Optimizer steps, instead of `epochs`.")
     batch_size: int = Field(
         16,
         ge=1,
@@ -155,8 +155,8 @@ class TrainSettings(BaseModel):
     accumulation: int = Field(
         1,
         ge=1,
-        description="Micro-batches per optimizer step: `batch_size` 4 with 4 of them has the rows "
-        "of `batch_size` 16.",
+        description="Micro-batches per optimizer step; a step has `batch_size` * `accumulation` "
+        "rows.",
     )
     learning_rate: Rate = Field(default=2e-5, description="Peak learning rate.")
     weight_decay: float = Field(
@@ -199,14 +199,13 @@ class TrainSettings(BaseModel):
     )
     evaluate: Literal["epoch", "off"] = Field(
         default="epoch",
-        description="`epoch` evaluates on the dev rows after each epoch, `off` does not. It does "
-        "not change the weights.",
+        description="`epoch` evaluates on the validation set after each epoch, `off` does not. The "
+        "weights are the same.",
     )
     keep: Literal["last", "best"] = Field(
         default="last",
-        description="`last` keeps the weights of the last step; `best` those of the best epoch, "
-        "by rows that are held out of the training rows. The dev rows are not used "
-        "for it.",
+        description="`last` keeps the weights of the last step; `best` those of the epoch with the "
+        "best score on rows that are held out of the training rows (not on the validation set).",
     )
     keep_fraction: float = Field(
         KEEP_FRACTION,
@@ -217,7 +216,7 @@ class TrainSettings(BaseModel):
     fsdp: bool = Field(
         default=False,
         description="Shard weights, gradients and optimizer states over the processes of the run "
-        "(FSDP2), for models too large for one process.",
+        "(FSDP2), for models that are too large for one GPU.",
     )
     lora: Annotated[LoraSettings, Field(strict=False)] | None = Field(
         default=None, description="Settings of a LoRA adapter. Default: all weights are trained."
@@ -251,7 +250,7 @@ class TrainSettings(BaseModel):
     def _check_keep_fraction(self) -> Self:
         if self.keep == "last" and self.keep_fraction != KEEP_FRACTION:
             raise ValueError(
-                "`train.keep_fraction` is read with `train.keep` 'best' alone, and it is 'last'. "
+                "`train.keep_fraction` has no effect because `train.keep` is 'last'. "
                 "Set train.keep=best, or leave it out."
             )
         return self
@@ -270,7 +269,7 @@ class TrainSettings(BaseModel):
         return self
 
     def deciding(self) -> Tree:
-        """Return the settings that decide the trained weights; a key is made of them."""
+        """Return the settings that influence the trained weights, for the run's key."""
         excluded = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
         if self.keep == "last":
             excluded |= {"keep", "keep_fraction"}

@@ -57,7 +57,7 @@ def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
 
 @contextmanager
 def without_plugin(args: Any) -> Iterator[None]:
-    """Keep Accelerate from sharding inside the block; `shard` does when training begins."""
+    """Keep Accelerate from sharding inside the block; `shard` does it when training begins."""
     plugin = getattr(args, "fsdp_plugin_args", None)
     if plugin is None:
         yield
@@ -78,8 +78,8 @@ def is_sharded(model: nn.Module) -> bool:
 def shard(model: nn.Module) -> nn.Module:
     """Shard the weights of a model on its device over all processes, in place, by FSDP2.
 
-    A unit is a block, and the weights outside the blocks; all processes start from the weights of
-    the first. A sharded model is returned unchanged.
+    Each block of the encoder is one FSDP unit, and the remaining weights are another. All processes
+    start from the weights of the first. A sharded model is returned unchanged.
 
     Raises:
         SettingError: Outside a process group.
@@ -95,7 +95,7 @@ def shard(model: nn.Module) -> nn.Module:
     """
     if not torch.distributed.is_initialized():
         raise SettingError(
-            "Weights are sharded over the processes of a group, and there is none. Call "
+            "Sharding needs a torch.distributed process group, and there is none. Call "
             "torch.distributed.init_process_group() in a script that torchrun starts."
         )
     if is_sharded(model):
@@ -114,14 +114,14 @@ def shard(model: nn.Module) -> nn.Module:
 
 
 def state_of(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
-    """Gather the weights of a sharded model; all processes call this, some ``keep`` them."""
+    """Gather the whole weights of a sharded model; processes without ``keep`` get an empty dict."""
     reshard(model)
     state: dict[str, Tensor] = whole(dict(model.state_dict()), keep=keep)
     return state
 
 
 def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
-    """Write the weights of a model that cannot save itself; ``state`` has them if gathered."""
+    """Write the weights of a model without ``save_pretrained``, or the gathered ``state``."""
     if state is None:
         save_model(model, str(path))
     else:
@@ -129,7 +129,7 @@ def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
 
 
 class OptimizerState:
-    """The state of an optimizer, of sharded parameters too; the whole one is loaded."""
+    """Wraps an optimizer whose parameters may be sharded, to load an unsharded state."""
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
@@ -139,7 +139,7 @@ class OptimizerState:
         return state
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Keep this process's rows of tensors with the shape of a sharded parameter."""
+        """Load a state; of tensors with the shape of a sharded parameter, this process's rows."""
         groups = self.optimizer.param_groups
         parameters = [tensor for group in groups for tensor in group["params"]]
         shards = Shards({str(n): p for n, p in enumerate(parameters) if hasattr(p, "to_local")})

@@ -13,11 +13,11 @@ from temper.errors import NonFiniteError
 from temper.types import Batch, LossTerms, Step
 
 KEPT = ("parts", "sums", "rows", "notes", "counts", "squares", "steps", "total")
-"""The part of a log that a checkpoint has."""
+"""Attributes of a log that a checkpoint stores."""
 
 
 class StepLog:
-    """Sums of the loss terms since the last reading, on the device: logging costs no wait."""
+    """Sums of the loss terms since the last log, on the device, so that logging never waits."""
 
     def __init__(self) -> None:
         self.replaying = False
@@ -35,7 +35,10 @@ class StepLog:
         self._fresh: list[tuple[str, Tensor, Tensor | None]] = []
 
     def add(self, terms: LossTerms, batch: Batch, total: Tensor, step: Step) -> None:
-        """Add the terms of one total; of a replay at other weights only whether they are finite."""
+        """Add the loss terms of one backward pass.
+
+        In a pass that a rule repeats at other weights, they are only checked for NaN and infinity.
+        """
         for term in terms:
             self._fresh.append((term.name, term.rows.detach(), batch.rows))
         if self.replaying:
@@ -56,13 +59,13 @@ class StepLog:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def add_regularization(self, name: str, value: Tensor) -> None:
-        """Add a weighted scalar loss whose gradient the update rule added; one name is summed."""
+        """Add a regularization loss of the update rule; values of the same name are summed."""
         self._parts[name] = self._parts.get(name, 0) + value.detach()
         self._total = self._total + value.detach()
 
     @property
     def pending(self) -> bool:
-        """Whether there are losses that no check has seen."""
+        """Whether there are losses that were not checked yet."""
         return bool(self._fresh)
 
     def finite(self) -> Tensor:
@@ -100,12 +103,12 @@ class StepLog:
             setattr(self, f"_{name}", moved(saved[name], device))
 
     def means(self) -> dict[str, float]:
-        """Return the loss and its parts, means over the steps since the last reading.
+        """Return name -> mean over the steps since the last log.
 
-        ``loss/TERM`` is what a term contributes, its weight and reduction included, so that the
-        parts add up to ``loss``. ``unweighted/TERM`` is the mean over its units of a term that has
-        a weight or is summed. The diagnostics follow, and ``gradient/TERM``: the root mean square
-        over the steps of the norm over a step's rows.
+        The names are ``loss``; ``loss/TERM``, the contribution of a term with its weight and
+        reduction, so that these add up to ``loss``; ``unweighted/TERM``, the mean per row of a term
+        that has a weight or is summed; the diagnostics; and ``gradient/TERM``, the root mean square
+        of the term's gradient norm.
         """
         steps = max(len(self._steps), 1)
         parts = {f"loss/{name}": float(part) / steps for name, part in self._parts.items()}
@@ -142,7 +145,7 @@ def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
 def moved(value: Any, device: torch.device) -> Any:
     """Move every tensor of nested dicts to a device."""
     if isinstance(value, Tensor):
-        # Apple's devices have no double precision; what is kept in it is read as plain numbers.
+        # Apple's GPUs have no double precision, so such sums stay on the CPU.
         double = value.dtype == torch.float64 and device.type == "mps"
         return value if double else value.to(device)
     if isinstance(value, dict):

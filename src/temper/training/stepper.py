@@ -63,13 +63,13 @@ class Stepper:
         method: A method or its name.
         seed: Seed of every random draw (dropout, masks, noise).
         rank: Process number in distributed training.
-        ranks: Number of processes; each takes as many rows a step.
+        ranks: Number of processes; each must process the same number of rows per step.
         total: Optimizer steps of the whole run, for methods with phases.
-        special_ids: Ids of special tokens, for settings that spare them.
-        class_weights: Factor on the loss of each class; of several labels per text on that of each
-            label that applies.
-        task_loss: A function of logits [B, C] and labels [B] in place of the task's loss, clean and
-            attacked; it returns one loss a row [B], or their mean.
+        special_ids: Ids of special tokens, for methods that do not perturb them.
+        class_weights: Factor on the loss of each class; with several labels per text, on the loss
+            of each label that applies.
+        task_loss: A function of logits [B, C] and labels [B] that replaces the task's loss in all
+            passes; it returns one loss per row [B], or their mean.
         accelerator: The ``Accelerator`` that prepared model and optimizer, for a loop that uses
             ``accelerator.accumulate``. Micro-batches are collected until the last one of the step.
             Loss scaling, rank and number of processes are taken from it.
@@ -169,7 +169,7 @@ class Stepper:
         """
         if self._waiting:
             raise SettingError(
-                f"The gradient of step {self.number} is waiting for its step. Call "
+                f"stepper.step() was not called after the backward() of step {self.number}. Call "
                 "stepper.step(optimizer) after every backward(), in place of optimizer.step(), "
                 "which applies no update rule. Give all micro-batches of a step to one call, "
                 "backward(first, second), or leave a step out by stepper.discard()."
@@ -230,7 +230,6 @@ class Stepper:
         self.rule.before_forward(self.params, self.state, step, streams)
 
     def _begin_run(self) -> None:
-        """Run the rule's ``begin_run`` once, before the first step of the run."""
         if self._begun or self.number:
             return
         self._begun = True
@@ -243,7 +242,7 @@ class Stepper:
                 tensor.copy_(self.params.tensors[name])
 
     def begins_training(self, step: Step) -> bool:
-        """Whether a new training of the run (of a soup) begins with a step."""
+        """Whether one of the trainings of a run (`soup` has several) begins with this step."""
         return step.number in first_steps_of(self.rule, step.total)
 
     def run_passes(
@@ -264,10 +263,10 @@ class Stepper:
             step: Position in training; losses are divided by its ``units``.
             micro: Number of the micro-batch within the step.
             last: Whether it is the step's last micro-batch.
-            backward: Runs backward on a total (a loss scaler's, say).
-            forward_context: Entered around every forward (autocast).
-            no_sync: Entered around forward and backward of every total of the step but the last, in
-                whose backward distributed training synchronizes gradients.
+            backward: Runs backward on a total, for example through a loss scaler.
+            forward_context: Context of every forward pass, for example autocast.
+            no_sync: Context of every forward and backward pass except the last one of the step, in
+                which distributed training synchronizes gradients.
         """
         self._check_batch(batch)
         streams = self.streams.at(step=step.number, micro=micro)
@@ -292,9 +291,9 @@ class Stepper:
                 self.network.warn_once(text)
         if next(losses, None) is not None:
             raise ValueError(
-                f"The losses of {self.method.name!r} yielded more totals than its plan says."
+                f"The losses of {self.method.name!r} yielded more totals than its plan declares."
             )
-        # Passes without a graph leave weights gathered, which a rule may be about to move.
+        # Passes without a backward leave sharded weights gathered; the rule needs the shards.
         self.params.refresh(self.network.model)
         return whole
 
@@ -350,7 +349,7 @@ class Stepper:
         """Stop all processes if a loss since the last check is not finite on one of them.
 
         Raises:
-            NonFiniteError: With term and rows on that process; on the others with its rank.
+            NonFiniteError: On that process with term and rows; on the others with its rank.
         """
         if not self.log.pending:
             return
@@ -406,7 +405,7 @@ class Stepper:
         self.after_optimizer(skipped=bool(getattr(optimizer, "step_was_skipped", False)))
 
     def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Apply a rule that comes after clipping, and scale the learning rates of this step."""
+        """Let the rule change the clipped gradient, and scale the learning rates of this step."""
         streams = self.streams.at(step=self.number)
         with torch.no_grad():
             grads = self.params.gradients()
@@ -424,7 +423,7 @@ class Stepper:
         self._rates = _rates(self.params, optimizer) if acts else {}
 
     def after_optimizer(self, *, skipped: bool = False) -> None:
-        """Put the learning rates back, run the rule's hook, and count the step."""
+        """Restore the learning rates, run the rule's hook, and count the step."""
         self._restore_rates()
         with torch.no_grad():
             step = replace(self._now(), skipped=skipped)
@@ -524,7 +523,7 @@ class Stepper:
         return sharded
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Continue from a ``state_dict``; a sharded model continues from that of the whole one."""
+        """Load a ``state_dict``; for a sharded model it is that of the unsharded one."""
         device = next(iter(self.params.tensors.values())).device
         state = self.params.by_parameter(dict(saved), self.params.part)
         self.number, self.state = int(state["number"]), moved(state["rule"], device)
@@ -542,7 +541,7 @@ class Stepper:
 
 
 def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
-    """Raise if the model exchanges gradients with other processes than the Stepper counts."""
+    """Raise if the model is wrapped for another number of processes than ``ranks``."""
     wrapped = isinstance(model, nn.parallel.DistributedDataParallel) or sharded_modules(model)
     processes = torch.distributed.get_world_size() if wrapped else ranks
     if ranks != processes or not 0 <= rank < ranks:
@@ -554,7 +553,7 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
 
 
 def _by_rate(group: Group, factors: Mapping[int, float]) -> list[Group]:
-    """Split an optimizer's group by the factors on its parameters' learning rates."""
+    """Split a parameter group of an optimizer by the factor on each parameter's learning rate."""
     by_factor: dict[float, list[Tensor]] = {}
     for tensor in group["params"]:
         by_factor.setdefault(factors.get(id(tensor), 1.0), []).append(tensor)

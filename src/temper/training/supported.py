@@ -1,7 +1,7 @@
-"""How RobustTrainer supports every argument and hook of Transformers' Trainer.
+"""Which arguments and hooks of Transformers' Trainer RobustTrainer supports.
 
-Each is in one of three lists: it works, it is refused before training, or it has no effect by
-nature. The lists are ``assets/supported.toml``.
+Each is in one of three lists: it works, it raises an error before training, or it has no effect.
+The lists are ``assets/supported.toml``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Support:
 
     Args:
         verdict: The list that it is in.
-        note: What to use instead, or why there is no effect.
-        refuses: Which of its values are refused, if it works with others.
+        note: Advice on what to use instead, or why it has no effect.
+        refuses: The values that raise an error, if it works with others.
     """
 
     verdict: Verdict
@@ -56,11 +56,11 @@ def _supported(kind: str) -> dict[str, Support]:
 
 _CONTENT = tomllib.loads(asset("temper.training", "supported.toml"))
 ARGUMENTS = _supported("arguments")
-"""Fields of ``TrainingArguments``."""
+"""Field of ``TrainingArguments`` -> its support."""
 PARAMETERS = _supported("parameters")
-"""Parameters of ``Trainer.__init__``."""
+"""Parameter of ``Trainer.__init__`` -> its support."""
 HOOKS = _supported("hooks")
-"""Methods and attributes of ``Trainer`` that a subclass may override."""
+"""Method or attribute of ``Trainer`` that a subclass may override -> its support."""
 
 
 def check_arguments(args: Any) -> None:

@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run, as a tracker records it, after a number of optimizer steps."""
+    """Folder and settings of a run for a tracker, and the number of steps already done."""
 
     folder: Path
     settings: Mapping[str, Any]
@@ -43,8 +43,8 @@ class Tracker:
     """An open run of a tracker.
 
     Args:
-        id: The tracker's own name of the run.
-        send: Sends finite numbers by name, and the optimizer step that they are of.
+        id: The tracker's id of the run.
+        send: Sends finite numbers (by name) and their optimizer step.
         close: Closes the run, as failed or not, unless the caller had opened it.
         writer: TensorBoard's writer.
     """
@@ -123,7 +123,7 @@ KNOWN: dict[str, Callable[[TrackedRun, str | None], Tracker]] = {
     "wandb": _wandb,
     "mlflow": _mlflow,
 }
-"""Trackers that also receive scores; Transformers' others receive the training logs only."""
+"""Name -> function that opens a tracker; other trackers of Transformers get no scores."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class OpenTrackers:
     notice: Callable[[str], None]
 
     def attach(self, callbacks: Iterable[Any]) -> None:
-        """Let Transformers' TensorBoard callback use our writer; the others find the open run."""
+        """Make Transformers' TensorBoard callback use our writer; others find the open run."""
         for callback in callbacks:
             if type(callback).__name__ == "TensorBoardCallback" and "tensorboard" in self.trackers:
                 callback.tb_writer = self.trackers["tensorboard"].writer
@@ -159,7 +159,7 @@ class OpenTrackers:
 def tracked(
     run: TrackedRun, report_to: Sequence[str], notice: Callable[[str], None] = LOG.warning
 ) -> Iterator[OpenTrackers]:
-    """Open a run in its trackers of ``train.report_to``, or continue it there."""
+    """Open a run, or continue it, in each tracker of ``report_to``."""
     file = run.folder / TRACKED
     known: dict[str, str] = read_json(file) if file.exists() else {}
     opened: dict[str, Tracker] = {}

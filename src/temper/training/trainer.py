@@ -1,6 +1,6 @@
 """RobustTrainer: Transformers' Trainer whose step is a method's.
 
-The way of a batch::
+The calls for a batch, in order::
 
     get_train_dataloader                the rows carry their numbers
     get_batch_samples                   the micro-batches of a step, and the units of its losses
@@ -67,13 +67,12 @@ class RobustTrainer(Trainer):
     resuming work as documented there. Checkpoints are safetensors and JSON, appear whole or not at
     all, and a resumed run reaches the weights of the uninterrupted one bit for bit (on CPU).
 
-    The support of each argument and hook of ``Trainer`` is listed in docs/trainer.md and
-    `temper.training.supported`: it works, is refused here with what to do instead, or has no effect
-    by nature.
+    docs/trainer.md and `temper.training.supported` list each argument and hook of ``Trainer``: it
+    works, raises an error with an alternative, or has no effect.
 
     Args:
-        model: As for ``Trainer``; its class decides the head (`temper.heads`). A name (Hub id,
-            folder or short name) takes rows with a text and a label column.
+        model: As for ``Trainer``; its class determines the head (`temper.heads`). With a name (Hub
+            id, folder or short name), the rows have a text and a label column.
         args: As for ``Trainer``.
         method: A method, its settings or its name.
         class_weights: Factor on the training loss of each class.
@@ -88,7 +87,7 @@ class RobustTrainer(Trainer):
         settings: All other arguments of ``Trainer``.
 
     Raises:
-        SettingError: If the method is unknown, or a training argument cannot be kept.
+        SettingError: If the method is unknown, or a training argument is not supported.
         NonFiniteError: From ``train``, if a loss is NaN or infinite.
         MemoryLimitError: From ``train``, if a step runs out of memory.
         ProcessLostError: From ``train``, if another process has ended. The last checkpoint is kept
@@ -155,10 +154,11 @@ class RobustTrainer(Trainer):
         """Train as ``Trainer.train`` does; see there.
 
         Raises:
-            CheckpointError: If the checkpoint to resume from is missing, not whole or does not fit.
+            CheckpointError: If the checkpoint to resume from is missing, damaged or does not fit.
             DataError: If rows or their labels do not fit the model.
             NonFiniteError: If a loss or a gradient is NaN or infinite.
-            SettingError: If the rows are a stream that must be counted, or the method wants others.
+            SettingError: If the rows are a stream and need a length, or the method does not support
+                them.
             KeyboardInterrupt: At Ctrl-C, after a checkpoint was written; a second one does not wait
                 for it. At SIGTERM it is `temper.errors.Terminated`, a ``SystemExit``.
         """
@@ -187,23 +187,23 @@ class RobustTrainer(Trainer):
 
     @property
     def stop_signal(self) -> int:
-        """Number of the signal that wants this training to stop after this step; 0 of none."""
+        """Number of the signal that asked to stop after this step; 0 if there was none."""
         return self._agreed if self.args.world_size > 1 else self._stop.number
 
     def running(self) -> Stepper:
         """Return the stepper of the present training run; a `ModelError` outside of ``train``."""
         if self.stepper is None:
-            raise ModelError("training_step was called outside train().")
+            raise ModelError("training_step was called outside of train(). Call train().")
         return self.stepper
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
-        """Count the steps of the run: those that ``args`` asks for, in each of its trainings."""
-        # The model is made and loaded by now, and the optimizer is not.
+        """Count the steps of the run: those of ``args``, times the trainings of the method."""
+        # The model is loaded by now, and the optimizer does not exist yet.
         if self.args.fsdp:
             sharding.shard(self.model)
-            # Transformers then leaves placement and the exchange of gradients to the model.
+            # Transformers then leaves device placement and gradient exchange to the model.
             self.is_distributed_loading_by_transformers = True
-            # Gradients that wait for the last micro-batch would be whole ones.
+            # Gradients kept for the last micro-batch would be unsharded, which takes memory.
             self.accelerator.gradient_state.plugin_kwargs["sync_each_batch"] = True
         self.stepper = Stepper(
             self.model,
@@ -221,7 +221,7 @@ class RobustTrainer(Trainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> Any:
-        """Make the scheduler as ``Trainer`` does, for each training of a method with several."""
+        """Make the scheduler as ``Trainer`` does; `soup` repeats it for each of its trainings."""
         starts = [0, *first_steps_of(self.method.rule, num_training_steps)]
         given = self.lr_scheduler is not None
         scheduler = super().create_scheduler(-(-num_training_steps // len(starts)), optimizer)
@@ -232,7 +232,7 @@ class RobustTrainer(Trainer):
     # Data
 
     def get_train_dataloader(self) -> Any:
-        """Make the loader of the training rows, which carry their numbers."""
+        """Make the loader of the training rows; each batch has its row numbers."""
         if self.train_dataset is None or not countable(self.train_dataset):
             return super().get_train_dataloader()
         loader, self.sampler = training_loader(self, self.train_dataset, self._numbered)
@@ -282,7 +282,7 @@ class RobustTrainer(Trainer):
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
         """Take the micro-batches of one optimizer step and count its units over all ranks."""
-        # Transformers would count labels.
+        # Transformers would count labels instead of rows.
         samples = list(islice(epoch_iterator, num_batches))
         batches = [Batch.of(sample) for sample in samples if sample]
         units = sum(map(self.running().network.heads.units, batches))
@@ -495,7 +495,7 @@ class RobustTrainer(Trainer):
             )
 
     def restore(self) -> None:
-        """Load the states of the checkpoint to resume from, after Transformers made the parts."""
+        """Load the checkpoint to resume from, after optimizer and scheduler were created."""
         if self._checkpoint is None:
             return
         for name, part in self._states().items():
@@ -521,10 +521,9 @@ def task_loss_of(
 ) -> Callable[[Tensor, Tensor], Tensor] | None:
     """Return ``compute_loss_func`` as a function of logits and labels.
 
-    It is called for the logits of every pass, with the rows of this call as the number of items, so
-    that a sum that it divides by them and a plain mean both give the mean over the rows. That mean
-    then counts for each row of the call: micro-batches and processes weigh by their rows, as one
-    batch would.
+    It is called for every pass, with the number of rows of the call as ``num_items_in_batch``. So a
+    function that divides a sum by it and one that takes a mean both return the mean over the rows.
+    The mean is then weighted by the rows, so that micro-batches and processes equal one batch.
     """
     if given is None:
         return None
@@ -540,7 +539,7 @@ def task_loss_of(
 
 
 def times_as_long(args: Any, trainings: int) -> Any:
-    """Return training arguments that ask for the steps of several trainings."""
+    """Return a copy of the training arguments with ``trainings`` times the epochs and steps."""
     longer = copy.copy(args)
     longer.num_train_epochs *= trainings
     if longer.max_steps > 0:
@@ -549,12 +548,12 @@ def times_as_long(args: Any, trainings: int) -> Any:
 
 
 def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:
-    """Make a scheduler for one training repeat its schedule from each of several steps on."""
+    """Make a scheduler start its schedule again at each of the steps ``starts``."""
     if given or not isinstance(scheduler, LambdaLR):
         reason = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
         raise SettingError(
-            f"The method {method!r} repeats the learning rate schedule, for which it needs a "
-            f"scheduler of Transformers, but {reason}. Leave the scheduler out of `optimizers`, "
+            f"The method {method!r} repeats the learning rate schedule and needs a scheduler "
+            f"of Transformers, but {reason}. Leave the scheduler out of `optimizers`, "
             "and use linear, cosine or constant as `lr_scheduler_type`."
         )
     scheduler.lr_lambdas = [_from_each(course, starts) for course in scheduler.lr_lambdas]

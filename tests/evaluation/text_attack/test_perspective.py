@@ -184,8 +184,8 @@ def test_unsuitable_targets_and_data_raise_an_error() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"recipes": ()}, "must name at least one"),
-        ({"recipes": ("characters", "characters")}, "must not name one twice"),
+        ({"recipes": ()}, "must have at least one value"),
+        ({"recipes": ("characters", "characters")}, "must not repeat a value"),
         ({"recipes": "chars"}, "Input should be 'characters', 'swaps' or 'masked'"),
         ({"goal": "targeted"}, "`target` must be given with goal 'targeted'"),
         ({"target": 1}, "`target` must be given with goal 'targeted', and only then"),

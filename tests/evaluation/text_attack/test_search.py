@@ -294,14 +294,16 @@ def test_finished_rows_are_released_during_the_search(
             return prediction
 
     monkeypatch.setattr("temper.evaluation.text_attack.search.IN_FLIGHT", 4)
-    told: list[tuple[int, int]] = []
-    result = attack(rows, Watched().predict, recipe, settings, tell=lambda *both: told.append(both))
+    progress: list[tuple[int, int]] = []
+    result = attack(
+        rows, Watched().predict, recipe, settings, tell=lambda *both: progress.append(both)
+    )
     assert summary(result) == whole
     # Of every earlier round no array is left, though rows keep an answer out of it.
     assert len(alive) > 8
     assert set(alive) == {0}
     assert any(outcome.changed for outcome in result)
-    assert told[-1] == (12, 12)
+    assert progress[-1] == (12, 12)
     # Four of twelve rows begin.
     assert len(asked[0]) == sum(len(row.positions) for row in rows[:4])
     for outcome in result:

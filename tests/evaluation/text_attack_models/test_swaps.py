@@ -152,7 +152,7 @@ def test_words_are_those_whose_finite_swap_in_float64_raises_the_loss_most(
         start, _ = side.span(ask.position.word)
         old = ask.draft.word(ask.position)
         ids = _ids(exact, ask.draft)
-        known = whole.behind(side.text[:start])
+        known = whole.after(side.text[:start])
         # Which token is the word is found by swapping it for each word and reading the text again.
         fitting = []
         for number, word in known.items():

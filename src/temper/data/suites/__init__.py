@@ -1,1 +1,1 @@
-"""Suites: the sets to evaluate a task on, one file per suite."""
+"""Evaluation suites: the shift, adversarial and OOD sets for a task, one TOML file per suite."""

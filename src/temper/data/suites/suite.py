@@ -1,4 +1,4 @@
-"""Suites: the shift, adversarial and OOD sets to evaluate a task on, one file per suite."""
+"""Read evaluation suites, find their sets under the data root, and load them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from temper.errors import DataError, SettingError, unknown
 from temper.settings import read_toml
 
 KINDS = ("shift", "adversarial", "anomaly")
-"""Purposes of the sets of a suite."""
+"""The purposes that a set of a suite can have."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _FOLDER = Path(__file__).parent
@@ -29,17 +29,16 @@ class SuiteSet(BaseModel):
     """One set of a suite.
 
     Args:
-        path: File or folder under the data root, a folder followed by ``@SPLIT``.
-        parts: Instead of ``path``, several of them by name, read as one set; the names are the
-            groups of their rows unless ``group_column`` is given.
-        pairs: Whether the rows of a contrast pair are ``within`` a part, so that equal pair ids of
-            two parts are two pairs, or ``across`` the parts. Only with ``parts``.
+        path: File, or folder with ``@SPLIT``, under the data root.
+        parts: Name -> path of several files that form the set, instead of ``path``. The names are
+            the groups of the rows unless ``group_column`` is given.
+        pairs: Only with ``parts``: whether the rows of a contrast pair are all ``within`` one part
+            or ``across`` parts. If within, equal pair ids in two parts are different pairs.
         rows: Maximum number of rows, drawn by hash; None takes all.
         group_column: Column of the groups; None looks for ``group``.
-        rename: The task's name of a label, by the set's name of it.
-        without: Labels whose rows are left out, because the task does not have them; named as in
-            the set.
-        hub: Id of the set on the Hugging Face Hub, for messages; nothing is loaded from there.
+        rename: Label in the set -> the task's name of that label.
+        without: Labels in the set that the task does not have; their rows are left out.
+        hub: Id of the set on the Hugging Face Hub, for messages; nothing is downloaded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,7 +69,7 @@ class SuiteSet(BaseModel):
 
     @property
     def paths(self) -> dict[str, str]:
-        """The paths by part; a set without parts has one path with an empty name."""
+        """Part -> path; a set without parts has one path, under an empty name."""
         return self.parts if self.path is None else {"": self.path}
 
 
@@ -78,13 +77,13 @@ class Suite(BaseModel):
     """The sets to evaluate a task on.
 
     Args:
-        name: The suite's name: that of its file.
-        labels: The task's labels by index, for sets that do not name theirs.
-        merge: How three NLI classes are merged for a set with two (``evaluate.merge``); None
-            leaves the setting unchanged.
-        shift: Labeled sets from other sources, by name.
-        adversarial: Labeled sets that were made to mislead models, by name.
-        anomaly: Out-of-distribution sets, by name; their labels are not read.
+        name: Name of the suite: that of its file.
+        labels: The task's labels by index, for sets whose labels have no names.
+        merge: How three NLI classes are merged for a set with two (``evaluate.merge``); None leaves
+            that setting unchanged.
+        shift: Name -> labeled set from another source.
+        adversarial: Name -> labeled set that was made to mislead models.
+        anomaly: Name -> out-of-distribution set; its labels are not read.
 
     Example:
         >>> read_suite("sentiment").labels
@@ -119,13 +118,13 @@ class Suite(BaseModel):
         if twice:
             raise ValueError(f"must give each set a different name, got {twice[0]!r} twice")
         if not names:
-            raise ValueError(f"must name a set, as [{KINDS[0]}.NAME]")
+            raise ValueError(f"must have at least one set, in a table [{KINDS[0]}.NAME]")
         if len(set(self.labels)) < len(self.labels):
             raise ValueError(f"must give each label a different name, got {list(self.labels)}")
         return self
 
     def sets(self, kind: str) -> dict[str, SuiteSet]:
-        """Return the sets of one of `KINDS` by name."""
+        """Return name -> set for one of `KINDS`."""
         result: dict[str, SuiteSet] = getattr(self, kind)
         return result
 
@@ -136,7 +135,7 @@ def suite_names() -> tuple[str, ...]:
 
 
 def read_suite(name: str) -> Suite:
-    """Read one of `suite_names`, or a file ``NAME.toml``."""
+    """Read a suite by its name (`suite_names`) or from a file ``NAME.toml``."""
     path = Path(name).expanduser()
     if path.suffix != ".toml":
         if name not in suite_names():
@@ -146,7 +145,9 @@ def read_suite(name: str) -> Suite:
         path = _FOLDER / f"{name}.toml"
     content = read_toml(path)
     if "name" in content:
-        raise SettingError(f"The suite {path}: `name` is that of the file. Leave it out.")
+        raise SettingError(
+            f"Suite {path} must not set `name`: its name is that of the file. Leave it out."
+        )
     try:
         return Suite.model_validate({**content, "name": path.stem})
     except ValidationError as error:
@@ -172,7 +173,10 @@ Place = tuple[Path, str | None]
 
 @dataclass(frozen=True)
 class FoundSet:
-    """An existing set of a suite, with file or folder, and split, of each part."""
+    """A set of a suite that exists on this machine.
+
+    ``places`` maps each part to its file or folder, and split.
+    """
 
     name: str
     entry: SuiteSet
@@ -189,7 +193,10 @@ class FoundSet:
 
 @dataclass(frozen=True)
 class FoundSuite:
-    """A suite with its existing sets, and the reason why each other set is missing."""
+    """A suite with the sets that exist on this machine.
+
+    ``missing`` maps each other set to the reason.
+    """
 
     suite: Suite
     shift: dict[str, FoundSet] = field(default_factory=dict)
@@ -198,13 +205,13 @@ class FoundSuite:
     missing: dict[str, str] = field(default_factory=dict)
 
     def sets(self, kind: str) -> dict[str, FoundSet]:
-        """Return the found sets of one of `KINDS` by name."""
+        """Return name -> existing set for one of `KINDS`."""
         result: dict[str, FoundSet] = getattr(self, kind)
         return result
 
 
 def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
-    """Find the sets of a suite under a folder; nothing is read."""
+    """Find out which sets of a suite exist under a folder, without reading them."""
     folder = Path(root).expanduser().resolve()
     if not folder.is_dir():
         raise SettingError(
@@ -239,7 +246,10 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
 def load_set(
     found: FoundSet, labels: Sequence[str] | None, reading: TableOptions | None = None
 ) -> Examples:
-    """Load a set of a suite, without the rows that the suite leaves out."""
+    """Load a set of a suite; its labels get the task's names.
+
+    ``labels`` are the task's labels by index. None is for OOD sets, whose labels are not read.
+    """
     entry = found.entry
     parts = {
         part: _load_part(path, split, entry, labels, reading)
@@ -270,7 +280,7 @@ def load_set(
 
 
 def _place(root: Path, text: str) -> Place | None:
-    """Return file or folder and split of a path, None if one of them is not there."""
+    """Return the file or folder, and the split, of a path in a suite; None if missing."""
     base, _, split = text.partition("@")
     path = root / base
     if not split:
@@ -304,7 +314,7 @@ def _load_part(
 
 
 def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]:
-    """Name the pairs after their part, because parts may use the same numbers."""
+    """Put the part's name before each pair id, because parts may use the same ids."""
     ids = [{pair for pair in part.pair or () if pair is not None} for part in parts.values()]
     rows = [sum(pair is not None for pair in part.pair or ()) for part in parts.values()]
     whole = any(len(names) < paired for names, paired in zip(ids, rows, strict=True))
@@ -323,7 +333,7 @@ def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]
 
 
 def _known(examples: Examples, names: Iterable[str], key: str) -> tuple[str, ...]:
-    """Return the labels of a set, which must have those that a key of the suite names."""
+    """Return the labels of a set; raise if setting ``key`` of the suite names another one."""
     known = examples.label_names or ()
     for name in names:
         if name not in known:
@@ -339,8 +349,8 @@ def _renamed(examples: Examples, names: Mapping[str, str]) -> Examples:
     twice = sorted({name for name in called if called.count(name) > 1})
     if twice:
         raise DataError(
-            f"Set {examples.name!r}, `rename`: two labels must not become one, and {twice[0]!r} "
-            "would be. Correct the suite."
+            f"Set {examples.name!r}: `rename` gives two labels the name {twice[0]!r}. Correct the "
+            "suite."
         )
     return replace(examples, label_names=called)
 
@@ -350,7 +360,10 @@ def _without(examples: Examples, names: Sequence[str]) -> Examples:
     out = {known.index(name) for name in names}
     kept = [index for index, label in enumerate(examples.labels or []) if label not in out]
     if not kept:
-        raise DataError(f"Set {examples.name!r} has no rows without the labels {list(names)}.")
+        raise DataError(
+            f"Set {examples.name!r} has only rows with the labels {list(names)}, which `without` "
+            "leaves out. Correct the suite."
+        )
     notice = (
         f"{len(examples) - len(kept)} rows of set {examples.name!r} are left out, because the "
         f"task has no label {' or '.join(map(repr, names))}."

@@ -1,4 +1,4 @@
-"""The tasks by name, with published sizes and sources; recognizes the task of a source."""
+"""The known tasks, with their labels, metrics and published sizes; find the task of a source."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from temper.functional.scores import metrics_of
 
 @dataclass(frozen=True)
 class Task:
-    """A task, given by name or recognized from a source.
+    """A known benchmark task.
 
     Args:
         name: Short name, in lower case letters, digits and ``_``.
         hub: Id on the Hugging Face Hub, ``ID:CONFIG`` if it has configurations.
-        metrics: Its scores; the first is the primary metric.
-        pair: Whether a row has two texts.
+        metrics: Names of its metrics, the primary one first.
+        pair: Whether rows are text pairs.
         labels: Its classes by index; None for a regression, or if unknown.
-        codes: Names of the same classes in its published files, by index, if they differ.
-        rows: Published rows by split, named ``train``, ``dev`` (``dev_matched`` ...) and ``test``;
-            empty if the task is only recognized and cannot be given by name.
+        codes: Names of the classes in its published files, by index, if they differ.
+        rows: Split (``train``, ``dev``, ``dev_matched`` ..., ``test``) -> published number of rows.
+            If empty, the task is recognized but cannot be given as ``--task``.
         evaluated: Splits that form its dev set.
-        stand_ins: Split -> the split of a partial copy that may replace it.
+        stand_ins: Split -> the split that replaces it in partial copies.
 
     Example:
         >>> Task("toy", "me/toy", rows={"train": 9, "dev": 2}).metric
@@ -61,10 +61,10 @@ TASKS = {name: Task(name, **facts) for name, facts in _CONTENT.items()}
 
 
 def task_named(name: str) -> Task:
-    """Return a task of ``temper list tasks`` with published sizes.
+    """Return a task that can be given as ``--task`` (``temper list tasks``).
 
     Raises:
-        ValueError: If there is none; the message lists the tasks.
+        ValueError: There is no such task; the message lists the known ones.
 
     Example:
         >>> task_named("mnli").evaluated
@@ -77,12 +77,12 @@ def task_named(name: str) -> Task:
 
 
 def plain(name: str) -> str:
-    """Return a name in lower case without punctuation, ``sst2`` for ``SST-2``."""
+    """Return a name in lower case without punctuation: ``sst2`` for ``SST-2``."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def task_of(source: str) -> Task | None:
-    """Recognize a task by its name, its Hub id, or a folder of its name; None if there is none.
+    """Recognize the task of a source by its name, Hub id or folder name; None if unknown.
 
     Example:
         >>> task_of("data/SST-2/").name, task_of("glue:cola").metric, task_of("my_reviews")
@@ -100,10 +100,9 @@ def task_of(source: str) -> Task | None:
 
 
 def task_source(name: str, root: Path | str | None) -> str:
-    """Return the source of a task: its folder under ``root``, or its id on the Hub without one.
+    """Return the source of a task: its folder under ``root``, or its Hub id if ``root`` is None.
 
-    The folder has the name of the task in any case and with any punctuation: ``SST-2``, ``sst2``,
-    ``tnews_public``.
+    The folder is named like the task, perhaps with ``_public``; case and punctuation do not matter.
 
     Example:
         >>> task_source("rte", None)
@@ -146,12 +145,12 @@ def default_metric(
     task: str | None = None,
     names: Sequence[str] = (),
 ) -> str:
-    """Choose the main score of a task.
+    """Choose the primary metric of a source.
 
-    It is the task's metric if the task was given, or if the source is recognized and its kind
-    agrees. Else it is accuracy for classes, Pearson's correlation for a regression, mAP for several
-    labels, F1 of entities or accuracy over words for tags (by their ``names``), F1 of words for
-    answers in a context, loss per token for generated texts.
+    It is the task's metric if the task is given, or if it is recognized and has the same kind of
+    labels. Otherwise it depends on the kind: accuracy for classes, Pearson's correlation for a
+    regression, mAP for several labels, F1 of entities or accuracy over words for tags (by
+    ``names``), F1 of words for answer spans, and loss per token for generated text.
 
     Example:
         >>> default_metric("glue:cola", "classification"), default_metric("my_scores", "regression")

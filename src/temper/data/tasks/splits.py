@@ -1,4 +1,4 @@
-"""Choose a task's train and validation rows among the splits of a copy; report missing rows."""
+"""Choose the train and dev splits of a known task in a copy of its data; report missing rows."""
 
 from __future__ import annotations
 
@@ -23,26 +23,23 @@ from temper.data.tasks.registry import Task
 from temper.errors import DataError
 
 RECUT = ("resplit_train", "resplit_test")
-"""Splits of a copy that divides one evaluation set in two, without the task's train rows."""
+"""Splits of a copy without train rows, which divides the task's evaluation set in two."""
 
 _DEV = next(group for group in SAME_SPLIT if group[0] == "dev")
 
 
 @dataclass(frozen=True)
 class TaskCopy:
-    """A copy of a task's data, with the settings to read it.
-
-    ``eval_split`` ``dev`` holds one out from train if the task publishes none.
-    """
+    """A copy of a task's data, with the settings to read it."""
 
     task: Task
     opened: Opened
     settings: DataSettings
 
     def splits(self) -> Splits | Examples:
-        """Read train, dev and test; only train if dev is to be held out from it.
+        """Read train, dev and test; return only train if dev is to be held out from it.
 
-        MNLI's dev is both of its dev sets, which are the groups of the rows. Notices report missing
+        MNLI's dev is its two dev sets, which are the groups of the rows. Notices report missing
         rows.
         """
         train_split = self.train_split()
@@ -67,7 +64,7 @@ class TaskCopy:
         return Splits(train, dev, test, (evaluated_as_dev(self.opened),) if at_test else ())
 
     def dev(self) -> Examples:
-        """Read the evaluation set, ``dev``; the copy needs no train rows."""
+        """Read the evaluation set; the copy needs no train rows."""
         splits = self.dev_splits(None)
         if not splits:
             raise DataError(
@@ -97,7 +94,7 @@ class TaskCopy:
         )
 
     def dev_splits(self, train_split: str | None) -> list[str]:
-        """Name the splits that form the dev set; none if it is to be held out from train."""
+        """Return the splits that form the dev set; none if it is to be held out from train."""
         others = {name: read for name, read in self.opened.splits.items() if name != train_split}
         wanted = self.settings.eval_split
         if wanted == CARVE and train_split is not None:
@@ -105,7 +102,7 @@ class TaskCopy:
         if wanted is not None and wanted not in _DEV:
             result = self._find(wanted, others)
             return [result or choose_split(others, wanted, title=self.opened.title)]
-        # Rows of a re-cut are also in the set that it was cut from.
+        # The rows of these splits are also in the evaluation set from which they were made.
         if train_split == RECUT[0] and RECUT[1] in others:
             return [RECUT[1]]
         evaluated = [self._find(name, others) for name in self.task.evaluated]
@@ -118,13 +115,13 @@ class TaskCopy:
         return next(([name] for name in (RECUT[1], "test") if name in others), [])
 
     def _find(self, name: str, splits: Mapping[str, Any]) -> str | None:
-        """Find a published split, or its replacement in a partial copy."""
+        """Return a published split, or its replacement in this copy; None if it has neither."""
         result = first_split(splits, (name,))
         stand_in = self.task.stand_ins.get(name)
         return stand_in if result is None and stand_in in splits else result
 
     def read(self, split: str, name: str, *, sized: bool = True, labeled: bool = True) -> Examples:
-        """Read a split with the task's labels, and compare its size with the published one."""
+        """Read a split with the task's labels; if ``sized``, report a size other than published."""
         examples = read_split(
             self.opened,
             split,
@@ -159,7 +156,6 @@ class TaskCopy:
             ) from error
 
     def _size(self, split: str, rows: int) -> tuple[str, ...]:
-        """Return a notice if a split has another number of rows than was published."""
         task, published = self.task, self._published(split)
         expected = task.rows.get(published)
         if expected is None:
@@ -189,7 +185,7 @@ class TaskCopy:
         )
 
     def _published(self, split: str) -> str:
-        """Name the published split that a split is or replaces."""
+        """Return the published name of a split, or of the split that it replaces."""
         if split in RECUT:
             return "train" if split == RECUT[0] else self.task.evaluated[0]
         for published, stand_in in self.task.stand_ins.items():
@@ -198,7 +194,7 @@ class TaskCopy:
         return next((group[0] for group in SAME_SPLIT if split in group), split)
 
     def joined(self, splits: Sequence[str]) -> Examples:
-        """Read the dev splits as one set, with the splits as groups."""
+        """Read several dev splits as one set, whose groups are the splits."""
         parts = {self._published(split): self.read(split, "dev") for split in splits}
         lacking = [name for name in self.task.evaluated if name not in parts]
         first = next(iter(parts.values()))
@@ -219,7 +215,7 @@ class TaskCopy:
             }
         sources = [dict(part.source) for part in parts.values()]
         split = " + ".join(str(source.get("split")) for source in sources)
-        # One file cannot replace both.
+        # Metadata of one file cannot replace that of both.
         source = {"files": sources} if "path" in sources[0] else sources[0]
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
 

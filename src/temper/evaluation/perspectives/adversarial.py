@@ -1,7 +1,7 @@
-"""Adversarial sets: the metric on labeled sets that were made to mislead models, unperturbed.
+"""Adversarial sets: the task's metric on labeled sets that were written to mislead models.
 
-If a set has contrast pairs (rows that share a pair's name), ``consistency`` is the fraction of
-pairs whose rows are all right.
+If a set has contrast pairs (rows with the same pair name), ``consistency`` is the fraction of pairs
+all of whose rows are right.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def pairs_right(block: Block) -> FloatArray:
-    """Return 1 for each contrast pair all of whose rows are right, else 0, sorted by name.
+    """Return 1 for each contrast pair all of whose rows are right, else 0, sorted by pair name.
 
-    Only pairs with two rows or more count.
+    Pairs with a single row are left out.
     """
     if block.pair is None or not block.classifies:
         return np.zeros(0)
@@ -69,8 +69,8 @@ ADVERSARIAL = Perspective(
     improves=True,
     averaged=True,
     answered=True,
-    summary="the same on sets made to mislead (--adversarial, --suite), and contrast pairs "
-    "right in both rows",
+    summary="the task's metric on adversarial sets (--adversarial, --suite), and the fraction of "
+    "contrast pairs with both rows correct",
     scores=(*METRICS, CONSISTENCY),
     kinds=ALL_KINDS,
     rows=rows,

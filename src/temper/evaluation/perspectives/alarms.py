@@ -1,10 +1,10 @@
-"""Alarms: how often does an OOD detector raise an alarm, at a threshold that is set in advance?
+"""Alarms: what fraction of texts does an OOD detector flag, at a threshold set in advance?
 
-Each detector of `temper.evaluation.perspectives.anomaly` runs at a false alarm rate of 5%. The
-threshold is a conformal quantile of dev, in two folds by a hash of the text: the rows of a fold,
-and of the OOD sets, get the threshold from the validation rows of the other fold. The false alarm
-rate on in-distribution texts is then at most 5% for any detector. Detectors differ in the fraction
-of OOD texts that they detect.
+Each detector of `temper.evaluation.perspectives.anomaly` runs at a false alarm rate of 5%: its
+threshold is a conformal quantile over validation rows. A hash of the text splits these into two
+folds; rows of a fold, and of OOD sets, get the threshold of the other fold. So the false alarm rate
+on in-distribution texts is at most 5% for any detector. Detectors differ in the fraction of OOD
+texts that they flag.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def _alarms(dev: Block, block: Block) -> Judged:
-    """Return the fraction of rows whose OOD score is above the threshold of dev."""
+    """Return the fraction of a block's rows above the threshold from dev, as a statistic."""
     if dev.value is None and not dev.classifies:
-        raise ValueError("a regression gives no probabilities")
+        raise ValueError("a regression has no probabilities")
     thresholds = thresholds_of_dev(values_of(dev), dev, block, coverage=1 - RATE)
     values = values_of(block)
 
@@ -80,7 +80,7 @@ def _alarms(dev: Block, block: Block) -> Judged:
 
 
 def by_detector(rows: Sequence[Row]) -> list[Row]:
-    """Choose the first OOD set of each detector."""
+    """Choose one row per detector: that of the first OOD set."""
     firsts: dict[str, Row] = {}
     for row in rows:
         firsts.setdefault(row.key.condition, row)
@@ -88,7 +88,7 @@ def by_detector(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return the detectors with most and with fewest detections, each with its false alarms."""
+    """Describe the detectors with most and fewest detections, and their false alarm rates."""
     result = comparison.of("alarms", "detections")
     false = {row.key.condition: row for row in comparison.of("alarms", "false_alarms")}
     sets = list(dict.fromkeys(row.key.set for row in result))
@@ -121,8 +121,8 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         comparison,
         {f"{row.key.set}, {CONDITIONS.get(row.key.condition, '')}": row for row in result},
         "Alarms",
-        f"Fraction of the texts that raise an alarm: of dev at most {STATED} by construction, of "
-        "the others the more the better.",
+        f"Fraction of the texts that raise an alarm: at most {STATED} on dev by construction; on "
+        "OOD sets, higher is better.",
     )
 
 
@@ -140,8 +140,8 @@ ALARMS = Perspective(
     figures=figures,
     judged=False,
     rescores=("task", "anomaly"),
-    summary="fraction of in-distribution and OOD texts that raise an alarm, by detector, with a "
-    "threshold at 5% false alarms",
+    summary="fraction of in-distribution and of OOD texts that each OOD detector flags, with its "
+    "threshold set for 5% false alarms",
     scores=(
         ScoreFacts("detections", "OOD texts detected", True, 1.0, NO_ROWS),
         ScoreFacts("false_alarms", "False alarms", None, None, NO_ROWS),

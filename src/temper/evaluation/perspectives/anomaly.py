@@ -1,8 +1,8 @@
 """OOD detection (`anomaly`): does the model notice texts that do not belong to its task?
 
-Dev rows are in-distribution, and OOD texts are positive. The condition ``clean`` is the score
-``-max softmax``, computed from the predictions. Every other detector is a separate condition, whose
-rows have its score of each text.
+Validation rows are the negatives, and OOD texts the positives. The condition ``clean`` is the
+detector ``-max softmax``, computed from the predictions. Each other detector is a condition whose
+rows have its OOD score of each text.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ OF_LOGITS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "energy": detectors.energy,
 }
 OF_STATES = "mahalanobis"
-"""The detector that reads hidden states; the others read logits."""
+"""The detector of hidden states; all others use logits."""
 CLEAN = "clean"
 PART = 1024
 """Number of rows whose states are in memory at a time."""
@@ -95,9 +95,9 @@ class AnomalySettings(PerspectiveSettings):
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Predict every OOD set, and let each detector score dev and these sets.
+    """Predict every OOD set, and compute each detector's OOD scores of dev and these sets.
 
-    The sets' labels, if they have any, belong to another task.
+    Labels of OOD sets are ignored, because they belong to another task.
     """
     if not measurement.anomaly:
         return
@@ -129,7 +129,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each detector on each OOD set against the validation rows."""
+    """Compute AUROC and other scores of each detector on each OOD set against dev."""
     blocks = scoring.of("anomaly")
     ordinary = {b.condition.name: b for b in blocks if b.condition.set == "dev"}
     entries = []
@@ -139,7 +139,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         dev, condition = ordinary.get(block.condition.name, scoring.clean), block.condition
         total = len(dev) + len(block)
         if block.value is None and not block.classifies:
-            reason = "a regression gives no probabilities"
+            reason = "a regression has no probabilities"
             entries += [
                 scoring.undefined(condition, facts.name, reason=reason, rows=total)
                 for facts in SCORES
@@ -157,7 +157,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 def _misfits(
     data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
 ) -> list[str]:
-    """Return which OOD sets a model of answers in contexts cannot read."""
+    """Return errors about OOD sets without the contexts that a model of questions needs."""
     if data.dev.kind != "spans":
         return []
     return [
@@ -177,9 +177,11 @@ def _of_logits(
     measure: Callable[[FloatArray], FloatArray],
     sets: Mapping[str, Examples],
 ) -> dict[str, FloatArray]:
-    """Return the OOD scores of each set's rows; a `ValueError` is the reason if there are none."""
+    """Return set -> OOD scores ``measure(logits)``; raise a `ValueError` if there are no logits."""
     if measurement.predictor.gives not in ("logits", "choices"):
-        raise ValueError(f"it needs logits, and the predictor gives {measurement.predictor.gives}")
+        raise ValueError(
+            f"it needs logits, but the predictor returns {measurement.predictor.gives}"
+        )
     scores = {}
     for name, examples in sets.items():
         logits = measurement.clean(name, examples).logits
@@ -191,7 +193,7 @@ def _of_logits(
 def _of_states(
     measurement: Measurement, settings: AnomalySettings, sets: Mapping[str, Examples]
 ) -> dict[str, FloatArray]:
-    """Score each set by the Mahalanobis distance over all layers, and keep its predictions."""
+    """Return set -> Mahalanobis distances over all layers, and cache the sets' predictions."""
     detector = _fitted(measurement, settings)
     scores = {}
     for name, examples in sets.items():
@@ -201,15 +203,14 @@ def _of_states(
 
 
 def _fitted(measurement: Measurement, settings: AnomalySettings) -> Mahalanobis:
-    """Fit the detector on in-distribution rows that are not scored."""
     predictor = measurement.predictor
     if not isinstance(predictor, StateReader):
         raise ValueError(f"hidden states of a {type(predictor).__name__} cannot be read")
     if measurement.fit is None:
-        raise ValueError("there are no in-distribution rows to fit it on, such as training rows")
+        raise ValueError("it needs rows to fit it on; give in-distribution rows as `sets.fit`")
     chosen = measurement.fit.apart([measurement.dev])
     if not chosen:
-        raise ValueError("all rows that it could be fitted on are scored too")
+        raise ValueError("all rows of `sets.fit` to fit it on are evaluated too; give other rows")
     seed = measurement.settings.seed
     examples = measurement.fit.select(chosen).sample(settings.rows, seed=seed)
     try:
@@ -220,7 +221,7 @@ def _fitted(measurement: Measurement, settings: AnomalySettings) -> Mahalanobis:
     try:
         return Mahalanobis.of(states)
     except ValueError as error:
-        raise ValueError(f"of the in-distribution rows to fit it on {error}") from error
+        raise ValueError(f"it cannot be fitted: of the in-distribution rows {error}") from error
 
 
 def _read(
@@ -228,7 +229,10 @@ def _read(
     examples: Examples,
     reduce: Callable[[NDArray[np.float32]], NDArray[Any]],
 ) -> tuple[Prediction, NDArray[Any]]:
-    """Predict a set and read its states, a few rows at a time because they are large."""
+    """Predict a set; return the predictions, and ``reduce(states)`` of its hidden states.
+
+    Few rows are read at a time, because states of all layers are large.
+    """
     predictor, size = measurement.predictor, measurement.settings.batch_size
     assert isinstance(predictor, StateReader)
     answers, reduced = [], []
@@ -271,7 +275,7 @@ def detector_bars(comparison: Comparison) -> list[Figure]:
 
 
 def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return false and true positive rates [m] at the origin and at every threshold.
+    """Return the ROC curve of OOD scores: false and true positive rates, [m] each.
 
     Example:
         >>> false, true = roc(np.array([0.1, 0.4]), np.array([0.35, 0.8]))
@@ -289,7 +293,7 @@ def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatA
 def roc_curves(source: Source) -> list[Figure]:
     """Draw ROC curves, one figure per OOD set.
 
-    With one column all detectors are drawn, with several the one with the highest mean AUROC.
+    For one method all detectors are drawn, for several the one with the highest mean AUROC.
     """
     looks = style([column.name for column in source.columns], source.reference)
     curves: dict[str, dict[tuple[str, str], tuple[FloatArray, FloatArray]]] = {}
@@ -374,8 +378,8 @@ ANOMALY = Perspective(
     without_training="mahalanobis",
     averaged=True,
     own_rows=False,
-    summary="AUROC, AUPR and FPR at 95% TPR of four detectors on texts of other tasks "
-    "(--anomaly, --suite); for other labels than one per text by hidden states",
+    summary="AUROC, AUPR and FPR at 95% TPR of four OOD detectors (--anomaly, --suite); only of "
+    "the one on hidden states if a text does not have exactly one class",
     scores=SCORES,
     rows=rows,
     score=score,

@@ -1,10 +1,10 @@
 """Calibration: ECE, Brier and NLL of the clean labeled rows, raw and after temperature scaling.
 
-The rows of dev, of the shift and of the adversarial sets are scored. The temperature of the
-condition ``temperature`` is never fitted on a row that it is applied to. It comes from held-out
-rows, or, if there are none, from dev in two folds. A row's fold is a hash of its text, so equal
-texts stay together. The rows of a fold, also those of other sets, get the temperature of the
-validation rows of the other fold.
+The rows of dev, of the shift and of the adversarial sets are scored. The condition
+``temperature`` has the scores after temperature scaling, never with a temperature fitted on the
+same row. It is fitted on held-out rows. If there are none, the validation rows are split into two
+folds by a hash of the text, so that equal texts stay together. Rows of a fold, also of other sets,
+get the temperature that was fitted on the other fold of dev.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ SCORES = (
 NAMES = tuple(score.name for score in SCORES)
 OF_ENTITIES = ScoreFacts("entity_ece", "ECE of entities (10 bins)", False, 0.0, NO_ROWS)
 OF_LABELS = ("classwise_ece", "nll")
-"""Scores of texts with several labels."""
+"""Names of the scores for several labels."""
 OF_ANSWERS = ("ece_10", "ece_15", "adaptive_ece")
-"""Scores of answers in contexts, which are right if they are an exact match."""
+"""Names of the scores for answers in contexts; exact matches count as right."""
 UNSCALED: tuple[Kind, ...] = ("regression", "multi_label", "completions")
-"""Kinds of labels without temperature scaling here."""
+"""Kinds of labels for which an evaluation does no temperature scaling."""
 TEMPERATURE = "temperature"
 HELD_OUT = "held_out"
 BINS = 10
 """Number of bins of the reliability diagrams."""
 AFTER = ", after temperature scaling"
 DRAWN = (*((name, "clean") for name in LABELED), ("calibration", TEMPERATURE))
-"""Perspective and condition of the rows of the reliability diagrams."""
+"""(perspective, condition) of the rows that reliability diagrams show."""
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add the labeled rows after temperature scaling, and the held-out rows it was fitted on."""
+    """Yield the labeled rows after temperature scaling, and the held-out rows of the fit."""
     if measurement.dev.kind in UNSCALED:
         return
     sets = measurement.labeled
@@ -132,7 +132,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score the labeled rows of dev, shift and adversarial sets, raw and scaled."""
+    """Score dev, shift and adversarial sets, before and after temperature scaling."""
     if scoring.clean.kind == "tokens":
         return [
             entry
@@ -163,14 +163,15 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 LARGEST_STEP = 10.0
-"""Maximum change of a log temperature for which the effect on a score is computed."""
+"""Maximum step of the log temperature in the difference quotients of scores."""
 
 
 @dataclass(frozen=True)
 class _FittedRows:
-    """The rows that the temperatures were fitted on; a resample draws them first.
+    """The rows that the temperatures were fitted on, for intervals that include the fit's error.
 
-    ``folds`` has the fit of each fold's temperature; a single one for held-out rows.
+    A bootstrap resample draws these rows first. ``folds`` has the fit of each fold's temperature,
+    or a single fit on held-out rows.
     """
 
     rows: Block
@@ -178,14 +179,14 @@ class _FittedRows:
     seed: int
 
     def drawn(self, block: Block) -> tuple[int, IntegerArray]:
-        """Return the number of rows that a resample draws, and the indices of the block's rows."""
+        """Return how many rows a resample draws, and the indices of ``block`` among them."""
         size, name = len(self.rows), self.rows.condition.set
         if block.condition.set == name and len(self.folds) > 1:
             return size, np.searchsorted(self.rows.index, block.index)
         return size + len(block), size + np.arange(len(block))
 
     def statistic(self, name: str, block: Block, indices: IntegerArray) -> Statistic:
-        """Return a score of a block as a function of resample counts of all rows drawn."""
+        """Return a score of a block as a function of resample counts; see `drawn`."""
         given = statistic_of(name, block)
         centered = isinstance(given, Centered)
         score = given.statistic if isinstance(given, Centered) else given
@@ -210,7 +211,7 @@ class _FittedRows:
 
 
 def statistic_of(name: str, block: Block) -> Statistic:
-    """Return one of `SCORES` of a labeled block, as a statistic."""
+    """Return one of `SCORES` of a labeled block, as a function of resample counts [R, n]."""
     score = facts(name)
     if name == "brier":
         return mean_of(brier_of_rows(block.label, block.probabilities))
@@ -244,7 +245,6 @@ def _fitted_on(scoring: Scoring) -> _FittedRows | None:
 
 
 def _rescaled(block: Block, temperatures: FloatArray) -> Block:
-    """Return a block whose logits are divided by further temperatures, [n]."""
     logits = scaled(log_probabilities(block.probabilities), temperatures)
     labels = block.label.astype(np.int64)
     return replace(block, probabilities=np.exp(logits), loss=-logits[np.arange(len(block)), labels])
@@ -257,10 +257,7 @@ def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
 
 
 def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Prediction:
-    """Return the predictions with other confidences and the same predicted classes.
-
-    The temperature is one number or [n].
-    """
+    """Divide logits by one temperature or [n]; the predicted classes stay the same."""
     logits = scaled(_logits(prediction), temperature)
     # A probability of 0 has no finite logit for a loss.
     kept = logits if prediction.logits is not None else None
@@ -268,9 +265,10 @@ def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Predicti
 
 
 def _fitted(measurement: Measurement, of_dev: SpanLogits | None) -> tuple[FloatArray, list[Block]]:
-    """Fit a temperature on the held-out rows, or two by cross-fitting on validation rows.
+    """Fit one temperature on the held-out rows, or two by cross-fitting on validation rows.
 
-    ``of_dev`` has the logits of answers in the contexts of dev; None for other labels.
+    ``of_dev`` has dev's logits of answers in contexts; None for other labels. Return the
+    temperatures, and the held-out rows as blocks.
     """
     if measurement.held_out is not None:
         examples = _unscored(measurement, measurement.held_out)
@@ -284,7 +282,7 @@ def _fitted(measurement: Measurement, of_dev: SpanLogits | None) -> tuple[FloatA
         )
         if examples.kind in ("tokens", "spans"):
             return np.asarray([fitted.value]), []
-        # These rows are written so that a reader can fit the temperature again.
+        # These rows are stored, so that the temperature can be fitted again from them.
         block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
         return np.asarray([fitted.value]), [block]
     prediction = measurement.clean("dev", measurement.dev)
@@ -304,7 +302,7 @@ def _fitted(measurement: Measurement, of_dev: SpanLogits | None) -> tuple[FloatA
 def _scored(
     examples: Examples, prediction: Prediction, spans: SpanLogits | None
 ) -> tuple[FloatArray, FloatArray, IntegerArray]:
-    """Return the labels and logits to fit a temperature on, and their rows."""
+    """Return labels [m] and logits [m, C] to fit a temperature on, and the rows of both [m]."""
     if spans is not None:
         return spans.known()
     if prediction.words is None:
@@ -323,13 +321,12 @@ def _fit(labels: FloatArray, logits: FloatArray, rows: str) -> Temperature:
 
 
 def _unscored(measurement: Measurement, examples: Examples) -> Examples:
-    """Return the held-out rows whose texts are not scored."""
     kept = examples.apart(measurement.labeled.values())
     if not kept:
         raise DataError(
-            f"A temperature must be fitted on rows that are not scored, but all {len(examples)} "
-            f"held-out rows of set {examples.name!r} are. Give other rows. Without held-out rows "
-            "the temperature is fitted on dev in two folds."
+            f"All {len(examples)} held-out rows of set {examples.name!r} are also evaluated, so no "
+            "row is left to fit a temperature on. Give other rows with `sets.held_out`, or none: "
+            "then the temperature is cross-fitted on the validation rows."
         )
     if lost := len(examples) - len(kept):
         measurement.notices.append(
@@ -340,7 +337,7 @@ def _unscored(measurement: Measurement, examples: Examples) -> Examples:
 
 
 def _check_classes(examples: Examples, prediction: Prediction) -> None:
-    """Raise if held-out labels are not the model's, as in a set with two merged classes."""
+    """Raise unless the held-out labels are the model's classes, such as three NLI classes."""
     if prediction.spans is not None:
         return
     classes = prediction.probabilities.shape[1]
@@ -348,7 +345,8 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
     if examples.kind not in ("classification", "choices", "tokens") or named != classes:
         raise DataError(
             f"The held-out set {examples.name!r} must be labeled with the model's {classes} "
-            f"classes; it is of kind {examples.kind!r} with {named} classes. Give rows like dev's."
+            f"classes; it is of kind {examples.kind!r} with {named} classes. Give such rows with "
+            "`sets.held_out`."
         )
 
 
@@ -360,16 +358,16 @@ def _entries(
     *,
     names: Sequence[str] = NAMES,
 ) -> list[ScoreEntry]:
-    """Compute all scores of a block; without a block or probabilities, return the reason."""
+    """Return score entries of a block; without a block or probabilities, undefined entries."""
     names_of = {"classification": NAMES, "multi_label": OF_LABELS, "spans": OF_ANSWERS}
     if block is not None and block.kind in names_of:
         statistics = {name: statistic_of(name, block) for name in names_of[block.kind]}
         return scoring.entries_of(condition, statistics, rows=len(block))
     if block is not None and block.kind == "completions":
-        # The most likely next token at each position before a target.
+        # The confidence is that of the most likely next token.
         error = binned_error(TARGETS[1], block.measured)
         return scoring.entries_of(condition, {"ece_10": error}, rows=len(block))
-    reason = "a regression gives no probabilities"
+    reason = "a regression has no probabilities"
     if block is None:
         reason = "no temperature was fitted, see the notices"
     return [scoring.undefined(condition, name, reason=reason, rows=rows) for name in names]
@@ -390,10 +388,10 @@ def _words(fitted: Temperature) -> str:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw accuracy over confidence in ten bins, one figure per labeled set, raw and scaled.
+    """Draw reliability diagrams: accuracy over confidence in ten bins, for each labeled set.
 
-    The rows of all seeds of a method are pooled, because a bin of one seed is often too small. If
-    rows after temperature scaling were written, the set has a second figure.
+    Rows of all seeds of a method are pooled, because the bins of one seed are often too small. A
+    second figure shows the rows after temperature scaling, if there are any.
     """
     pooled: dict[str, dict[str, list[tuple[Any, Any]]]] = {}
     for run in source.runs:
@@ -427,7 +425,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 def confidences(
     run: Run, perspective: str, condition: str = "clean"
 ) -> Iterable[tuple[str, FloatArray, FloatArray]]:
-    """Yield each set with right (1) or wrong (0) and the probability of the class or answer."""
+    """Yield each set's name, whether predictions are right (1 or 0) [n], and confidences [n]."""
     columns = ["set", "condition", "label", "prediction", "probabilities"]
     of_answers = [SPAN_SCORES[1], ANSWER]
     rows = run.rows(columns, perspective, optional=of_answers)
@@ -480,9 +478,9 @@ CALIBRATION = Perspective(
     averaged=True,
     rescores=LABELED,
     kinds=ALL_KINDS,
-    summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; before and after "
-    "temperature scaling; class-wise ECE and NLL of several labels; ECE and NLL of tags; ECE of "
-    "answers and of next tokens",
+    summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier score and NLL, before and "
+    "after temperature scaling; a subset of these for several labels per text, tags, answer "
+    "spans and next tokens",
     scores=(*SCORES, OF_ENTITIES),
     rows=rows,
     score=score,

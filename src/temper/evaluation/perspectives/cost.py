@@ -5,7 +5,7 @@ them one by one for the latency. After one warm-up pass of each kind, the two ki
 that a slowdown of the machine affects both. Each score is the median over its passes. The time
 includes tokenization. Tokens are counted without padding.
 
-Unlike all other rows, these differ from run to run and from machine to machine.
+Unlike those of other perspectives, the rows are not reproducible.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from temper.lazy import torch
 from temper.memory import MEBIBYTE, Gauge, gauge_of
 
 ROWS = 128
-"""Maximum number of dev rows that are timed, chosen by hash."""
+"""Maximum number of validation rows that are timed, chosen by hash."""
 ALONE = 32
 """Maximum number of rows that are predicted one by one, because that is slow."""
 REPETITIONS = 5
@@ -41,7 +41,7 @@ NO_PASSES = "no pass could be measured"
 
 
 class CostSettings(PerspectiveSettings):
-    """Settings of the cost."""
+    """Settings of the cost measurement."""
 
     batch: int = Field(default=32, ge=1, description="Rows of a forward pass.")
 
@@ -82,7 +82,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Compute the median over passes; n is their number."""
+    """Compute medians over the passes; n is the number of passes."""
     entries = []
     for block in scoring.of("cost"):
         values = np.asarray(block.value, dtype=np.float64)
@@ -105,11 +105,17 @@ def passes(
     clock: Callable[[], float] = time.perf_counter,
     tell: Callable[[int, int], None] | None = None,
 ) -> dict[str, FloatArray]:
-    """Time several kinds of work alternately, after one warm-up run of each.
+    """Time several functions alternately, after one warm-up call of each.
 
-    ``gauge`` is read around each run of the first kind; ``tell`` is called after each round with
-    the number of finished rounds and of all rounds. The result has the seconds of each run by name,
-    and the gauge's peaks in bytes by its name, [repetitions] each.
+    Args:
+        work: Name -> function.
+        repetitions: Number of timed calls of each function.
+        gauge: Measures peak memory during each call of the first function.
+        clock: Returns seconds.
+        tell: Called after each round with the number of finished rounds and of all rounds.
+
+    Returns:
+        Name of a function -> seconds [repetitions], and name of the gauge -> peaks in bytes.
     """
     for run in work.values():
         run()
@@ -154,6 +160,6 @@ COST = Perspective(
     settings=CostSettings,
     perturbs=True,
     left_out="depends on the machine's load",
-    # Passes of the same number over two models are unrelated.
+    # The i-th passes of two models are unrelated, so they cannot be paired.
     repeats=False,
 )

@@ -1,10 +1,10 @@
 """Coverage: do prediction sets contain the label at the nominal rate, and how large are they?
 
-Split conformal prediction at a coverage of 90%. The threshold comes from dev in two folds by a hash
-of the text: the rows of a fold, also those of other sets, get the threshold of the validation rows
-of the other fold. So no row gets a threshold that it, or an equal text, was part of. On dev the
-coverage is then the nominal one for any model, and models differ in the size of the sets. On other
-sets it is not guaranteed; the loss of coverage is the effect of the shift or attack.
+The sets are made by split conformal prediction at a coverage of 90%. A hash of the text splits dev
+into two folds, and rows of a fold, also of other sets, get the threshold of the other fold. So the
+threshold of a row never depends on this row or an equal text. On dev the coverage is then the
+nominal one for any model, and models differ in the size of the sets. On other sets it is not
+guaranteed: lower coverage is an effect of the shift or attack.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from temper.functional.thresholds import Judged, Thresholds
 from temper.functional.units import Unit
 
 NOMINAL = 0.9
-"""Nominal coverage: fraction of texts whose set should contain the label."""
+"""Nominal coverage: fraction of texts whose prediction set should contain the label."""
 ASKED = f"{100 * NOMINAL:.0f}%"
 CLASSES = Unit(1.0, 2, "classes")
 ATTACKED = ("embedding_attack", "text_attack")
 """Perspectives whose attacked rows are also scored, if they were measured."""
 LAC = "lac"
-"""Condition of the prediction sets of rows that are not attacked."""
+"""Condition of rows without attack, named after the nonconformity score."""
 ENOUGH = 10
-"""Minimum number of rows of a class or group to count as the worst one."""
+"""Minimum number of rows of a class or group for worst-class or worst-group coverage."""
 MOST = 20
-"""Maximum number of classes or groups that are scored one by one; of more, only the worst is."""
+"""Maximum number of classes or groups with separate scores; else only the worst is scored."""
 NOWHERE = "Coverage is not significantly below the nominal rate on any set."
 PARTS = {"class": "class, by its number,", "group": "group of the data"}
 
 
 @dataclass(frozen=True)
 class _Sets:
-    """The prediction sets of a block's rows, at any thresholds.
+    """The prediction sets of a block's n rows, for any thresholds.
 
     Args:
-        thresholds: The rule that computes the thresholds.
+        thresholds: Computes each row's threshold, also on resamples.
         scores: Nonconformity score of each class, [n, C].
         labels: Class indices, [n].
     """
@@ -71,12 +71,12 @@ class _Sets:
         return np.asarray(prediction_sets(self.scores[rows], limit).sum(axis=1), dtype=np.float64)
 
     def covers(self, limit: float, rows: IntegerArray) -> FloatArray:
-        """Return 1 if the set of a row contains the label, else 0."""
+        """Return 1 for each of ``rows`` whose set contains the label, else 0."""
         scores = at_labels(self.scores[rows], self.labels[rows])
         return prediction_sets(scores, limit).astype(np.float64)
 
     def fraction(self, rows: IntegerArray, groups: IntegerArray | None = None) -> Judged:
-        """Return the covered fraction of some rows, or the lowest one over groups of them."""
+        """Return the coverage of ``rows``, or the lowest over ``groups``, as a statistic."""
         scores = at_labels(self.scores, self.labels)
         covered = prediction_sets(scores, self.thresholds.of_rows()).astype(np.float64)[rows]
         closed = (
@@ -86,7 +86,7 @@ class _Sets:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score the sets on dev, shift and adversarial sets, and under attacks."""
+    """Score the prediction sets on dev, shift and adversarial sets, and under attacks."""
     dev = scoring.clean
     result: list[ScoreEntry] = []
     for block in scoring.of(*LABELED, *ATTACKED):
@@ -124,7 +124,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 def _by_part(
     condition: Condition, block: Block, sets: _Sets
 ) -> Iterator[tuple[Condition, str, Judged]]:
-    """Yield the coverage of each class and group, and the worst one with enough rows."""
+    """Yield (condition, score, statistic) of each class and group, and of the worst ones."""
     parts = {"class": np.array([f"{int(label)}" for label in block.label])}
     if block.group is not None:
         parts["group"] = np.array([name or "" for name in block.group])
@@ -142,11 +142,10 @@ def _by_part(
 
 
 def _sets(dev: Block, block: Block) -> _Sets:
-    """Return the sets of a block's rows by the thresholds of dev."""
     if not dev.classifies:
-        raise ValueError("a regression gives no sets of classes")
+        raise ValueError("a regression has no classes to predict sets of")
     if block.probabilities.shape[1] != dev.probabilities.shape[1]:
-        raise ValueError("its classes are not those of dev")
+        raise ValueError("its classes differ from those of dev")
     scores = at_labels(lac_scores(dev.probabilities), dev.label.astype(np.int64))
     thresholds = thresholds_of_dev(scores, dev, block, coverage=NOMINAL)
     return _Sets(thresholds, lac_scores(block.probabilities), block.label.astype(np.int64))
@@ -155,12 +154,11 @@ def _sets(dev: Block, block: Block) -> _Sets:
 def thresholds_of_dev(
     scores: FloatArray, dev: Block, block: Block, *, coverage: float
 ) -> Thresholds:
-    """Return the rule that computes the conformal threshold of each row of a block from dev.
+    """Return the conformal thresholds of a block's rows, which depend on resamples of dev.
 
-    Dev has two folds by a hash of the text; a row gets the threshold of the fold that it is not in.
-    Resamples draw dev's rows first and then, for another set, that set's rows.
-
-    ``scores`` are those of dev's rows, [n]; ``block`` may be dev, or some of its rows under attack.
+    ``scores`` [n] are the nonconformity scores of dev. Rows are in two folds by a hash of the text;
+    a row gets the threshold of dev's other fold. A resample draws dev's rows first and then, unless
+    ``block`` is dev or an attack on it, the block's rows.
     """
     indices = len(dev) + np.arange(len(block))
     if block.condition.set == dev.condition.set:
@@ -175,7 +173,7 @@ def rows_drawn(dev: Block, block: Block) -> int:
 
 
 def details(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return the scores of single classes and groups, which only figures show."""
+    """Choose the scores of single classes and groups, which only figures show."""
     return [key for key in keys if set(PARTS) & set(key.parameters)]
 
 
@@ -216,7 +214,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
 
 def of_whole_sets(comparison: Comparison) -> dict[str, Row]:
-    """Return the coverages of whole sets, also attacked ones, by name."""
+    """Return name of a set and its attack -> coverage over all of its rows."""
     return {
         _place(row): row
         for row in comparison.of("coverage", "coverage")
@@ -225,10 +223,10 @@ def of_whole_sets(comparison: Comparison) -> dict[str, Row]:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return the coverage of dev, the lowest one, and the sets on which coverage breaks.
+    """Describe the coverage of dev, the lowest coverage, and the sets on which coverage breaks.
 
-    It breaks if it is below the range that sampling explains: of thresholds from half of dev's
-    rows, and of the set's own rows.
+    It breaks if it is lower than sampling explains, both of the set and of half of dev, on which
+    the thresholds are computed.
     """
     whole = of_whole_sets(comparison)
     sizes = on_dev(comparison.of("coverage", "set_size"))
@@ -290,8 +288,8 @@ COVERAGE = Perspective(
     judged=False,
     rescores=LABELED,
     summary=(
-        "fraction of texts whose conformal set at 90% contains the label, and size of the sets: by "
-        "set, class, group, and under attacks that are measured"
+        "coverage and mean size of conformal prediction sets at 90%: for each dataset, class and "
+        "group, and under each attack that is run"
     ),
     scores=(
         ScoreFacts("set_size", "Mean size of the sets", False, NOMINAL, NO_ROWS, CLASSES),

@@ -1,7 +1,7 @@
-"""Embedding attack: the metric when an adversary moves the word embeddings within a radius.
+"""Embedding attack: the task's metric if an adversary moves the word embeddings within a radius.
 
-The gradient is that of the predictor in eval mode. Every row has the absolute and relative radius,
-norm, steps and restarts.
+The attacked model is in eval mode. Rows store the absolute and relative radius, norm, steps and
+restarts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Attack the validation rows by batch; the clean predictions are kept for the task."""
+    """Attack the validation rows by batch, and cache their clean predictions."""
     examples, index = measurement.attacked()
     measurement.texts.keep("dev", examples, index)
     labels = labels_of(examples, labeled=examples.kind in ONE_ANSWER)
@@ -80,7 +80,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                     for outcome in outcomes
                 ]
             )
-    # Of completions the attack's clean pass has no bins of confidence.
+    # For completions, the attack's clean predictions lack the bins of confidence.
     if len(index) == len(measurement.dev) and examples.kind != "completions":
         truncated = measurement.perturbable.truncated(examples)
         answers = measurement.joined(indices, clean)
@@ -106,7 +106,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor | None:
-    """Return the labels of a batch as `temper.evaluation.attack.Target` has them."""
+    """Return the labels of a batch in the shapes of `temper.evaluation.attack`."""
     if part.prompt is not None:
         return None
     if part.batch.labels is not None:
@@ -118,9 +118,9 @@ def _labels(part: RowBatch, examples: Examples, labels: FloatArray) -> Tensor | 
 
 
 def _boundary(measurement: Measurement) -> Tensor:
-    """Return the logits at the decision threshold of two classes, [2]; else a 0.
+    """Return logits [2] at the decision threshold of two classes; a 0 without a threshold.
 
-    After subtracting them, the class of the larger logit is the decision.
+    If they are subtracted, the larger logit is the decision, as the attack expects.
     """
     if measurement.thresholds is None or measurement.predictor.gives != "logits":
         return torch.zeros(())
@@ -134,7 +134,7 @@ def _logits(
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each attack at each radius, and its drop against the same rows unperturbed."""
+    """Score each attack at each radius, and the drop from the same rows without attack."""
     entries = []
     clean = scoring.clean
     for block in scoring.of("embedding_attack"):
@@ -177,7 +177,8 @@ EMBEDDING_ATTACK = Perspective(
     conditions={"fgm": "FGM", "pgd": "PGD"},
     figures=figures,
     unchanged_texts=True,
-    summary="the metric under FGM and PGD on the word embeddings, by radius, and the drop",
+    summary="the task's metric under FGM and PGD on the word embeddings, for each radius, and its "
+    "drop",
     scores=(*METRICS, "drop"),
     kinds=ALL_KINDS,
     rows=rows,

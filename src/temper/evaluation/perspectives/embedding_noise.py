@@ -1,7 +1,8 @@
-"""Embedding noise: the metric against the size of Gaussian noise, ``e + sigma v``, and its area.
+"""Embedding noise: the task's metric under Gaussian noise ``e + sigma v`` on the embeddings.
 
-``v`` is standard normal on every real token, for completions on those of the prompt. It is keyed by
-seed, row and the sigma's index in the settings, so no row's noise depends on its position or batch.
+The area is the mean of the metric over sigma. ``v`` is standard normal on every token except
+padding, for completions on the prompt only. A row's noise depends on seed, row and the sigma's
+index in the settings, not on its batch.
 
 References: JacHess, Eq. 6.
 """
@@ -95,7 +96,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def standard_noise(part: RowBatch, embeddings: Tensor, *, seed: int, key: int) -> Tensor:
-    """Draw standard normal noise for each row's movable tokens, [B, T, D] fp32, zero elsewhere.
+    """Draw standard normal noise [B, T, D] in fp32; zero unless a token is `RowBatch.movable`.
 
     ``key`` is the position of the sigma in the settings.
     """
@@ -107,7 +108,7 @@ def standard_noise(part: RowBatch, embeddings: Tensor, *, seed: int, key: int) -
 
 
 def words(key: ScoreKey) -> str:
-    """Return the title of a score with its sigma."""
+    """Return the label of a score with its sigma."""
     name = "Area under the noise curve" if key.name == "area" else title(key.name)
     return ", ".join(part for part in (name, described(key.parameters, of="RMS"), key.set) if part)
 
@@ -134,7 +135,8 @@ EMBEDDING_NOISE = Perspective(
     leads="area",
     words=words,
     figures=figures,
-    summary="the metric under Gaussian noise on the embeddings, and the area under its curve",
+    summary="the task's metric under Gaussian noise on the embeddings, and the area under its "
+    "curve over the noise levels",
     scores=("area", *METRICS),
     kinds=ALL_KINDS,
     rows=rows,

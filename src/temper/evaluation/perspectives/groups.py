@@ -1,8 +1,8 @@
-"""Groups: accuracy of every group of dev, the shift and the adversarial sets, the worst, the mean.
+"""Groups: accuracy of each group of a labeled set, of the worst group, and the mean over groups.
 
-Groups are named by the data: a domain, a heuristic, a kind of attack. Clean rows are scored. Groups
-of small sets have few rows, so only groups of at least `ENOUGH` rows can be the worst and are in
-the unweighted mean over groups. GLUE's score of MNLI is that mean over its two dev sets.
+The data names the groups, for example domains or heuristics. Unperturbed rows of dev, shift and
+adversarial sets are scored. Worst group and unweighted mean include only groups of at least
+`ENOUGH` rows. GLUE's score of MNLI is the mean over its two dev sets as groups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from temper.functional.proportions import GroupProportions, Proportion
 from temper.functional.scores import ScoreFacts
 
 ENOUGH = 10
-"""Minimum number of rows of a group; in smaller groups, one row is more than a tenth."""
+"""Minimum number of rows of a group; in smaller groups one row is over 10% of the accuracy."""
 TOO_FEW = "no group has enough rows"
 
 
@@ -66,7 +66,7 @@ def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> li
 
 
 def words(key: ScoreKey) -> str:
-    """Return the title of a score, with the group's name unchanged from the data."""
+    """Return the label of a score with the name of its group."""
     group = key.condition if key.name == "accuracy" else ""
     return ", ".join(part for part in (title(key.name), group, key.set) if part)
 
@@ -97,7 +97,7 @@ GROUPS = Perspective(
     words=words,
     figures=figures,
     rescores=LABELED,
-    summary="accuracy of every group of the data, of the worst with 10 rows or more, and the "
+    summary="accuracy of each group of rows, of the worst group with at least 10 rows, and the "
     "mean over such groups",
     scores=(
         "accuracy",

@@ -45,44 +45,43 @@ NEEDS: dict[Need, tuple[type, str]] = {
     "embeddings": (PerturbablePredictor, "a model whose embeddings can be perturbed"),
     "states": (StatePredictor, "a model whose hidden states can be read"),
 }
-"""Capabilities that a perspective may need: the predictor's protocol, and its name in words."""
+"""Capability that a perspective may need -> protocol of the predictor, and its description."""
 
 
 ALL_KINDS: tuple[Kind, ...] = get_args(ScoredKind)
 ONE_LABEL: tuple[Kind, ...] = ("classification", "regression")
 """Kinds with one label per text."""
 ONE_ANSWER: tuple[Kind, ...] = (*ONE_LABEL, "choices")
-"""Those, and choices, of which one is right."""
+"""Kinds with one prediction per text: `ONE_LABEL`, and questions with choices."""
 LABELED = ("task", "shift", "adversarial")
-"""Perspectives whose rows are clean labeled sets, which others score too."""
+"""Perspectives whose rows are unperturbed labeled sets; other perspectives score them too."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Perspective(View):
     """A perspective: a group of metrics, with its measurement, scores and view in reports.
 
+    ``misfits``, ``faults`` and ``lacking`` are called before any work and return sentences.
+
     Args:
-        summary: Its purpose, in one line for lists.
+        summary: Purpose in one line, for lists.
         scores: Names of known scores (`temper.functional.scores.SCORES`), and `ScoreFacts` of new
             ones.
-        score: From all rows of an evaluation to score entries; it reads only the rows.
-        rows: From a measurement to blocks of rows; none if it scores rows of others.
-        needs: The capability that it needs, a key of `NEEDS`; a bare function only predicts.
-        rescores: Perspectives whose rows it scores; they must be measured too.
-        settings: Class of its settings, a section of ``evaluate`` under its name; None if it has
-            none.
-        perturbs: Whether it uses only ``attack_rows`` of the validation rows.
-        misfits: Errors of the settings that do not depend on the predictor (wrong classes, data or
-            models), as sentences; checked before any work.
-        faults: Reasons why a predictor with the capability does not support given settings, as
-            sentences; checked before any work.
+        score: Computes score entries from all rows of an evaluation, and from nothing else.
+        rows: Measures rows; by default none, for perspectives that score rows of others.
+        needs: Capability of the predictor, a key of `NEEDS`; ``answers`` needs only predictions.
+        rescores: Other perspectives whose rows it scores; they must be measured too.
+        settings: Class of its settings, which are in ``evaluate`` under its name; None without
+            settings.
+        perturbs: Whether it only uses the validation rows that ``attack_rows`` chooses.
+        misfits: Returns errors of the settings that do not depend on the predictor, such as an
+            unknown class.
+        faults: Returns errors of settings that the predictor does not support.
         kinds: Kinds of labels that it supports.
-        lacking: Why it cannot be measured on given data with a predictor that has the capability,
-            as a sentence; empty if it can. It is called before any work, and the perspective is
-            skipped.
+        lacking: Returns why it cannot be measured, so that it is skipped; empty if it can.
         left_out: Why it is not measured by default; empty if it is.
-        repeats: Whether measuring again gives the same rows. If not, the rows of two models do not
-            correspond one by one, so that their difference cannot be resampled.
+        repeats: Whether its rows are reproducible. If not, the rows of two models cannot be paired,
+            and their difference has no bootstrap interval.
     """
 
     summary: str
@@ -120,15 +119,15 @@ class Perspective(View):
 
     @property
     def directions(self) -> dict[str, bool | None]:
-        """Whether higher is better, by score; None if neither is."""
+        """Score -> whether higher is better; None if neither is."""
         return {name: SCORES[name].higher_is_better for name in self.score_names}
 
 
 PACKAGE = "temper.evaluation.perspectives"
 GROUP = "temper.perspectives"
-"""Entry points by which other packages offer perspectives."""
+"""Group of the entry points with which other packages add perspectives."""
 ALIASES = ("all", "default")
-"""Names of groups of perspectives."""
+"""Names that settings accept for several perspectives."""
 
 _PERSPECTIVES: dict[str, Perspective] = {}
 
@@ -136,7 +135,9 @@ _PERSPECTIVES: dict[str, Perspective] = {}
 def register(perspective: Perspective) -> Perspective:
     """Add a perspective; raise a `ValueError` if its name is taken."""
     if _PERSPECTIVES.setdefault(perspective.name, perspective) is not perspective:
-        raise ValueError(f"A perspective named {perspective.name!r} is registered already.")
+        raise ValueError(
+            f"A perspective named {perspective.name!r} is registered already. Rename one."
+        )
     return perspective
 
 
@@ -148,7 +149,7 @@ def register_all(module: ModuleType) -> None:
 
 @contextmanager
 def registered_for_a_while(perspective: Perspective) -> Iterator[None]:
-    """Register a perspective inside a `with` block, if it is not registered yet."""
+    """Register a perspective for the duration of a `with` block, unless it is registered."""
     _load()
     before = _PERSPECTIVES.get(perspective.name)
     _PERSPECTIVES[perspective.name] = perspective
@@ -162,7 +163,7 @@ def registered_for_a_while(perspective: Perspective) -> Iterator[None]:
 
 @cache
 def _load() -> None:
-    """Import every file of this folder, then the entry points of installed packages."""
+    """Import all files of this folder, and load the entry points of installed packages."""
     package = importlib.import_module(PACKAGE)
     for file in pkgutil.iter_modules(package.__path__):
         register_all(importlib.import_module(f"{PACKAGE}.{file.name}"))
@@ -201,7 +202,7 @@ def perspective(name: str) -> Perspective:
 
 
 def listing() -> list[dict[str, object]]:
-    """Return the rows of ``temper list perspectives``, one mapping each, ``name`` first."""
+    """Return the rows of ``temper list perspectives`` as mappings, ``name`` first."""
     return [
         {
             "name": entry.name,

@@ -1,9 +1,9 @@
 """Representation: linear CKA of every layer's states with those of the pre-trained model.
 
-Dev rows are ordered by seed and row hash and split into batches. Only one batch of states of both
-models is in memory at a time. The rows are three estimates of HSIC per batch and layer, and CKA is
-computed from their means (`temper.functional.kernel_alignment`). The states are those that the
-head reads: [CLS] of BERT, the last real token of decoders.
+Validation rows are shuffled by hash and split into batches, so that only the states of one batch
+are in memory. Each batch and layer has three estimates of HSIC, and CKA is computed from their
+means (`temper.functional.kernel_alignment`). States are read at the position of the head: [CLS] of
+BERT, the last token before padding of decoders.
 
 References: Kornblith et al., ICML 2019; Nguyen, Raghu and Kornblith, ICLR 2021.
 """
@@ -44,7 +44,7 @@ CKA = ScoreFacts(
     "cka", "CKA with the pre-trained model", None, None, ALIKE, PLAIN, measure=kernel_alignment
 )
 ESTIMATES = ("hsic_xy", "hsic_xx", "hsic_yy")
-"""Conditions of the rows: x is the model, y the pre-trained model."""
+"""Conditions of the rows: HSIC of x, the evaluated model, and y, the pre-trained model."""
 
 
 class RepresentationSettings(PerspectiveSettings):
@@ -95,7 +95,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Combine the batches' estimates, layer by layer; n is the number of batches."""
+    """Compute CKA of each layer from the batches' estimates; n is the number of batches."""
     by_layer: dict[Parameters, dict[str, Block]] = {}
     for block in scoring.of("representation"):
         by_layer.setdefault(block.condition.parameters, {})[block.condition.name] = block
@@ -126,7 +126,7 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Return why the states cannot be compared; it reads the states of one row."""
+    """Return why the states of the two models cannot be compared; tries it on one row."""
     if data.reference is None:
         return (
             "representation compares with the pre-trained model, and this model is unknown. "
@@ -151,10 +151,10 @@ def lacking(predictor: Predictor, data: EvaluationData) -> str:
 
 
 def batches(row_hashes: Sequence[str], size: int, *, seed: int) -> list[list[int]]:
-    """Split rows into batches by a seeded hash, not by length, so that batches are random samples.
+    """Split rows into random batches by a seeded hash; return the rows' positions.
 
-    The remainder is spread over the batches, so that each has from ``size`` to less than ``2 size``
-    rows. Fewer than ``size`` rows are one batch. The result has positions of rows.
+    The remainder is spread over the batches, so each has from ``size`` to ``2 size - 1`` rows.
+    Fewer than ``size`` rows are one batch.
 
     Example:
         >>> [len(batch) for batch in batches([str(row) for row in range(11)], 4, seed=0)]
@@ -181,7 +181,7 @@ def states_of(
 
 
 def last_layer(rows: Sequence[Row]) -> list[Row]:
-    """Choose the last layer, which the head reads."""
+    """Choose the rows of the last layer, which the head reads."""
     return sorted(rows, key=lambda row: row.key.parameters.number("layer") or 0.0)[-1:]
 
 

@@ -1,8 +1,8 @@
 """Selective prediction: how often is a model wrong if it predicts only when it is confident?
 
-It uses the clean labeled rows of dev, shift and adversarial sets, by descending probability of the
-predicted class or answer (`temper.functional.selective`). The lower error on the most confident
-rows is the benefit of a confidence threshold.
+The unperturbed rows of dev, shift and adversarial sets are ordered by the probability of the
+predicted class or answer (`temper.functional.selective`). The scores are error rates on the most
+confident rows, as with a confidence threshold.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def on_dev(rows: Sequence[Row]) -> list[Row]:
-    """Choose the first set, which is dev."""
+    """Choose the rows of dev, which is the first set."""
     return list(rows[:1])
 
 
 def in_words(comparison: Comparison) -> str:
-    """Return the error of the most confident predictions on dev, and on the worst set."""
+    """Describe the error rate of the most confident predictions on dev and on the worst set."""
     risks = {
         percent: {row.key.set: row for row in comparison.of("selective", f"risk_{percent}")}
         for percent in (80, 95)
@@ -89,7 +89,7 @@ def in_words(comparison: Comparison) -> str:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the risk over the coverage, one figure per labeled set."""
+    """Draw the error rate over the fraction of predicted rows, one figure per labeled set."""
     if not comparison.of("selective"):
         return []
     looks = style([column.name for column in source.columns], source.reference)
@@ -116,7 +116,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
 
 
 def _points(wrong: FloatArray, sure: FloatArray) -> tuple[Point, ...]:
-    """Return points of the curve from 5% of the rows on; before that, one row is a jump."""
+    """Return points of the curve from 5% of the rows on, because fewer rows are too noisy."""
     curve = risk_curve(wrong, sure)
     kept = np.flatnonzero(curve.coverages >= 0.05)
     chosen = kept[np.linspace(0, len(kept) - 1, min(len(kept), CORNERS)).round().astype(int)]
@@ -137,7 +137,7 @@ SELECTIVE = Perspective(
     judged=False,
     rescores=LABELED,
     kinds=(*ONE_ANSWER, "spans"),
-    summary="risk if the model predicts only 80, 90 or 95% of the texts, AURC and E-AURC",
+    summary="error rate on the 80, 90 and 95% most confident texts, AURC and E-AURC",
     scores=SCORES,
     score=score,
     left_out="adds five scores for each set",

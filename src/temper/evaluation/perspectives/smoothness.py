@@ -1,12 +1,12 @@
 """Smoothness: how fast hidden states change with the word embeddings, layer by layer.
 
-Let h_l be the state that the head reads at layer l, and x the embeddings of a row's real tokens,
-with ``J_l = dh_l/dx`` and ``H_{l,i} = d2 h_{l,i}/dx2``. Each row has an estimate of ``||J_l||_F^2``
-and of the mean over i of ``||H_{l,i}||_F^2``, also for the logits. Both are unbiased: with random
-signs v and u, ``E ||J_l^T v||^2 = ||J_l||_F^2`` and
-``E ||d/dx(u . J_l^T v)||^2 = sum_i ||H_{l,i}||_F^2``. Draws are keyed by seed, row, layer and
-projection, so no row's value depends on its batch. Half precision is too coarse for a Hessian, so
-such weights are converted to fp32 for the measurement.
+Let h_l be the state of layer l at the position that the head reads, and x the embeddings of a row's
+tokens without padding. With the Jacobian ``J_l = dh_l/dx`` and the Hessians
+``H_{l,i} = d2 h_{l,i}/dx2``, each row has estimates of ``||J_l||_F^2`` and of the mean over i of
+``||H_{l,i}||_F^2``, also for the logits. Both are unbiased: with random signs v and u,
+``E ||J_l^T v||^2 = ||J_l||_F^2`` and ``E ||d/dx(u . J_l^T v)||^2 = sum_i ||H_{l,i}||_F^2``. A row's
+draws depend on seed, row, layer and projection, not on its batch. Weights in half precision are
+converted to fp32, because they are too coarse for a Hessian.
 
 References: Jukic and Snajder, TACL 2025 (JacHess), Eqs. 1 to 5. Differs: the Hessian is over all
 dimensions of a state, where the paper takes some at random.
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from temper.models.states import Trace
 
 NORMS = {"jacobian": "jacobian_norm", "hessian": "hessian_norm"}
-"""Condition of the rows, and their score."""
+"""Condition of the rows -> name of the score."""
 NOT_FINITE = "a row's norm is not a finite number"
 
 LOGITS = "logits"
@@ -58,7 +58,7 @@ Layer = int | None
 
 
 class SmoothnessSettings(PerspectiveSettings):
-    """Settings of the smoothness."""
+    """Settings of the smoothness measurement."""
 
     rows: int = Field(
         default=64, ge=1, description="Maximum number of the `attack_rows` to measure."
@@ -99,7 +99,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Average each norm over the rows, layer by layer; not over layers, whose sizes differ."""
+    """Average each norm over the rows, separately for each layer."""
     entries = []
     for block in scoring.of("smoothness"):
         assert block.value is not None
@@ -121,10 +121,9 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
 
 
 def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
-    """Return the tensors to differentiate, and why they are only the logits, if so.
+    """Return layer -> tensor to differentiate: its state at the head's position [B, D].
 
-    They are the state [B, D] of each layer at the position that the head reads, and the logits
-    [B, C].
+    The logits [B, C] are under None. If there are only logits, the second result is the reason.
     """
     assert trace.logits is not None
     logits: dict[Layer, Tensor] = {None: trace.logits}
@@ -144,10 +143,9 @@ def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
 def norms(
     part: RowBatch, trace: Trace, state: Tensor, key: tuple[int, Layer], *, projections: int
 ) -> Tensor:
-    """Estimate the squared norms of each row of a batch at one layer, [B, 2] fp64.
+    """Estimate ``||J||_F^2`` and the mean of ``||H_i||_F^2`` of each row at a layer, [B, 2] fp64.
 
-    They are ``||J||_F^2`` and the mean over D of ``||H_i||_F^2``. Seed and layer are the ``key`` of
-    the draws.
+    ``state`` is the layer's output [B, D], and ``key`` the seed and the layer.
     """
     words, mask = trace.root, part.batch.mask
     total = torch.zeros((len(state), len(NORMS)), dtype=torch.float64, device=state.device)
@@ -163,9 +161,9 @@ def norms(
 def draw(
     part: RowBatch, state: Tensor, words: Tensor, *, key: tuple[int, Layer, int]
 ) -> tuple[Tensor, Tensor]:
-    """Draw random signs for each row: a probe of the state and a direction of the words.
+    """Draw random signs for each row: for the state [B, D], and for the embeddings [B, T, E].
 
-    They are [B, D], and [B, T, E] with 0 at padding.
+    The latter are 0 at padding. ``key`` has seed, layer and number of the projection.
     """
     seed, layer, number = key
     probe = torch.empty(state.shape, dtype=words.dtype)
@@ -179,7 +177,7 @@ def draw(
 
 
 def of_logits(rows: Sequence[Row]) -> list[Row]:
-    """Choose the norm of the logits, which every model has."""
+    """Choose the rows of the logits, which every model has."""
     return [row for row in rows if "layer" not in row.key.parameters][:1]
 
 
@@ -215,8 +213,8 @@ SMOOTHNESS = Perspective(
     minor=inner_layers,
     figures=figures,
     ranked=False,
-    summary="squared Jacobian and Hessian norms of every layer by the word embeddings, with "
-    "standard errors",
+    summary="squared norms of every layer's Jacobian and Hessian with respect to the word "
+    "embeddings, with standard errors",
     scores=(
         ScoreFacts("jacobian_norm", "Squared Jacobian norm", False, 0.0, NOT_FINITE, ANY_SIZE),
         ScoreFacts("hessian_norm", "Squared Hessian norm", False, 0.0, NOT_FINITE, ANY_SIZE),

@@ -1,9 +1,10 @@
-"""Text attack: the metric on texts that a search changed until the prediction was wrong.
+"""Text attack: the task's metric on texts whose words a search changed until the model errs.
 
-Rows that are wrong without an attack are not attacked (0 queries) and count as wrong. A row has the
-prediction of its changed text; if the attack failed, that of the text that came closest. A targeted
-attack leaves out the rows whose label is the target. If it fails, the original text is restored, so
-that an attacked row is wrong only if the goal was reached.
+Rows that are wrong without an attack are not attacked (0 queries) and count as wrong. If an attack
+fails, the row has the prediction of the changed text that came closest.
+
+A targeted attack leaves out the rows whose label is the target. If it fails, the row has its
+original text, so that an attacked row is wrong only if the target was predicted.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the validation rows by every recipe.
 
     Raises:
-        SettingError: The target class does not exist; found only now if classes have no names.
-        DataError: The label of all rows is the target.
+        SettingError: The target class does not exist, and classes have no names to check it by
+            earlier.
+        DataError: All rows have the target as their label.
     """
     settings = measurement.settings.section("text_attack", TextAttackSettings)
     examples, index = measurement.attacked(at_most=settings.rows)
@@ -89,7 +91,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each recipe: the metric, its drop, and the cost of the attack."""
+    """Score each recipe: the metric, its drop, success rate, changed words and queries."""
     entries = []
     for block in scoring.of("text_attack"):
         entries += metric_entries(scoring, block)
@@ -97,8 +99,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         right = clean.correct
         broken = right * (1 - block.correct)
         queries, changed = block.measured["queries"], block.measured["changed"]
-        # Resamples are over all rows and then count only the relevant ones, so that two models
-        # that are right on different rows have the same resamples.
+        # Resample all rows and count only the relevant ones: so two models that are right on
+        # different rows have the same resamples.
         statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),
             "attack_success": (Proportion(1 - block.correct, right), int(right.sum())),
@@ -115,7 +117,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 def misfits(
     data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
 ) -> list[str]:
-    """Return errors about settings that do not fit the data or classes, and unknown models."""
+    """Return errors about settings that do not fit the data or classes, or name unknown models."""
     asked, dev = settings.section("text_attack", TextAttackSettings), data.dev
     result = recipes.misfits(asked)
     if asked.field != "text" and dev.text_pair is None:
@@ -143,7 +145,6 @@ def _block(
     index: IntegerArray,
     outcomes: Sequence[Outcome],
 ) -> Block:
-    """Return the outcomes as rows, and keep the changed texts."""
     altered = [position for position, outcome in enumerate(outcomes) if outcome.changed]
     original = examples.select(altered)
     changed = examples_of([outcomes[position].draft for position in altered])
@@ -179,19 +180,18 @@ def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> i
 def _without(
     target: int, examples: Examples, index: IntegerArray, measurement: Measurement
 ) -> tuple[Examples, IntegerArray]:
-    """Leave out the rows whose label is the target, which cannot be attacked."""
     kept = [
         position for position, label in enumerate(examples.labels or []) if int(label) != target
     ]
     if not kept:
         raise DataError(
-            f"text_attack's target is the label of all {len(examples)} rows that it may attack. "
-            "Choose another `target`, or more `rows`."
+            f"`target` of text_attack is the label of all {len(examples)} rows to attack. Choose "
+            "another `target`, or more `rows`."
         )
     if len(kept) < len(examples):
         measurement.notices.append(
             f"The targeted text attack leaves out {len(examples) - len(kept)} of {len(examples)} "
-            "rows, whose label is its target."
+            "rows, because their label is the target."
         )
     return examples.select(kept), index[kept]
 
@@ -235,8 +235,8 @@ TEXT_ATTACK = Perspective(
     short="Text attack",
     conditions=CONDITIONS,
     figures=figures,
-    summary="the metric on texts edited until the prediction is wrong: success, fraction of "
-    "changed words, queries",
+    summary="the task's metric on texts that are edited until the prediction is wrong; attack "
+    "success, fraction of changed words, queries",
     scores=(
         *metrics_of("classification"),
         "drop",

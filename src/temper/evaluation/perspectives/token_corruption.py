@@ -1,8 +1,8 @@
-"""Token corruption: the metric against the fraction of corrupted tokens, and its area.
+"""Token corruption: the task's metric by the fraction of corrupted tokens, and the area under it.
 
-Tokens are replaced by random ones, masked or dropped (`temper.data.corruptions`), keyed by seed,
-row and kind. A higher rate corrupts all tokens of a lower rate. Rows that are equal at two rates
-are predicted once.
+Tokens are replaced by random ones, masked or dropped (`temper.data.corruptions`). The choice
+depends on seed, row and kind. A higher rate corrupts all tokens of a lower rate. Rows that are
+equal at two rates are predicted once.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each rate of each kind, and each kind's area from no corruption to the largest rate."""
+    """Score each kind of corruption at each rate, and the area from rate 0 to the largest."""
     blocks = scoring.of("token_corruption")
     kinds: dict[str, list[Block]] = {}
     for block in blocks:
@@ -108,7 +108,7 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Return a reason for a model that reads windows, because windows share tokens."""
+    """Return why a model that reads windows is not supported: its windows share tokens."""
     # Settings import this module, and they are checked without torch.
     from temper.evaluation.classifier import TextPredictor
 
@@ -121,7 +121,7 @@ KINDS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped to
 
 
 def words(key: ScoreKey) -> str:
-    """Return the title of a score with the kind of corruption, and the rate if it has one."""
+    """Return the label of a score with the kind of corruption, and its rate if it has one."""
     kind, rate = KINDS.get(key.condition, key.condition), key.parameters.number("rate")
     label = kind if rate is None else f"{kind}, {round(100 * rate, 4):g}%"
     return ", ".join(part for part in (title(key.name), label, key.set) if part)
@@ -150,7 +150,8 @@ TOKEN_CORRUPTION = Perspective(
     conditions=KINDS,
     words=words,
     figures=figures,
-    summary="the metric with tokens replaced by random ones, masked or dropped, and its area",
+    summary="the task's metric with tokens replaced at random, masked or dropped, and the area "
+    "under its curve over the rates",
     scores=("area", *METRICS),
     rows=rows,
     score=score,

@@ -1,10 +1,10 @@
-"""Worst case: right under all of a set of label-preserving perturbations, and under none.
+"""Worst case: accuracy if a row is right only if all of its label-preserving perturbations are.
 
-Every dev row is predicted once under each perturbation (`temper.data.perturbations`). Its worst
-case is right if the clean text and all perturbed ones are right. A perturbation is drawn once for
-each row, so there may be a worse draw. Rows whose input to the model stays the same, such as texts
-in lower case for an uncased tokenizer, keep their clean prediction. A perturbation that changes no
-input is skipped and reported, because its score would be the clean one.
+Every validation row is predicted once under each perturbation (`temper.data.perturbations`). Its
+worst case is right if the clean text and all perturbed ones are right. Each perturbation is drawn
+once per row, so there may be a worse draw. If a perturbation does not change the input of the
+model, such as lower case for an uncased tokenizer, the row keeps its clean prediction. A
+perturbation that changes no row is skipped with a notice.
 
 References:
     Liang et al., "Holistic Evaluation of Language Models", 2022, section 4.6 (robustness: the
@@ -35,12 +35,12 @@ from temper.functional.proportions import Proportion, ProportionDifference
 from temper.functional.scores import NO_ROWS, ScoreFacts
 
 ALL = Condition("worst_case", "dev", "all")
-"""The condition of the scores over all perturbations and the clean text."""
+"""Condition of the scores over the clean text and all perturbations."""
 CONDITIONS = {"all": "under all perturbations"}
 
 
 class WorstCaseSettings(PerspectiveSettings):
-    """Settings of the perturbations."""
+    """Settings of the worst case."""
 
     perturbations: tuple[str, ...] = Field(
         default=perturbation_names(),
@@ -86,14 +86,14 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def _inputs(predictor: Predictor, examples: Examples) -> Sequence[object]:
-    """Return the predictor's input for each row: token ids if it has a tokenizer, else texts."""
+    """Return the model's input for each row: token ids if it has a tokenizer, else texts."""
     if isinstance(predictor, TokenPredictor):
         return [item["input_ids"] for item in predictor.encoded(examples).items]
     return list(zip(examples.text, examples.text_pair or examples.text, strict=True))
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
-    """Score each perturbation, and for a classification also all of them together."""
+    """Score each perturbation, and for classes also the worst case over all of them."""
     blocks = scoring.of("worst_case")
     entries = [entry for block in blocks for entry in metric_entries(scoring, block)]
     if blocks and blocks[0].classifies:
@@ -135,7 +135,8 @@ WORST_CASE = Perspective(
     leads="worst_case_accuracy",
     conditions=CONDITIONS,
     figures=figures,
-    summary="right under all of a set of changes that keep the label (HELM's robustness)",
+    summary="fraction of texts that are predicted correctly under every one of several changes "
+    "that preserve the label (HELM's robustness)",
     scores=(
         ScoreFacts(
             "worst_case_accuracy",

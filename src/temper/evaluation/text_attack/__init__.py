@@ -1,1 +1,1 @@
-"""Text attacks: words changed until a predictor errs, by recipes that share one search."""
+"""Text attacks: a search changes words until the predictor errs; recipes propose the words."""

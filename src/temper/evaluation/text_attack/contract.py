@@ -1,7 +1,7 @@
-"""The parts of a text attack.
+"""The types of text attacks.
 
-A **draft** is a row under attack, with all changes so far. A **recipe** has a function that ranks
-its words by importance, and one that proposes words for one position. The search
+A **draft** is a row under attack, with all changes so far. A **recipe** has two functions: one
+ranks the words of a draft by importance, one proposes words for a position. The search
 (`temper.evaluation.text_attack.search`) calls both for many drafts at a time.
 """
 
@@ -20,13 +20,13 @@ from temper.evaluation.measurement import PerspectiveSettings
 RecipeName = Literal["characters", "swaps", "masked"]
 
 IN_FLIGHT = 128
-"""Maximum number of rows that are attacked at the same time; it bounds the memory."""
+"""Maximum number of rows that are attacked at the same time, to bound the memory."""
 
 AttackedField = Literal["text", "text_pair", "both"]
 
 
 class Position(NamedTuple):
-    """Position of a word in a text: ``side`` is 1 in the second text of a pair task."""
+    """Position of a word: its index in a text; ``side`` is 1 for the second text of a pair."""
 
     side: int
     word: int
@@ -34,13 +34,13 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Draft:
-    """A row during an attack; hashable, and equal if the texts are.
+    """A row during an attack; hashable.
 
     Args:
         row: Hash of the row's unchanged text.
         label: Class index of the row.
-        sides: The text, and for a pair task the second text.
-        target: Class that the attack aims for; None for any class except the label.
+        sides: The text, and for a pair task the second text, each split into words.
+        target: Class that the attack aims for; None for any wrong class.
     """
 
     row: str
@@ -54,7 +54,7 @@ class Draft:
 
     @property
     def text_pair(self) -> str | None:
-        """The second text, None for a task without pairs."""
+        """The second text; None for single texts."""
         return self.sides[1].text if len(self.sides) == 2 else None
 
     def word(self, position: Position) -> str:
@@ -83,9 +83,9 @@ class Ask:
 
     Args:
         draft: The row with all earlier changes.
-        position: Position of the word to change, which the search has not changed yet.
-        seed: Seed of this row's draws, derived from the evaluation's seed, the row and the recipe.
-            Draw with ``derive_seed(ask.seed, ...)``, so that draws do not depend on other requests.
+        position: Position of the word to change; it still has its original word.
+        seed: Seed of the row and recipe. Draw with ``derive_seed(ask.seed, ...)``, so that draws do
+            not depend on other requests.
     """
 
     draft: Draft
@@ -94,17 +94,17 @@ class Ask:
 
 
 Propose = Callable[[Sequence[Ask]], list[list[str]]]
-"""Proposes words for many requests, of any rows, at a time.
+"""Function that proposes words for each of many requests, the best first.
 
-The words for each request are distinct, differ from the present word and are not empty, the best
-first. No result may depend on other requests.
+The words for a request must be distinct, not empty, and differ from the present word. They must not
+depend on other requests.
 """
 
 RankWords = Callable[[Sequence[Draft], Sequence[Sequence[Position]]], list[list[float]]]
-"""Returns the importance of each position for the goal; the largest is changed first.
+"""Function that returns the importance of each position of each draft, as finite numbers.
 
-There is one finite number for each position of each draft. Ranking a draft counts as one query,
-because it takes a forward and a backward pass and predicts no changed texts.
+The most important word is changed first. Ranking a draft counts as one query, because it takes one
+forward and one backward pass.
 """
 
 
@@ -113,10 +113,10 @@ class Recipe:
     """A kind of attack.
 
     Args:
-        name: Its name, the condition of its rows.
+        name: Name of the recipe, and of the condition of its rows.
         propose: Proposes words.
-        rank: Ranks words. None predicts the text without each word, one query per word: the word
-            whose removal helps the goal most is changed first.
+        rank: Ranks words. None ranks by predictions of the text without each word, at one query
+            per word: the word whose removal helps the attack most is changed first.
     """
 
     name: RecipeName
@@ -184,7 +184,6 @@ class TextAttackSettings(PerspectiveSettings):
 
     @model_validator(mode="after")
     def _together(self) -> TextAttackSettings:
-        """Raise if settings would be ignored, or need another setting."""
         faults = [
             f"`protected` must have single words, got {word!r}"
             for word in self.protected

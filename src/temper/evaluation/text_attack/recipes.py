@@ -1,7 +1,7 @@
-"""All recipes.
+"""The recipes of text attacks.
 
-Modules that load models are imported only when needed: Transformers takes seconds to import, and
-most evaluations need neither a masked language model nor a sentence encoder.
+Modules that load models are imported only when needed, because importing Transformers takes
+seconds.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ CANDIDATES = 20
 
 
 def character_edits(asked: Sequence[Ask]) -> list[list[str]]:
-    """Propose one random edit of each kind, after DeepWordBug (Gao et al., 2018).
+    """Propose up to five random edits of a word, after DeepWordBug (Gao et al., 2018).
 
-    Words are ranked by the change of the loss without them. A proposal has one typo or one
-    homoglyph, drawn by row and word; there are up to five. Differs: the released code scores words
-    by an unknown token, which not every predictor has; and the edits are those of
-    `temper.data.perturbations`, which keep the first and last letter of a word.
+    Each has one typo or one homoglyph, drawn by row and word. Words are ranked by the change of the
+    loss without them. Differs: the released code replaces words by an unknown token to rank them,
+    which not every predictor has. The edits are those of `temper.data.perturbations`, which keep
+    the first and last letter.
     """
     return [
         drawn_edits(
@@ -54,13 +54,12 @@ CHARACTERS = Recipe("characters", character_edits)
 
 
 def masked_words(model: MaskedModel, asked: Sequence[Ask]) -> list[list[str]]:
-    """Propose words of a masked language model, the most likely first.
+    """Propose the most likely words at a position according to a masked language model.
 
-    After BERT-ATTACK (Li et al. 2020) and BAE-R (Garg & Ramakrishnan 2020): words are ranked by the
-    loss without each word, and proposals are the words that the language model finds likely in the
-    rest of the text. They fit the context but may change the meaning; limit that by
-    ``min_similarity``. Differs: the word itself is masked for the language model, as in BAE, and
-    words of several tokens are not proposed. Neither are stop words, which break the sentence.
+    After BERT-ATTACK (Li et al. 2020) and BAE-R (Garg & Ramakrishnan 2020). Words are ranked by the
+    loss without them. Proposals fit the context but may change the meaning, which
+    ``min_similarity`` limits. Differs from BERT-ATTACK: the replaced word is masked, as in BAE.
+    Words of several tokens and stop words are not proposed.
     """
     from temper.models.masked import Blank
 
@@ -82,7 +81,7 @@ def masked_words(model: MaskedModel, asked: Sequence[Ask]) -> list[list[str]]:
 def recipe(
     name: RecipeName, predictor: Predictor, settings: TextAttackSettings, *, batch_size: int
 ) -> Recipe:
-    """Return a recipe; it may load models, onto the predictor's device."""
+    """Create a recipe by its name; loads its models onto the predictor's device."""
     if name == "swaps":
         return swaps(predictor, batch_size=batch_size)
     if name == "characters":
@@ -102,21 +101,21 @@ def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
 
 
 def misfits(settings: TextAttackSettings) -> list[str]:
-    """Return why the requested recipes cannot work on any model."""
+    """Return errors about the models that settings name, whatever the predictor."""
     result: list[str] = []
     if settings.masked_model is not None:
         from temper.models.masked import MaskedModel
 
-        result += _said("masked_model", settings.masked_model, MaskedModel.check)
+        result += _errors_of("masked_model", settings.masked_model, MaskedModel.check)
     if settings.similarity_model is not None:
         from temper.models.sentence import SentenceEncoder
 
-        result += _said("similarity_model", settings.similarity_model, SentenceEncoder.check)
+        result += _errors_of("similarity_model", settings.similarity_model, SentenceEncoder.check)
     return result
 
 
-def _said(setting: str, name: str, check: Callable[[str], None]) -> list[str]:
-    """Return the errors of a check of a model, with the name of the setting."""
+def _errors_of(setting: str, name: str, check: Callable[[str], None]) -> list[str]:
+    """Return the error that ``check(name)`` raises, with the name of the setting."""
     try:
         check(name)
     except ModelError as error:

@@ -1,8 +1,7 @@
-"""The greedy search that all recipes share, for many rows at a time.
+"""The greedy search of all recipes, for many rows at a time.
 
-The search of a row is a generator (`_searched`) that reads like the published algorithm
-(DeepWordBug, TextFooler: Jin et al., 2020): rank the words, take them in that order, try the words
-proposed for each, keep the one that raises the gain most, stop at the first that reaches the goal::
+The search of a row is a generator (`_searched`) with the published algorithm (DeepWordBug;
+TextFooler: Jin et al., 2020)::
 
     order = positions by importance, the largest first
     for position in order, until the budget of words or queries is spent:
@@ -10,10 +9,10 @@ proposed for each, keep the one that raises the gain most, stop at the first tha
         if one reaches the goal: stop (of several, the nearest in meaning)
         if the best one raises the gain: keep it
 
-It yields requests. `attack` runs the searches of some rows at the same time and serves all open
-requests of a kind in one call, so that the predictor gets large batches. The requests of a row and
-their order do not depend on other rows. Finished rows are replaced by new ones, so that the memory
-depends on the number of rows in flight, not on the number of all rows.
+The generator yields requests for predictions, words and similarities. `attack` runs the searches of
+several rows at the same time and serves their requests of one kind together, so that the predictor
+gets large batches. A row's requests do not depend on other rows. Finished rows are replaced by new
+ones, so that the memory does not depend on the number of all rows.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ class Answer:
     """The predictor's output for one text.
 
     Args:
-        gain: The objective of the search: log odds against the label, or for the target, in nats.
-        reached: Whether the goal is reached.
-        source: The prediction of the batch with this text.
-        at: Index in that batch.
+        gain: Objective of the search in nats: log odds against the label, or for the target class.
+        reached: Whether the prediction is wrong, or the target class.
+        source: The predictions of a batch that contains this text.
+        at: Index of the text in this batch.
     """
 
     gain: float
@@ -69,10 +68,9 @@ class Answer:
 
 
 def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
-    """Split a prediction into answers, by each row's goal.
+    """Return the answer for each text of a prediction.
 
-    The log odds order texts as the probability does, and still differ if the probability of a
-    confident classifier rounds to 1.
+    Log odds order texts as probabilities do, but differ even if probabilities round to 1.
     """
     goals = [draft.label if draft.target is None else draft.target for draft in drafts]
     odds = _log_odds(prediction, np.asarray(goals, dtype=np.int64))
@@ -85,9 +83,10 @@ def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
 
 
 def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
-    """Return the index of the nearest answer that reaches the goal, else of the largest gain.
+    """Return the index of the best answer: one that reaches the goal, else the largest gain.
 
-    ``nearness`` is the similarity of each text to the unchanged one; empty if not computed.
+    If several reach the goal, the text with the largest ``nearness`` to the original one is chosen,
+    or if ``nearness`` is empty, the largest gain.
     """
     reached = [at for at, answer in enumerate(answers) if answer.reached]
     among = reached or list(range(len(answers)))
@@ -96,7 +95,7 @@ def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
 
 
 def in_order(gains: Sequence[float]) -> list[int]:
-    """Return positions from the largest gain to the smallest; equal ones keep their order.
+    """Return positions by descending gain; equal gains keep their order.
 
     Gains count as equal if neighbors in the order differ by at most `TOLERANCE`.
 
@@ -116,7 +115,7 @@ def in_order(gains: Sequence[float]) -> list[int]:
 
 
 def _log_odds(prediction: Prediction, classes: IntegerArray) -> list[float]:
-    """Return ``log p_c / (1 - p_c)`` of a class of each row; infinite if p_c is 0 or 1."""
+    """Return ``log(p_c / (1 - p_c))`` of a given class c of each row; infinite if p_c is 0 or 1."""
     if prediction.logits is None:
         with np.errstate(divide="ignore"):
             values = np.log(prediction.probabilities)
@@ -129,12 +128,12 @@ def _log_odds(prediction: Prediction, classes: IntegerArray) -> list[float]:
     return [float(value) for value in values[rows, classes] - against]
 
 
-# Maximum number of texts per call of the predictor: those of a whole round may be gigabytes.
+# Maximum number of texts per call of the predictor; all requested texts may be gigabytes.
 _AT_A_TIME = 2048
 
 
 class Rank(NamedTuple):
-    """Request for the importance of positions of a row."""
+    """Request for the importance of the words at some positions of a row."""
 
     draft: Draft
     positions: Sequence[Position]
@@ -147,14 +146,14 @@ class Compare(NamedTuple):
 
 
 class Query(NamedTuple):
-    """Request for predictions of a row with each of some words at a position."""
+    """Request for predictions of a row with each of several single changes."""
 
     draft: Draft
     changes: list[tuple[Position, str]]
 
 
 Request = Rank | Ask | Compare | Query
-# The model is called when no other request is open, so that all rows share its batches.
+# `Query` is last: when no other request is open, all rows share the predictor's batches.
 ORDER = (Rank, Ask, Compare, Query)
 """Kinds of requests in the order in which they are served."""
 
@@ -165,7 +164,7 @@ def _serve(
     recipe: Recipe,
     encoder: SentenceEncoder | None,
 ) -> list[Any]:
-    """Serve requests of one kind: the importance of positions, words, cosines or answers."""
+    """Return the results of requests of one kind: importance, words, cosines or answers."""
     first = requests[0]
     if isinstance(first, Query):
         changes = [(request.draft, *change) for request in requests for change in request.changes]
@@ -202,12 +201,12 @@ class Outcome:
 
     Args:
         draft: The row after the attack; unchanged if a targeted attack failed.
-        answer: The predictor's answer for it.
+        answer: The predictor's output for ``draft``.
         queries: Number of predicted texts, including those for the ranking.
         changed: Number of changed words.
-        words: Number of words of the attacked texts.
-        ranking: Queries to rank all of its words. If no more are allowed, none is left to try a
-            change.
+        words: Number of words in the row.
+        ranking: Number of queries to rank all words. If ``max_queries`` is not larger, no query is
+            left to try a change.
     """
 
     draft: Draft
@@ -229,10 +228,10 @@ class Row:
 
     Args:
         draft: The unchanged row.
-        answer: The predictor's answer for it, which does not reach the goal.
+        answer: The predictor's output for ``draft``; it does not reach the goal.
         positions: Words that may be changed.
-        words: Number of words of the attacked texts.
-        seed: Seed of its draws.
+        words: Number of words in the row.
+        seed: Seed of the row's draws.
     """
 
     draft: Draft
@@ -246,7 +245,7 @@ _Steps = Generator[Request, Any, Outcome]
 
 
 def free_positions(draft: Draft, settings: TextAttackSettings) -> tuple[tuple[Position, ...], int]:
-    """Return the words that may be changed, and the number of words of the attacked texts."""
+    """Return the positions of words that may be changed, and the number of all words."""
     sides = {"text": (0,), "text_pair": (1,), "both": (0, 1)}[settings.field]
     protected = {word.casefold() for word in settings.protected}
 
@@ -280,8 +279,8 @@ def attack(
 ) -> list[Outcome]:
     """Attack rows, `IN_FLIGHT` of them at the same time.
 
-    ``encoder`` compares meanings. ``tell`` is called with the number of finished rows and of all
-    rows.
+    ``encoder`` computes similarities for ``min_similarity``. ``tell`` is called with the number of
+    finished rows and of all rows.
     """
     upcoming = enumerate(rows)
     searches: dict[int, _Steps] = {}
@@ -314,7 +313,7 @@ def attack(
 
 
 def starved(outcomes: Sequence[Outcome], name: str, settings: TextAttackSettings) -> str:
-    """Report the rows for which ranking spent all queries, so that no change was tried."""
+    """Return a notice on rows for which ranking used all queries, so that no change was tried."""
     most = settings.max_queries
     needed = [each.ranking for each in outcomes if most is not None and each.ranking >= most]
     if not needed:
@@ -346,7 +345,6 @@ def _searched(row: Row, recipe: Recipe, settings: TextAttackSettings) -> _Steps:
 def _tried(
     row: Row, outcome: Outcome, position: Position, settings: TextAttackSettings
 ) -> Generator[Request, Any, Outcome]:
-    """Try the words proposed for one position, and keep the best one if it helps."""
     words = yield Ask(outcome.draft, position, row.seed)
     words, nearness = yield from _near(row, outcome.draft, position, words, settings)
     words = words[: _left(settings, outcome.queries)]
@@ -364,7 +362,7 @@ def _tried(
 def _ranked(
     row: Row, recipe: Recipe, settings: TextAttackSettings
 ) -> Generator[Request, Any, tuple[list[Position], int, int]]:
-    """Rank the words, and return the queries used and the queries to rank all words."""
+    """Return positions by importance, the queries used, and the queries to rank all words."""
     indices = row.positions
     if len(indices) < 2:
         return list(indices), 0, 0
@@ -381,7 +379,7 @@ def _ranked(
 def _near(
     row: Row, draft: Draft, position: Position, words: list[str], settings: TextAttackSettings
 ) -> Generator[Request, Any, tuple[list[str], list[float]]]:
-    """Keep the words that leave the text similar enough, with the similarities."""
+    """Return the words with which the text stays similar enough, and the similarities."""
     if settings.min_similarity is None or not words:
         return words, []
     changed = [draft.sides[position.side].replaced(position.word, word).text for word in words]
@@ -415,7 +413,7 @@ def attacked(
     settings: TextAttackSettings,
     seed: int,
 ) -> dict[int, Row]:
-    """Return the correctly predicted rows by position; no others are attacked."""
+    """Return position -> row to attack, for the rows that are predicted correctly."""
     chosen = {}
     for number, (draft, answer) in enumerate(zip(drafts, before, strict=True)):
         if answer.source.prediction[answer.at] == draft.label:

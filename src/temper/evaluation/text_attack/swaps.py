@@ -1,15 +1,15 @@
 """The recipe ``swaps``: words of the model's own vocabulary, chosen by its gradient.
 
-One backward pass gives, to first order, the change of the margin of the wrong classes for each word
-of the vocabulary at each position (HotFlip; Ebrahimi et al. 2018, equation 10)::
+One backward pass estimates, for each word w of the vocabulary at each position, by how much it
+would raise the margin of the wrong classes (HotFlip; Ebrahimi et al. 2018, equation 10)::
 
     score(w) = (E[w] - E[x_t]) . g_t,    g_t the gradient at the embedding of token t
 
 Words are changed in the order of the norm of their gradient (A2T; Yoo & Qi 2021, section 3.1).
 
-Candidates are the nearest neighbors in the model's embeddings by cosine. Without this bound the
-highest scores belong to words of the other class, and a text with a changed label is not an attack.
-Differs: A2T uses neighbors in counter-fitted vectors, and HotFlip requires a cosine of 0.8, which
+Candidates are the nearest neighbors by cosine in the model's embeddings. Without this restriction,
+the best words would often change the true label of the text. Differs: A2T uses neighbors in
+counter-fitted vectors, and HotFlip requires a cosine of 0.8, which
     few pairs reach in the embeddings of a language model.
 """
 
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Words:
-    """Words of the vocabulary by their embeddings, [W, D] in at least fp32."""
+    """Embeddings of W words of the vocabulary, [W, D] in at least fp32."""
 
     vectors: Tensor
 
     @cached_property
     def directions(self) -> Tensor:
-        """The embeddings, each of length 1."""
+        """The embeddings, normalized to length 1."""
         return torch.nn.functional.normalize(self.vectors, dim=1)
 
 
@@ -58,10 +58,10 @@ class Reading:
     """Tokens, embeddings and gradient of one draft.
 
     Args:
-        ids: Its tokens, [T].
-        spans: Position of each token in the text, None for added ones.
-        embeddings: Their embeddings, [T, D] in at least fp32.
-        gradient: Gradient of the attack's loss by the embeddings, [T, D].
+        ids: Token ids, [T].
+        spans: Position of each token in the text; None for special tokens.
+        embeddings: Embeddings of the tokens, [T, D] in at least fp32.
+        gradient: Gradient of the attack's loss with respect to the embeddings, [T, D].
     """
 
     ids: Tensor
@@ -70,7 +70,7 @@ class Reading:
     gradient: Tensor
 
     def tokens(self, draft: Draft, position: Position) -> list[int]:
-        """Return the indices of a word's tokens; none if the text was cut before it."""
+        """Return the indices of a word's tokens; empty if the text was truncated before it."""
         start, end = draft.sides[position.side].span(position.word)
         return [
             index
@@ -82,7 +82,7 @@ class Reading:
         ]
 
     def single(self, draft: Draft, position: Position) -> int | None:
-        """Return the index of the token that is exactly the word; None if there is none."""
+        """Return the index of the word's only token; None unless it is exactly one token."""
         result = self.tokens(draft, position)
         word = Span(position.side, *draft.sides[position.side].span(position.word))
         return result[0] if len(result) == 1 and self.spans[result[0]] == word else None
@@ -90,10 +90,10 @@ class Reading:
 
 @dataclass
 class Gradients:
-    """Computes the readings of drafts, and caches the last `IN_FLIGHT` of them.
+    """Computes `Reading`s of drafts, and caches the last `IN_FLIGHT` of them.
 
-    The objective is the margin of the other classes over the label
-    (`temper.evaluation.attack.ascent_loss`), or of the target over the others.
+    The attack's loss is the margin of the other classes over the label
+    (`temper.evaluation.attack.ascent_loss`), or of the target class over the others.
 
     Args:
         predictor: The predictor; its weights are not changed.
@@ -106,7 +106,7 @@ class Gradients:
     _words: dict[tuple[int, ...], Words] = field(default_factory=dict)
 
     def of(self, drafts: Sequence[Draft]) -> list[Reading]:
-        """Return the readings of drafts; equal ones are computed once.
+        """Return the readings of drafts; equal drafts are computed once.
 
         Raises:
             ModelError: A gradient is not finite.
@@ -137,7 +137,7 @@ class Gradients:
         return [list(item["input_ids"]) for item in encoded.items]
 
     def words(self, ids: Sequence[int], draft: Draft) -> Words:
-        """Look up words in the model's embeddings; the result is cached."""
+        """Return the embeddings of token ids, cached; ``draft`` is any row for a forward pass."""
         key = tuple(ids)
         if key not in self._words:
             numbers = torch.tensor(ids, dtype=torch.int64)
@@ -148,7 +148,6 @@ class Gradients:
 
 
 def _read(session: Session, part: RowBatch, drafts: Sequence[Draft]) -> tuple[Tensor, Tensor]:
-    """Return embeddings and gradients [B, T, D] of one batch."""
     embeddings = at_least_single(session.embeddings(part))
     delta = torch.zeros_like(embeddings).requires_grad_(True)
     aims = [draft.label if draft.target is None else draft.target for draft in drafts]
@@ -180,13 +179,13 @@ CANDIDATES = 20
 """Number of words proposed for a position, as in A2T."""
 
 NEIGHBORS = 50
-"""Number of nearest words to choose them from, as in TextFooler."""
+"""Number of nearest neighbors from which candidates are chosen, as in TextFooler."""
 
 
 def gradient_norms(
     gradients: Gradients, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
 ) -> list[list[float]]:
-    """Rank words by the 1-norm of their tokens' mean gradient; 0 if the model reads no token."""
+    """Rank words by the 1-norm of their tokens' mean gradient; 0 if they were truncated."""
     readings = gradients.of(drafts)
     return [
         [_norm(reading, draft, index) for index in some]
@@ -195,7 +194,7 @@ def gradient_norms(
 
 
 class _Choice:
-    """The words that may be proposed for one kind of preceding context."""
+    """The words that may be proposed, either after a space or in other positions."""
 
     def __init__(self, words: Mapping[int, str], *, cased: bool) -> None:
         kept = {number: word for number, word in words.items() if not is_stop_word(word)}
@@ -216,7 +215,7 @@ class _Choice:
         }
 
     def allowed(self, old: str) -> Tensor:
-        """Return which words can replace another, [W]: other ones of its script and case."""
+        """Return which words may replace ``old``, [W]: other words of the same script and case."""
         model = "AA" if in_case_of("aa", old) == "AA" else in_case_of("aa", old)
         result = (self._scripts == self._numbers.get(script_of(old), -1)) & self._like[model]
         result[self._places.get(old.casefold(), [])] = False
@@ -224,11 +223,10 @@ class _Choice:
 
 
 class WordSwaps:
-    """Proposes words of the model's vocabulary that raise the loss to first order.
+    """Proposes words of the model's vocabulary that raise the loss, by its gradient.
 
-    A word is proposed only if the tokens of the changed text differ from those of the old text in
-    just this one token. The model then gets exactly the swap that the gradient scored. Words of
-    several tokens are not changed.
+    Only words of one token are swapped, and only if no other token of the text changes. So the
+    model reads exactly the swap that the gradient scored.
 
     Args:
         gradients: Gradients of the attacked predictor.
@@ -241,7 +239,7 @@ class WordSwaps:
         self._leading = _Choice(whole.leading, cased=whole.cased)
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        """Propose for each request the words whose score is above 0, the highest first."""
+        """Propose the words with a score above 0 for each request, by descending score."""
         readings = self._gradients.of([ask.draft for ask in asked])
         tried = [
             (number, *scored)
@@ -257,13 +255,13 @@ class WordSwaps:
         for (number, position, word, token), read in zip(tried, again, strict=True):
             meant = readings[number].ids.tolist()
             meant[position] = token
-            # Only words that are a single token in the changed text.
+            # Skip words that are not a single token in the changed text.
             if read == meant and word not in kept[number]:
                 kept[number].append(word)
         return kept
 
     def _scored(self, ask: Ask, reading: Reading) -> list[tuple[int, str, int]]:
-        """Return the position of the word's token, and the best words with their ids."""
+        """Return (index of the replaced token, word, its token id) of the best candidates."""
         position = reading.single(ask.draft, ask.position)
         if position is None:
             return []
@@ -295,7 +293,7 @@ def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
 
 
 def lacks_swaps(predictor: Predictor) -> str:
-    """Return why words of a predictor cannot be swapped by gradient; empty if they can."""
+    """Return why the recipe ``swaps`` does not support a predictor; empty if it does."""
     if not isinstance(predictor, WordPredictor):
         return (
             "The recipe 'swaps' needs a model whose embeddings can be perturbed, got "

@@ -1,4 +1,4 @@
-"""Networks from before transformers, trained from scratch, as models of Transformers."""
+"""Classical networks (TextCNN, BiLSTM, TextHAN) as Transformers models, trained from scratch."""
 
 from temper.models.classical.registry import ARCHITECTURES
 

@@ -1,4 +1,4 @@
-"""Build a network and its tokenizer from the training text."""
+"""Build a classical network and its tokenizer from the training texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from temper.models.classical.vectors import read_vectors
 from temper.seeding import derive_seed, seeded
 
 _LETTER = re.compile(r"[^\W\d_]")
-# Kana, Han and Hangul: scripts that are written without a word's borders, or in whole syllables.
+# Kana, Han and Hangul: scripts without spaces between words, or with one letter per syllable.
 _IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
 # Scripts without spaces between words: a letter and its marks are a token, like a Han character.
@@ -45,21 +45,20 @@ def make_tokenizer(
     min_frequency: int = 2,
     max_length: int = 512,
 ) -> Any:
-    """Make a fast tokenizer that knows the commonest words of the training texts.
+    """Build a fast tokenizer with the most frequent words of the training texts.
 
-    Words are lower-cased runs between spaces and punctuation; each sign of punctuation is a word,
-    and so is each letter of a script without spaces between words (Chinese characters, Kana, Thai,
-    Lao, Khmer, Myanmar). A row ends with ``[SEP]``, and so does the first text of a
-    pair. Equal texts in any order give equal tokenizers: words are ranked by how often they come,
-    then by name.
+    Words are lower-cased runs of characters between spaces and punctuation. Each punctuation mark
+    is a word, and so is each letter of a script without spaces (Chinese characters, Kana, Thai,
+    Lao, Khmer, Myanmar). Each text of a row ends with ``[SEP]``. The order of the texts does not
+    matter: words are ranked by frequency, then alphabetically.
 
     Args:
-        texts: The training texts, and nothing else.
+        texts: The training texts only.
         units: ``words``, ``characters``, or ``auto``: characters if most letters are Chinese,
             Japanese or Korean.
-        size: Most tokens, special ones included, >= 4.
-        min_frequency: How often a word must come to be known, >= 1; others are ``[UNK]``.
-        max_length: Longest row in tokens.
+        size: Maximum number of tokens, including special ones, >= 4.
+        min_frequency: Minimum frequency of a word, >= 1; rarer words become ``[UNK]``.
+        max_length: Maximum number of tokens of a row.
 
     Example:
         >>> tokenizer = make_tokenizer(["A film! A good film."], min_frequency=1)
@@ -88,7 +87,7 @@ def make_tokenizer(
     tokenizer.train_from_iterator(iter(texts), trainer)
     if tokenizer.get_vocab_size() <= len(SPECIAL):
         raise DataError(
-            f"No word of the {len(texts)} training texts comes {min_frequency} times or more, so "
+            f"No word occurs {min_frequency} times or more in the {len(texts)} training texts, so "
             "there is no vocabulary. Lower architecture.min_frequency, or give more text."
         )
     end = tokenizer.token_to_id(SEPARATOR)
@@ -110,10 +109,10 @@ def make_tokenizer(
 
 
 def mostly_ideographs(texts: Iterable[str]) -> bool:
-    """Return whether most letters of some texts are Chinese, Japanese or Korean.
+    """Return whether most letters are Chinese, Japanese or Korean.
 
     Example:
-        >>> mostly_ideographs(["\u7535\u5f71\u597d"]), mostly_ideographs(["a \u7535 film"])
+        >>> mostly_ideographs(["电影好"]), mostly_ideographs(["a 电 film"])
         (True, False)
     """
     letters = ideographs = 0
@@ -124,11 +123,11 @@ def mostly_ideographs(texts: Iterable[str]) -> bool:
 
 
 SENTENCE_ENDS = (*".!?\u2026", *"\u3002\uff01\uff1f\uff0e", SEPARATOR)
-"""Tokens that end a sentence, in Latin and in Chinese writing."""
+"""Tokens that end a sentence, in Latin and Chinese script."""
 
 
 class Built(NamedTuple):
-    """A network that has not been trained (in evaluation mode), and how it was built."""
+    """An untrained network in evaluation mode, its tokenizer, and how it was built."""
 
     model: Any
     tokenizer: Any
@@ -145,16 +144,16 @@ def build_classifier(
     max_length: int = 512,
     seed: int = 0,
 ) -> Built:
-    """Build a network for a task, with the vocabulary of the training text.
+    """Build an untrained network for a task, with a vocabulary from the training texts.
 
     Args:
         name: A key of `ARCHITECTURES`.
-        texts: The training texts, those of pairs one by one.
-        labels: Names of the classes; None is a regression.
+        texts: The training texts; both texts of a pair are entries.
+        labels: Names of the classes; None for a regression.
         kind: Name of the head: ``classification`` or ``multi_label``.
-        settings: Its settings; None: the defaults.
+        settings: Settings of the network; None uses the defaults.
         max_length: Maximum number of tokens per row.
-        seed: Seed of the weights: equal seeds and texts give equal networks.
+        seed: Seed of the weights; equal seeds and texts give equal networks.
 
     Example:
         >>> built = build_classifier("text_cnn", ["good", "good film", "film"], labels=["-", "+"])
@@ -193,7 +192,7 @@ def build_classifier(
 
 
 def _copy_vectors(model: Any, tokenizer: Any, path: Path) -> str:
-    """Replace random embeddings by pre-trained ones, and return how many there are."""
+    """Copy pre-trained word vectors into the embeddings; return a message with their number."""
     words = {word: index for word, index in tokenizer.get_vocab().items() if word not in SPECIAL}
     table = model.get_input_embeddings().weight
     result = read_vectors(path.expanduser(), words, size=table.shape[1])

@@ -1,11 +1,11 @@
-"""TextCNN, BiLSTM and TextHAN as models of Transformers, known to its auto classes.
+"""TextCNN, BiLSTM and TextHAN as Transformers models, registered with the auto classes.
 
 Sources: TextCNN is Kim 2014 (arXiv 1408.5882), CNN-rand and, with pre-trained vectors,
 CNN-non-static; BiLSTM is Conneau et al. 2017; TextHAN is Yang et al. 2016.
 
-Differs: TextCNN pads rows with zeros by half a window on both sides, so that a row shorter than a
-window has an output too. In all three, dropout is also applied to the embedded words, where
-adaptive dropout sets its rate.
+Differs: TextCNN pads both sides of a row with half a window of zeros, so that rows shorter than a
+window have an output. All three also apply dropout to the embeddings, whose rate adaptive dropout
+sets.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceCl
 
 
 class ClassicalConfig(PreTrainedConfig):
-    """Settings that all networks share.
+    """Settings of all classical networks.
 
     Args:
-        vocab_size: Number of tokens, special tokens included.
-        embedding_size: D, width of a word's embedding.
+        vocab_size: Number of tokens, including special tokens.
+        embedding_size: D, width of a word embedding.
         dropout: Rate of every dropout layer, in [0, 1).
         initializer_range: Embeddings are drawn from U(-range, range) (Kim 2014: 0.25).
         pad_token_id: Id of the padding token, whose embedding is 0.
@@ -51,8 +51,8 @@ class TextCNNConfig(ClassicalConfig):
     """Config of a `TextCNNForSequenceClassification`.
 
     Args:
-        windows: Widths of the convolutions in words (Kim 2014: 3, 4, 5).
-        filters: Filters of each width (Kim 2014: 100).
+        windows: Widths of the convolutions, in words (Kim 2014: 3, 4, 5).
+        filters: Number of filters of each width (Kim 2014: 100).
     """
 
     model_type = "text_cnn"
@@ -65,7 +65,7 @@ class BiLSTMConfig(ClassicalConfig):
     """Config of a `BiLSTMForSequenceClassification`.
 
     Args:
-        hidden_size: Width of one direction's state.
+        hidden_size: Width of the hidden state in one direction.
         num_hidden_layers: Number of stacked layers.
         pooling: ``max`` over the words, or ``attention``.
     """
@@ -81,7 +81,7 @@ class TextHANConfig(ClassicalConfig):
     """Config of a `TextHANForSequenceClassification`.
 
     Args:
-        hidden_size: Width of one direction's state (Yang et al. 2016: 50).
+        hidden_size: Width of the hidden state in one direction (Yang et al. 2016: 50).
         sentence_ends: Ids of the tokens that end a sentence.
         sentence_length: Maximum number of tokens of a sentence; longer ones are split.
     """
@@ -94,7 +94,7 @@ class TextHANConfig(ClassicalConfig):
 
 
 class ClassicalModel(PreTrainedModel):
-    """Initialization that all networks share: embeddings as Kim (2014), layers as PyTorch."""
+    """Initializes weights: embeddings as in Kim (2014), other layers as in PyTorch."""
 
     config_class = ClassicalConfig
     base_model_prefix = "body"
@@ -124,10 +124,10 @@ class ClassicalModel(PreTrainedModel):
 
 
 class ClassicalBody(ClassicalModel):
-    """A network from token ids to one pooled vector per row, [B, P], P being its `width`.
+    """Base class of networks from token ids to one pooled vector per row, [B, ``width``].
 
-    The embedding module is called once, with the input ids, and every dropout layer acts on
-    [B, T, D] or [B, D]: attacks and adaptive dropout require both.
+    Attacks and adaptive dropout require that the embedding module is called once, with the input
+    ids, and that every dropout layer acts on [B, T, D] or [B, D].
     """
 
     width: int
@@ -140,9 +140,9 @@ class ClassicalBody(ClassicalModel):
         self.dropout = nn.Dropout(config.dropout)
 
     def run(self, hidden: Tensor, mask: Tensor, input_ids: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the output of every block [B, T, H], and the pooled vectors [B, P].
+        """Return the output of every block [B, T, H], and the pooled vectors [B, ``width``].
 
-        ``hidden`` is the embedded words [B, T, D], 0 at padding; ``mask`` is true at real tokens.
+        ``hidden`` has the word embeddings [B, T, D], 0 at padding; ``mask`` [B, T] is False there.
         """
         raise NotImplementedError
 
@@ -156,8 +156,9 @@ class ClassicalBody(ClassicalModel):
 
         Args:
             input_ids: Token ids [B, T].
-            attention_mask: Real tokens [B, T]; default: all tokens except padding.
-            output_hidden_states: Whether to return the embedded words and every block's output.
+            attention_mask: 1 at tokens that are not padding [B, T]; by default found by the padding
+                id.
+            output_hidden_states: Whether to return the word embeddings and every block's output.
         """
         real = input_ids != self.config.pad_token_id if attention_mask is None else attention_mask
         mask = real.bool()
@@ -173,7 +174,7 @@ class ClassicalBody(ClassicalModel):
 
 
 class ClassicalClassifier(ClassicalModel):
-    """A body, dropout and one linear layer; a subclass sets its config and its body."""
+    """Base class of classifiers: a `ClassicalBody`, dropout and one linear layer."""
 
     body_class: type[ClassicalBody]
 
@@ -196,9 +197,11 @@ class ClassicalClassifier(ClassicalModel):
 
         Args:
             input_ids: Token ids [B, T].
-            attention_mask: Real tokens [B, T]; default: all tokens except padding.
-            labels: Class indices [B], or targets [B] of a regression; no loss without them.
-            output_hidden_states: Whether to return the embedded words and every block's output.
+            attention_mask: 1 at tokens that are not padding [B, T]; by default found by the padding
+                id.
+            labels: Class indices [B], or targets [B] of a regression; without them there is no
+                loss.
+            output_hidden_states: Whether to return the word embeddings and every block's output.
         """
         read = self.body(input_ids, attention_mask, output_hidden_states=output_hidden_states)
         logits = self.classifier(self.dropout(read.pooler_output))
@@ -209,7 +212,9 @@ class ClassicalClassifier(ClassicalModel):
 
 
 def max_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Return the maximum [B, H] over the real tokens; only one of equal values gets the gradient.
+    """Return the maximum [B, H] over tokens that are not padding.
+
+    If several values are equal to it, only one of them gets the gradient.
 
     Example:
         >>> max_pooling(torch.tensor([[[1.0], [-3.0], [9.0]]]), torch.tensor([[True, True, False]]))
@@ -221,7 +226,7 @@ def max_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
 
 
 class AttentionPooling(nn.Module):
-    """Weighted mean of states: ``softmax(u . tanh(W h + b))`` (Yang et al. 2016, Eqs. 5-7)."""
+    """Weighted mean of states by ``softmax(u . tanh(W h + b))`` (Yang et al. 2016, Eqs. 5-7)."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -229,7 +234,7 @@ class AttentionPooling(nn.Module):
         self.context = nn.Linear(size, 1, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Pool states [R, L, H] to [R, H] under a boolean mask [R, L], true in every row."""
+        """Pool states [R, L, H] to [R, H]; ``mask`` [R, L] is True at real states."""
         scores = self.context(torch.tanh(self.projection(states))).squeeze(-1)
         weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=1)
         pooled: Tensor = (weights.unsqueeze(-1) * states).sum(dim=1)
@@ -245,7 +250,7 @@ class ConvolutionBank(nn.Module):
         self.convolutions = nn.ModuleList(nn.Conv1d(size, filters, window) for window in windows)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Run all convolutions on [B, T, D] to [B, T, len(windows) * filters], 0 at padding."""
+        """Convolve [B, T, D] to [B, T, len(windows) * filters], 0 at padding."""
         words, outputs = hidden.transpose(1, 2), []
         for convolution, window in zip(self.convolutions, self.windows, strict=True):
             before = (window - 1) // 2
@@ -280,12 +285,13 @@ class TextCNNForSequenceClassification(ClassicalClassifier):
 
 
 class Sequences(NamedTuple):
-    """R sequences of N tokens in all, and which of their states each token of the batch receives.
+    """R sequences of states to run a recurrence over, and how the result returns to the tokens.
 
     Args:
-        take: The N tokens of the sequences, in order [B, T], boolean.
-        lengths: Number of tokens of each sequence [R].
-        give: Number, from 0 to N - 1, of the state of each token [B, T]; any number at padding.
+        take: Positions [B, T] of the N states of all sequences, in order; boolean.
+        lengths: Number of states of each sequence [R].
+        give: Per token, the index (0 to N - 1) of the resulting state that it receives [B, T]; any
+            at padding.
     """
 
     take: Tensor
@@ -294,21 +300,21 @@ class Sequences(NamedTuple):
 
 
 def rows_of(mask: Tensor) -> Sequences:
-    """Return one sequence per row: its real tokens [B, T], on whichever side it is padded."""
+    """Return one sequence per row: its tokens without padding, which may be on either side."""
     give = (mask.flatten().cumsum(0) - 1).clamp(min=0)
     return Sequences(mask, mask.sum(dim=1), give.view(mask.shape))
 
 
 def padded(values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Split values [N, H] by lengths [R] into right-padded sequences [R, L, H], with a mask."""
+    """Split values [N, H] by lengths [R] into padded sequences [R, L, H]; also return the mask."""
     real = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
     return values.new_zeros(*real.shape, values.shape[-1]).index_put((real,), values), real
 
 
 class BiRecurrence(nn.Module):
-    """An LSTM or a GRU in both directions; the second reads each sequence from its own end.
+    """A bidirectional LSTM or GRU; the backward one starts at the end of each sequence.
 
-    ``hidden`` is H, the width of one direction's state.
+    ``hidden`` is H, the width of the hidden state in one direction.
     """
 
     def __init__(self, size: int, hidden: int, cell: Literal["lstm", "gru"]) -> None:
@@ -318,8 +324,8 @@ class BiRecurrence(nn.Module):
         self.back = kind(size, hidden, batch_first=True)
 
     def forward(self, hidden: Tensor, sequences: Sequences, mask: Tensor) -> Tensor:
-        """Return the states that the tokens receive, both directions [B, T, 2 H], 0 at padding."""
-        # Not PyTorch's packed sequences, which take up to half as long again on a CPU.
+        """Return the states of both directions for each token [B, T, 2 H], 0 at padding."""
+        # Padded, because PyTorch's packed sequences take up to 1.5 times as long on a CPU.
         inputs, real = padded(hidden[sequences.take], sequences.lengths)
         indices = torch.arange(real.shape[1], device=real.device).expand(real.shape)
         turned = torch.where(real, sequences.lengths.unsqueeze(1) - 1 - indices, indices)
@@ -373,14 +379,14 @@ def find_sentences(mask: Tensor, ends: Tensor, *, longest: int) -> tuple[Sequenc
     """Split the rows of a batch into sentences.
 
     Args:
-        mask: Real tokens [B, T], boolean.
-        ends: Tokens that end a sentence [B, T], boolean; of adjacent ones the last does. The last
-            token of a row always ends one.
+        mask: True at tokens that are not padding [B, T].
+        ends: True at tokens that end a sentence [B, T]; of adjacent ones only the last does. The
+            last token of a row always ends a sentence.
         longest: Maximum number of tokens of a sentence, >= 1.
 
     Returns:
-        The words of each sentence, each for its own token; and the sentences of each row, each read
-        at its last token and given to all of its tokens.
+        Two `Sequences`: the words of each sentence; and the sentences of each row, which take the
+            state at the sentence's last token and give the result to all its tokens.
     """
     row, ending = mask.nonzero()[:, 0], ends[mask]
     new_row = row[1:] != row[:-1]
@@ -403,7 +409,7 @@ def find_sentences(mask: Tensor, ends: Tensor, *, longest: int) -> tuple[Sequenc
 
 
 class TextHANModel(ClassicalBody):
-    """TextHAN without its head; its blocks are the recurrences over words and over sentences."""
+    """TextHAN without its head; its two blocks are the recurrences over words and sentences."""
 
     config_class = TextHANConfig
 

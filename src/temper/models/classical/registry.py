@@ -1,4 +1,4 @@
-"""The networks that are trained from scratch, by name, and their settings; without torch.
+"""The classical networks by name, and their settings; does not import torch.
 
 The settings are the table ``architecture`` of a run.
 """
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from temper.models.classical.networks import ClassicalClassifier
 
 DROPOUT = 0.5
-"""Rate of every dropout layer unless set otherwise (Kim 2014; UEGR, Table IV)."""
+"""Default dropout rate, except with the method ``plain`` (Kim 2014; UEGR, Table IV)."""
 Units = Literal["auto", "words", "characters"]
 Windows = Annotated[tuple[Annotated[int, Field(ge=1, le=50)], ...], Field(min_length=1)]
 
 PAD, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
 SPECIAL = (PAD, UNKNOWN, SEPARATOR)
-"""Special tokens by id: padding is 0."""
+"""The special tokens in the order of their ids: padding is 0."""
 
 
 class ArchitectureSettings(BaseModel):
-    """Settings of all networks that are trained from scratch.
+    """Settings of all classical networks.
 
-    An alias is the name of a setting in the config of the network.
+    The alias of a setting is its name in the config of the network.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    # Defaults of a run: rates for Adam from random weights.
+    # Default training settings, for Adam from random weights.
     TRAIN: ClassVar[dict[str, Any]] = {
         "learning_rate": 2e-3,
         "batch_size": 32,
@@ -52,10 +52,13 @@ class ArchitectureSettings(BaseModel):
         "method (UEGR, Table IV).",
     )
     vocabulary: int = Field(
-        20_000, ge=4, description="Maximum size of the vocabulary, with special tokens."
+        20_000, ge=4, description="Maximum number of tokens, including special tokens."
     )
     min_frequency: int = Field(
-        2, ge=1, description="Minimum number of occurrences of a word in the training text."
+        2,
+        ge=1,
+        description="Minimum number of occurrences of a word in the training text; rarer words "
+        "become unknown tokens.",
     )
     units: Units = Field(
         default="auto",
@@ -70,7 +73,7 @@ class ArchitectureSettings(BaseModel):
     )
 
     def network(self) -> dict[str, Any]:
-        """Return the settings that the config of the network has too, by their names there."""
+        """Return the settings that belong to the network's config, under their names there."""
         return self.model_dump(
             by_alias=True, exclude={"vocabulary", "min_frequency", "units", "vectors"}
         )
@@ -115,9 +118,9 @@ class TextHANSettings(ArchitectureSettings):
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network that is trained from scratch.
+    """A classical network: its settings and its class.
 
-    ``name`` is that of its class in `temper.models.classical.networks`.
+    ``name`` is the name of the class in `temper.models.classical.networks`.
     """
 
     settings: type[ArchitectureSettings]
@@ -134,12 +137,12 @@ class Architecture:
         return result
 
     def listing(self) -> dict[str, str]:
-        """Return its row of the table of models."""
+        """Return the network's row for ``temper list models``."""
         width = self.settings().embedding
         return {
             "source": "built from the training text",
             "architecture": f"{self.summary}, embeddings {width} wide",
-            "parameters": f"{width} a word and more",
+            "parameters": f"at least {width} per word",
             "learning_rate": f"{self.settings.TRAIN['learning_rate']:g}",
             "note": f"trained from scratch ({self.source}); settings: architecture.KEY",
         }
@@ -165,4 +168,4 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "Yang et al. 2016",
     ),
 }
-"""Name on the command line to network; the name is also the config's ``model_type``."""
+"""Name in ``--model`` -> network; the name is also the ``model_type`` of its config."""

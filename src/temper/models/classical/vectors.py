@@ -12,15 +12,15 @@ from temper.files import sha256
 
 
 def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int, list[float]]:
-    """Read the vectors, of width ``size``, of words that match exactly; return them by word id.
+    """Return word id -> vector of width ``size`` for the given words, from a text file.
 
-    A line is a word and its numbers with spaces between (GloVe). A first line of two whole numbers,
-    the number of words and the width, is skipped (word2vec, fastText). If a word occurs twice, the
-    first vector counts.
+    A line is a word and its numbers, separated by spaces (GloVe). A first line with the number of
+    words and the width is skipped (word2vec, fastText). Words must match exactly. If a word occurs
+    twice, the first vector counts.
     """
     result: dict[int, list[float]] = {}
     try:
-        # Only line feeds end a line: some words of GloVe are other kinds of line break.
+        # Only line feeds end a line, because some words of GloVe are other line breaks.
         with path.open(encoding="utf-8", newline="\n") as stream:
             for number, line in enumerate(stream, start=1):
                 parts = line.rstrip("\n").rstrip(" ").split(" ")
@@ -45,8 +45,8 @@ def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int
         raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise DataError(
-            f"The word vectors {path} are not UTF-8 text ({error.reason}). A text file is needed, "
-            "not a binary or a packed one: unpack or convert it."
+            f"The word vectors {path} are not UTF-8 text ({error.reason}). Unpack a compressed "
+            "file, and convert a binary file to text."
         ) from error
     return result
 
@@ -60,7 +60,7 @@ def _is_number(text: str) -> bool:
 
 
 def content_hash(path: Path) -> str:
-    """Return the hash of a file of vectors, computed again only if the file has changed."""
+    """Return the hash of a file of vectors; it is cached until the file changes."""
     try:
         state = path.stat()
         return _content_hash(path, state.st_size, state.st_mtime_ns)

@@ -1,1 +1,1 @@
-"""Files that `temper export` copies next to a checkpoint; they do not import Temper."""
+"""Files that `temper export` copies into a checkpoint; they do not import Temper."""

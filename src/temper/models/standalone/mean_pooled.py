@@ -1,7 +1,7 @@
-"""A linear classifier on the mean of an encoder's last hidden states, as a model of Transformers.
+"""A Transformers model: a linear classifier on the mean of an encoder's last hidden states.
 
-Importing this file registers it with the auto classes. Exported folders have a copy of the file, so
-it needs torch and Transformers only.
+Importing this file registers it with the auto classes. Exported folders contain a copy, so it needs
+only torch and Transformers.
 
 Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 (MEAN pooling).
 """
@@ -29,7 +29,7 @@ class MeanPooledConfig(PreTrainedConfig):
 
     Args:
         encoder: Config of the encoder as a dictionary, with its ``model_type``.
-        pad_token_id: Id of the padding token, as the encoder's.
+        pad_token_id: Id of the encoder's padding token.
     """
 
     model_type = "mean_pooled"
@@ -50,16 +50,16 @@ class MeanPooledConfig(PreTrainedConfig):
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens of the encoder."""
+        """Number of embeddings of the encoder."""
         return int((self.encoder or {})["vocab_size"])
 
 
 def mean_embedding(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean of a row's states [B, T, D] at its real tokens, scaled to length 1, [B, D].
+    """Return the mean of each row's hidden states, scaled to length 1, [B, D].
 
     Args:
-        hidden: States of the tokens.
-        mask: Real tokens [B, T]; 0 for padding.
+        hidden: Hidden states [B, T, D].
+        mask: 1 at tokens, 0 at padding [B, T].
     """
     real = mask.unsqueeze(-1).to(hidden.dtype)
     # Multiplying by 0 would keep the NaN of a padded state.
@@ -67,10 +67,10 @@ def mean_embedding(hidden: Tensor, mask: Tensor) -> Tensor:
 
 
 class MeanPooledForSequenceClassification(PreTrainedModel):
-    """An encoder, the mean of its last hidden states scaled to length 1, and a linear layer.
+    """A linear layer on the mean of an encoder's last hidden states, scaled to length 1.
 
     Args:
-        config: The config, with the encoder's.
+        config: The config, with that of the encoder.
         encoder: A loaded encoder; by default a new one with random weights.
     """
 
@@ -87,7 +87,7 @@ class MeanPooledForSequenceClassification(PreTrainedModel):
         self.num_labels = config.num_labels
         self.encoder = AutoModel.from_config(config.encoder_config) if encoder is None else encoder
         if hasattr(self.encoder, "pooler"):
-            # A layer without a gradient would stop distributed training.
+            # The unused pooler would get no gradient, which distributed training does not allow.
             self.encoder.pooler = None
         self.dropout = nn.Dropout(getattr(config.encoder_config, "hidden_dropout_prob", 0.1))
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
@@ -98,13 +98,13 @@ class MeanPooledForSequenceClassification(PreTrainedModel):
             super()._init_weights(module)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the encoder's table of words."""
+        """Return the encoder's embedding module."""
         table: nn.Module = self.encoder.get_input_embeddings()
         return table
 
     @torch.no_grad()
     def set_head(self, weight: Any, bias: Any) -> None:
-        """Set the linear layer, for example to a fitted logistic regression.
+        """Set the weights of the linear layer, for example to a fitted logistic regression.
 
         Args:
             weight: Array [C, D].
@@ -114,7 +114,7 @@ class MeanPooledForSequenceClassification(PreTrainedModel):
         self.classifier.bias.copy_(torch.from_numpy(bias))
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Any) -> tuple[Tensor, Any]:
-        """Return an embedding of length 1 of each row, [B, D], and the encoder's output."""
+        """Return the embedding of each row, scaled to length 1 [B, D], and the encoder's output."""
         output = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **inputs)
         return mean_embedding(output.last_hidden_state, attention_mask), output
 
@@ -131,11 +131,14 @@ class MeanPooledForSequenceClassification(PreTrainedModel):
 
         Args:
             input_ids: Token ids [B, T].
-            attention_mask: Real tokens [B, T]; default: all tokens except padding.
-            token_type_ids: Which text a token belongs to [B, T]; None for encoders without types.
-            labels: Class indices [B], or targets [B] of a regression; no loss without them.
+            attention_mask: 1 at tokens that are not padding [B, T]; by default found by the padding
+                id.
+            token_type_ids: The text (0 or 1) that a token belongs to [B, T]; None for encoders
+                without types.
+            labels: Class indices [B], or targets [B] of a regression; without them there is no
+                loss.
             output_hidden_states: Whether to return the encoder's hidden states.
-            inputs: What else the encoder takes.
+            inputs: Further arguments of the encoder.
         """
         if attention_mask is None:
             attention_mask = (input_ids != self.config.pad_token_id).long()

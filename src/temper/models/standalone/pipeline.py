@@ -5,7 +5,7 @@
     from pipeline import Pipeline
     answers = Pipeline()(["a text", "another text"])
 
-`temper export` wrote this file, which may be changed and redistributed (Apache-2.0).
+`temper export` wrote this file. You may change and redistribute it (Apache-2.0).
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ Texts = Sequence[str]
 
 @dataclass
 class Pipeline:
-    """Predict texts like the exported model, with its calibration.
+    """Predicts texts like the exported model, with its calibration.
 
     ``onnx`` names an ONNX file in the folder to run with onnxruntime; None runs PyTorch on
     ``device``. A forward pass has ``batch_size`` rows.
@@ -49,7 +49,7 @@ class Pipeline:
         self.arrays = {} if kept is None else load_file(self.folder / kept["file"])
         spec = importlib.util.spec_from_file_location("mean_pooled", self.folder / "mean_pooled.py")
         if (self.folder / "mean_pooled.py").is_file() and spec and spec.loader:
-            # The network is not one of Transformers' own: the file registers it.
+            # The network is not part of Transformers; its file registers it.
             sys.modules[spec.name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(sys.modules[spec.name])
         self.tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
@@ -69,11 +69,11 @@ class Pipeline:
         self.model.eval().to(self.device)
 
     def __call__(self, texts: Texts, text_pairs: Texts | None = None, **asked: Any) -> list[Any]:
-        """Predict texts, or pairs of texts, in order; ``asked`` are arguments of `answers`."""
+        """Predict texts, or pairs of texts, in order; `answers` describes the options ``asked``."""
         return self.answers(*self.outputs(texts, text_pairs), **asked) if texts else []
 
     def outputs(self, texts: Texts, text_pairs: Texts | None = None) -> tuple[Array, Array]:
-        """Return logits [n, C], or values [n, 1], and states [n, L, D] where they are read."""
+        """Return logits [n, C] or values [n, 1], and states [n, L, D] if the detector uses them."""
         pairs = None if text_pairs is None else list(text_pairs)
         length = self.record["settings"]["data"]["max_length"]
         encoded = self.tokenizer(list(texts), pairs, truncation=True, max_length=length)
@@ -112,9 +112,10 @@ class Pipeline:
         abstain: str = "",
         max_risk: float | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the answers of `temper predict`; ``coverage`` must be a calibrated one.
+        """Return one dict per text, as `temper predict` does.
 
-        ``outputs`` and ``states`` are the results of `outputs`.
+        ``outputs`` and ``states`` are the results of `outputs`. ``coverage`` must be one for which
+        the model was calibrated. ``abstain`` and ``max_risk`` select the rule for not answering.
         """
         names, sets = self.record["labels"], self.calibration.get("sets")
         limits = {} if sets is None else sets["thresholds"]
@@ -158,12 +159,12 @@ class Pipeline:
         # Rules about sets and confidence need one class per text: an answer with "label".
         wanted = {"anomalous", *(["set", "label"] if largest or risk is not None else [])}
         if re.sub(r"set\s*>\s*\d+|anomaly|[\s,]", "", abstain) or not wanted <= found[0].keys():
-            raise ValueError("`abstain` must be 'anomaly' or 'set>K', if they are calibrated.")
+            raise ValueError("`abstain` must name calibrated rules: 'anomaly' or 'set>K'.")
         enough = np.zeros(1)
         if risk is not None:
             enough = self.arrays["risk.confidences"][self.arrays["risk.limits"] <= risk]
         if not len(enough):
-            raise ValueError(f"No confidence is shown to keep the risk at {risk:g}.")
+            raise ValueError(f"No threshold keeps the risk at {risk:g}. Give a larger `max_risk`.")
         for row in found:
             size, sure = len(row.get("set", ())), max(row.get("probabilities", {"": 1.0}).values())
             messages = ["anomaly"] if "anomaly" in abstain and row["anomalous"] else []
@@ -174,7 +175,7 @@ class Pipeline:
         return list(found)
 
     def scaled(self, logits: Array) -> Array:
-        """Return logits divided by the temperature, or by that of each label, [n, C]."""
+        """Return logits [n, C] divided by the calibrated temperature, which may differ by label."""
         return np.asarray(logits / np.asarray(self.calibration.get("temperature", 1.0)))
 
     def _strangeness(self, outputs: Array, probabilities: Array, states: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Test for a distribution shift between texts and the held-out rows of the calibration.
+"""Test whether texts come from another distribution than the calibration's held-out rows.
 
     from pipeline import Pipeline
     from shift import shift
@@ -7,7 +7,7 @@
     outputs, states = pipeline.outputs(texts)
     answers, shifted = pipeline.answers(outputs, states), shift(pipeline, states)
 
-`temper export` wrote this file, which may be changed and redistributed (Apache-2.0).
+`temper export` wrote this file. You may change and redistribute it (Apache-2.0).
 """
 
 import hashlib
@@ -22,17 +22,16 @@ ALARM = 0.00235
 
 
 def shift(pipeline: Any, states: Array) -> dict[str, Any] | None:
-    """Compare texts, in the order of their arrival, with held-out rows.
+    """Test texts, in order of arrival, against the held-out rows of the calibration.
 
     Args:
         pipeline: A `pipeline.Pipeline`.
-        states: The states that its `outputs` returned; if there are more than 200 texts, 200 at
-            equal distances are compared.
+        states: The states from its `outputs`. Of more than 200 texts, 200 at equal distances are
+            used.
 
     Returns:
-        ``p`` of a two-sample test, whether they have ``shifted`` (p <= 0.0023), and the number of
-        compared ``rows``; None for fewer than 20 texts, or without held-out rows in the
-        calibration.
+        ``p`` of a two-sample test, ``shifted`` (whether p <= 0.00235), and ``rows``, the number of
+        tested texts. None for fewer than 20 texts, or if the calibration has no held-out rows.
     """
     known, count = pipeline.arrays, len(states)
     if "held_out.answers" not in known or count < 20:
@@ -47,7 +46,7 @@ def shift(pipeline: Any, states: Array) -> dict[str, Any] | None:
 
 
 def mmd_p(first: Array, second: Array) -> float:
-    """Return the p value of a kernel two-sample test by permutations (Gretton et al., JMLR 2012).
+    """Return the p-value of a kernel two-sample permutation test (Gretton et al., JMLR 2012).
 
     Args:
         first: States, [n, D].
