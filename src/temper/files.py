@@ -88,7 +88,7 @@ def check_memory(wanted: int, *, what: str) -> None:
     free = memory.free_memory()
     if free is not None and free < wanted:
         raise MemoryLimitError(
-            f"Too little memory: {what} take at least {size_in_words(wanted)}, and "
+            f"{what} take at least {size_in_words(wanted)} of memory, and "
             f"{size_in_words(free)} are free. Evaluate fewer rows (--eval-rows)."
         )
 

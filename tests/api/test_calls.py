@@ -287,7 +287,7 @@ def test_a_run_on_data_in_memory_is_that_on_a_file_of_the_same_rows(
     # The same data in another form are the same run, and other rows are not.
     again = temper.train(Dataset.from_dict(columns), out=tmp_path / "frame", **short)
     assert again.record == run.record
-    with pytest.raises(CheckpointError, match="holds"):
+    with pytest.raises(CheckpointError, match="other settings or data"):
         temper.train(frame[:20], out=tmp_path / "frame", **short)
     quick: dict[str, Any] = {"perspectives": ["task", "shift"], "evaluate": {"bootstrap": 0}}
     shifted = pandas.DataFrame(sentences(8, thing="it"), columns=["text", "label"])

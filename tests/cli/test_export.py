@@ -215,7 +215,10 @@ def test_a_model_that_transformers_cannot_load_raises_an_error(
     refused(call("export", f"{code}:ask", "--out", out), "code or a pipeline of another library")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     refused(call("export", run, "--out", out, "--onnx"), "pip install 'onnx>=")
-    refused(call("export", run, "--out", out, "--eval-rows", "3"), "leave `eval_rows` out")
+    refused(
+        call("export", run, "--out", out, "--eval-rows", "3"),
+        "`eval_rows` has no effect without --data",
+    )
     assert not out.exists()
 
 

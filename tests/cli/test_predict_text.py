@@ -78,8 +78,8 @@ def test_pairs_are_given_text_by_text(
     ("more", "words"),
     [
         (("--text", "a", "--data", "b.csv"), "--text and --data both give"),
-        (("--text", "a", "--text-pair", "b", "--text-pair", "c"), "got 2 for 1"),
-        (("--text-pair", "b"), "got 1 for 0"),
+        (("--text", "a", "--text-pair", "b", "--text-pair", "c"), "got 2 --text-pair and 1 --text"),
+        (("--text-pair", "b"), "got 1 --text-pair and 0 --text"),
         (("--text", "a", "--set", "data.encoding=cp1252"), "leave `encoding` out"),
         (("--text", "a", "--text-column", "b"), "leave `text_column` out"),
         (

@@ -273,7 +273,7 @@ def test_pairs_raise_an_error_for_a_model_of_single_texts(project: Path, tmp_pat
     data = tmp_path / "pairs.csv"
     data.write_text("text,text_pair,label\na film,why,negative\n", encoding="utf-8")
     asked = ("evaluate", project / "run", "--device", "cpu", "--out", tmp_path / "out")
-    message = "trained on single texts, and {} have a second one"
+    message = "trained on single texts, and {} have a second text"
     refused(call(*asked, "--data", data), message.format(f"the rows of {data}"))
     shifted = ("--perspectives", "task,shift", "--shift", f"odd={data}")
     refused(call(*asked, *shifted), message.format("the rows of set 'odd'"))

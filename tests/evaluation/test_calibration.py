@@ -203,7 +203,7 @@ def test_held_out_rows_that_are_scored_are_excluded_from_the_fit() -> None:
     plain = evaluate(predictor, EvaluationData(dev, held_out=apart), ONLY)
     assert block(mixed, *SCALED).probabilities == pytest.approx(block(plain, *SCALED).probabilities)
     assert any("10 held-out rows are also scored" in notice for notice in mixed.notices)
-    with pytest.raises(DataError, match="all 40 held-out rows of set 'set' are"):
+    with pytest.raises(DataError, match="All 40 held-out rows of set 'set' are"):
         evaluate(predictor, EvaluationData(dev, held_out=dev), ONLY)
 
 

@@ -133,7 +133,7 @@ def test_a_source_without_its_own_name_raises_an_error(texts: list[str], message
 def test_rows_that_no_perspective_reads_raise_an_error() -> None:
     assert SetSources.of(anomaly=["a=a.csv"], fit="fit.csv", held_out="h.csv").faults(ALL) == []
     (fault,) = SetSources.of(fit="fit.csv").faults(ALL)
-    assert "no anomalies are measured" in fault
+    assert "no OOD texts are measured" in fault
     plain = EvaluationSettings(perspectives=("task",))
     faults = SetSources.of(anomaly=["a=a.csv"], fit="fit.csv", held_out="h.csv").faults(plain)
     assert ["sets.fit" in faults[0], "sets.held_out" in faults[1]] == [True, True]

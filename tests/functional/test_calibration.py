@@ -184,8 +184,8 @@ def test_classwise_error_of_two_classes_is_that_of_one_class() -> None:
         (lambda: ece([1], [0.5], 0), "`bins` must be >= 1, got 0"),
         (lambda: adaptive([1], [2.0]), "Pass probabilities, not logits"),
         (lambda: adaptive([1], [0.5], 0), "`bins` must be >= 1, got 0"),
-        (lambda: calibration.brier_of_rows([2], [[0.5, 0.5]]), r"whole numbers in 0\.\.1"),
-        (lambda: calibration.brier_of_rows([0.5], [[0.5, 0.5]]), r"whole numbers in 0\.\.1"),
+        (lambda: calibration.brier_of_rows([2], [[0.5, 0.5]]), r"class indices from 0 to 1"),
+        (lambda: calibration.brier_of_rows([0.5], [[0.5, 0.5]]), r"class indices from 0 to 1"),
         (
             lambda: calibration.negative_log_likelihood([0], [[0.0, 0.0], [0.0, 0.0]]),
             r"got \[1\] and \[2, 2\]",

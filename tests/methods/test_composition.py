@@ -216,7 +216,7 @@ class Scaled(Plain):
 
 def test_clean_weights_that_differ_are_named() -> None:
     plans = [("mine", Plan(task_weight=0.5)), ("other", AT().plan(Step()))]
-    with pytest.raises(CompositionError, match=r"weight 0.5 in 'mine' and 1 in 'other'"):
+    with pytest.raises(CompositionError, match=r"clean_weight=0.5 in 'mine' and 1 in 'other'"):
         merge(plans)
 
 

@@ -165,7 +165,7 @@ def test_an_incomplete_body_times_out(client: Client) -> None:
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     result = raw(client, head + b'Connection: close\r\nContent-Length: 100\r\n\r\n{"texts"')
     assert b" 408 " in result.partition(b"\r\n")[0]
-    assert b"did not come within 0.5 s" in result
+    assert b"did not arrive within 0.5 s" in result
 
 
 def test_a_body_that_never_ends_is_cut_off(client: Client) -> None:

@@ -92,7 +92,7 @@ def test_options_without_calibration_return_an_error(question: Any, words: str) 
         assert (reply.status, reply.content) == (422, {"error": words})
     with running(Model().classifier()) as served:
         reply = served.client.predict({"texts": ["1"], "coverage": 0.9})
-        assert (reply.status, "(none was)" in reply.content["error"]) == (422, True)
+        assert (reply.status, "(none)" in reply.content["error"]) == (422, True)
 
 
 def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
         refused(result, "has no calibration", "temper calibrate")
     refused(
         call("serve", f"{code}:ask", "--port", "0", "--set", "service.shift_rows=50"),
-        "`shift_rows`",
+        "`service.shift_rows`",
     )
     refused(
         call("serve", f"{code}:ask", "--port", "0", "--set", "service.shift_rows=5"),

@@ -189,7 +189,7 @@ def test_held_out_labels_of_two_classes_raise_an_error_for_three() -> None:
     check_before_training(EvaluationData(dev, shift={"two": held_out}), EvaluationSettings(), train)
     with pytest.raises(DataError, match="Held-out set 'held_out' has two labels"):
         check_before_training(EvaluationData(dev, held_out=held_out), EvaluationSettings(), train)
-    with pytest.raises(DataError, match="The dev set has two labels"):
+    with pytest.raises(DataError, match="The validation set has two labels"):
         check_before_training(EvaluationData(held_out), EvaluationSettings(), train)
 
 

@@ -103,7 +103,7 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, where: str) -> Any:
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise CheckpointError(f"{where} has a {type(value).__name__}, {UNWRITABLE}")
+    raise CheckpointError(f"{where} is of type {type(value).__name__}, {UNWRITABLE}")
 
 
 def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:

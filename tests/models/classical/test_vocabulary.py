@@ -82,7 +82,7 @@ def test_the_setting_overrides_the_guessed_splitting() -> None:
 
 
 def test_a_text_without_common_words_raises_an_error() -> None:
-    with pytest.raises(DataError, match=r"comes 2 times or more.*architecture.min_frequency"):
+    with pytest.raises(DataError, match=r"occurs 2 times or more.*architecture.min_frequency"):
         make_tokenizer(["one two three"], min_frequency=2)
 
 

@@ -153,5 +153,5 @@ def test_rows_of_other_tasks_than_the_models_raise_an_error(tmp_path: Path) -> N
     rows = TaskRows({"three": Three(7), "two": Rows(9)})
     for model, own in ((shared(), "has two, three, last"), (tiny_model(), "has none")):
         trainer = make_trainer(tmp_path, model=model, rows=rows)
-        with pytest.raises(SettingError, match=f"tasks three, two in this order, .* {own}"):
+        with pytest.raises(SettingError, match=f"tasks three, two, in this order, .* {own}"):
             trainer.train()
