@@ -174,7 +174,7 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
     sources, _ = finished_cases(specification, folder)
     if not sources:
         raise CheckpointError(
-            f"{folder} holds no finished case of {specification.name} to keep. Run it first: "
+            f"{folder} has no finished case of {specification.name} to keep. Run it first: "
             f"temper reproduce {specification.name} --out {folder}."
         )
     for name, source in sources.items():
@@ -242,7 +242,7 @@ def _record_of_same(folder: Path, wanted: Record, *, option: str) -> Record | No
     stored = read_record(folder)
     if stored is not None and (stored.family, stored.scale) != (wanted.family, wanted.scale):
         raise CheckpointError(
-            f"{folder} holds {stored.family} at scale {stored.scale or 'unknown'!r}, and "
+            f"{folder} has {stored.family} at scale {stored.scale or 'unknown'!r}, and "
             f"{wanted.family} at {wanted.scale or 'unknown'!r} was requested. Give another "
             f"{option}."
         )

@@ -114,7 +114,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
     record = read_record(folder) if folder.is_dir() else None
     if record is not None and record.family != specification.family:
         raise CheckpointError(
-            f"{folder} holds {record.family}, and {specification.name} is made from "
+            f"{folder} has {record.family}, and {specification.name} is made from "
             f"{specification.family}. Give the folder of another reproduction."
         )
     sources, unread = finished_cases(specification, folder)
@@ -123,7 +123,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         raise CheckpointError(
             f"Expected a folder with a study for a case of {specification.name} "
             f"({', '.join(case.name for case in specification.case)}), and {folder} "
-            f"{'is a file' if folder.is_file() else 'holds none'}. Give the folder that "
+            f"{'is a file' if folder.is_file() else 'has none'}. Give the folder that "
             f"`temper reproduce {specification.name}` wrote, or run that first."
         )
     cases = [(case, sources[case.name]) for case in specification.case if case.name in sources]

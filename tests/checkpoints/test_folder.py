@@ -19,7 +19,7 @@ def test_a_folder_that_does_not_exist_has_no_record(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_content_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"holds 'thesis\.tex' but no run\.json"):
+    with pytest.raises(CheckpointError, match=r"has 'thesis\.tex' but no run\.json"):
         RunFolder(tmp_path).record()
 
 

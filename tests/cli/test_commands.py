@@ -152,7 +152,7 @@ def test_evaluating_writes_rows_and_scores_once(
         *arguments, "--perspectives", "task,embedding_attack,calibration", "--eval-rows", 4
     )
     assert other.exit_code == 2
-    assert "holds another evaluation: data.eval_rows: None -> 4;" in other.stderr
+    assert "has another evaluation: data.eval_rows: None -> 4;" in other.stderr
     assert "evaluate.perspectives: ['task', " in other.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["e"]
 

@@ -47,7 +47,7 @@ def test_perspectives_that_a_function_does_not_support_are_skipped_and_reported(
     assert {(score["perspective"], score["value"]) for score in again["scores"]} == {("task", 1.0)}
     result = call(*words, "--gives", "logits", "--label-names", "negative,positive")
     changed = "predictor.gives: 'probabilities' -> 'logits'"
-    assert f"{out} holds another evaluation: {changed}. Give another --out" in result.stderr
+    assert f"{out} has another evaluation: {changed}. Give another --out" in result.stderr
 
 
 def accuracy(result: Any) -> list[float]:

@@ -88,7 +88,7 @@ def folder(tmp_path: Path) -> Path:
 
 WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("report", "nowhere"), ("nowhere is not a folder",)),
-    (("report", "letters"), ("letters holds no study.json",)),
+    (("report", "letters"), ("letters has no study.json",)),
     ((*TRAIN, "--model", "nowhere", *DEMO), ("No model could be loaded from 'nowhere'",)),
     ((*TRAIN, "--model", "letters", *DEMO), ("has no config.json",)),
     ((*TRAIN, "--model", "model", "--data", "no.csv"), ("No such file or folder: no.csv",)),

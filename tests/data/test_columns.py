@@ -309,7 +309,7 @@ def test_class_names_are_read_from_a_column(values: list[Any], names: Any) -> No
 
 
 def test_a_group_of_half_a_surrogate_pair_raises_an_error() -> None:
-    with pytest.raises(DataError, match=r"made\.csv.*'mark' holds half of a surrogate pair"):
+    with pytest.raises(DataError, match=r"made\.csv.*'mark' has half of a surrogate pair"):
         read_names(table(["a", "b\udfff"]), "mark")
 
 

@@ -385,11 +385,11 @@ def test_bad_data_raises_one_clear_error(
 
 
 def test_a_folder_without_data_or_with_one_split_in_two_files_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no data"):
+    with pytest.raises(DataError, match="has no data"):
         splits_of(tmp_path)
     source = folder(tmp_path / "data", train=rows(4))
     (tmp_path / "data/train.csv").write_text("text,label\na,0\n")
-    with pytest.raises(DataError, match=r"holds split 'train' twice: train.csv and train.jsonl"):
+    with pytest.raises(DataError, match=r"has split 'train' twice: train.csv and train.jsonl"):
         splits_of(source)
 
 

@@ -162,7 +162,7 @@ def test_an_unsupported_detector_is_skipped_with_a_notice(
     predictor: ClassifierPredictor, data: EvaluationData, examples_of: Any
 ) -> None:
     for fit, words in (
-        (None, "needs rows to fit it on"),
+        (None, "no in-distribution rows to fit it on"),
         (examples_of("fit", rows=3), "at least 4"),
     ):
         result = evaluate(predictor, EvaluationData(data.dev, anomaly=data.anomaly, fit=fit), ONLY)

@@ -131,10 +131,10 @@ def unrecorded(run: Path) -> None:
     ("spoil", "settings", "message"),
     [
         (unfinished, {}, "is not finished .status 'stopped'., so it has no"),
-        (pickled, {}, r"holds optimizer\.pt: a pickle runs code"),
+        (pickled, {}, r"has optimizer\.pt: a pickle runs code"),
         (damaged, {}, r"config\.json is damaged or was changed"),
-        (unrecorded, {}, "is no folder of a run"),
-        (spoil_nothing, {"repo": "a/b/c"}, "'a/b/c' is no repository's name"),
+        (unrecorded, {}, "is not the folder of a run"),
+        (spoil_nothing, {"repo": "a/b/c"}, "'a/b/c' is not a repository name"),
         (spoil_nothing, {"evaluation": "nowhere"}, r"nowhere has no scores\.json"),
     ],
 )

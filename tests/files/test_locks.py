@@ -122,7 +122,7 @@ def test_leftovers_of_a_killed_run_are_not_other_content(tmp_path: Path) -> None
         (tmp_path / name).touch()
     check_room(tmp_path, what="run.json", held=lambda: False)
     (tmp_path / ".bashrc").touch()
-    with pytest.raises(CheckpointError, match=r"holds '\.bashrc' but no run\.json"):
+    with pytest.raises(CheckpointError, match=r"has '\.bashrc' but no run\.json"):
         check_room(tmp_path, what="run.json", held=lambda: False)
 
 

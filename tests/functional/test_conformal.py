@@ -306,7 +306,7 @@ def test_thresholds_of_classes_are_of_the_rows_of_the_class() -> None:
         ),
         (
             lambda: conformal_quantiles([1, 2], [0, 1], 1, coverage=0.5),
-            "label 1 is no class of 1",
+            "label 1, but classes=1",
         ),
         (lambda: lac_scores([[2.0, -1.0]]), "Pass probabilities, not logits"),
         (lambda: lac_scores([[1.5, 0.5]]), "Pass probabilities, not logits"),

@@ -161,12 +161,12 @@ def test_a_composition_of_no_methods_raises_an_error() -> None:
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        ("at + uegr", "'at' and 'uegr' both use the perturbation of the losses"),
-        ("r_drop + r_at", "'r_drop' and 'r_at' both use the sub-models of the losses"),
+        ("at + uegr", "'at' and 'uegr' both use the perturbation in their losses"),
+        ("r_drop + r_at", "'r_drop' and 'r_at' both use the sub-models in their losses"),
         ("r_drop + dropout", "'r_drop' and 'dropout' both use the sub-models"),
         (
             "uegr + child_tuning_f",
-            "'uegr' and 'child_tuning_f' both use the mask of the update rule",
+            "'uegr' and 'child_tuning_f' both use the mask in their update rules",
         ),
         ("at + at", "The method 'at' is named twice in 'at . at'"),
     ],

@@ -292,7 +292,7 @@ def test_an_embedding_that_is_not_finite_raises_an_error() -> None:
     model = encoder_bert(tokenizer)
     with torch.no_grad():
         model.embeddings.word_embeddings.weight[5] = float("inf")
-    with pytest.raises(ModelError, match="is not finite, or 0"):
+    with pytest.raises(ModelError, match="is not finite, or is 0"):
         SentenceEncoder(model, tokenizer).embeddings(["good"])
 
 

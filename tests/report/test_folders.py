@@ -21,7 +21,7 @@ def change(path: Path, edit: Callable[[dict], None]) -> None:
 
 
 def test_a_folder_without_records_is_named_with_what_was_expected(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"holds no study.json, run.json or scores.json"):
+    with pytest.raises(CheckpointError, match=r"has no study.json, run.json or scores.json"):
         build(tmp_path)
 
 

@@ -194,7 +194,7 @@ def test_a_folder_with_scores_of_another_table_raises_an_error_before_training(
     (kept / "reproduction.json").write_text(json.dumps(record), encoding="utf-8")
     result = call("uegr-table-4", "--scale", "smoke", "--out", tmp_path / "out", "--keep", kept)
     assert result.exit_code == 2
-    assert "holds uegr-table-1 at scale 'small'" in result.stderr
+    assert "has uegr-table-1 at scale 'small'" in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -243,10 +243,10 @@ def test_a_folder_with_other_content_raises_an_error(smoke: Path, tmp_path: Path
     (tmp_path / "other.txt").write_text("mine", encoding="utf-8")
     foreign = call("jachess-scores", "--scale", "smoke", "--out", tmp_path)
     assert foreign.exit_code == 2
-    assert "holds 'other.txt' but no reproduction.json" in foreign.stderr
+    assert "has 'other.txt' but no reproduction.json" in foreign.stderr
     other = call("uegr-table-1", "--scale", "smoke", "--out", smoke)
     assert other.exit_code == 2
-    assert "holds jachess at scale 'smoke'" in other.stderr
+    assert "has jachess at scale 'smoke'" in other.stderr
 
 
 def test_the_package_is_run_as_a_module_too() -> None:

@@ -191,7 +191,7 @@ def test_scores_of_another_scale_or_table_are_not_mixed(
     write_study(other / "bilstm-imdb", {"plain": PLAIN})
     for wrong in ({"scale": "smoke"}, {"family": "uegr-table-1"}):
         (other / "reproduction.json").write_text(json.dumps({**record, **wrong}), encoding="utf-8")
-        with pytest.raises(CheckpointError, match="holds uegr-table-4 at scale 'small'"):
+        with pytest.raises(CheckpointError, match="has uegr-table-4 at scale 'small'"):
             keep(read, other, to)
     assert not (to / "bilstm-imdb").exists()
     (other / "reproduction.json").write_text(
@@ -297,12 +297,12 @@ def test_saving_into_the_same_or_from_an_empty_folder_raises_an_error(
     read = read_specification("uegr-table-4")
     with pytest.raises(CheckpointError, match="must be outside"):
         keep(read, folder, folder / "kept")
-    with pytest.raises(CheckpointError, match="holds no finished case of uegr-table-4"):
+    with pytest.raises(CheckpointError, match="has no finished case of uegr-table-4"):
         keep(read, tmp_path_factory.mktemp("empty"), folder.parent / "kept-elsewhere")
 
 
 def test_a_folder_without_studies_raises_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="holds none"):
+    with pytest.raises(CheckpointError, match="has none"):
         reproduction_table(read_specification("uegr-table-4"), tmp_path)
 
 
@@ -310,7 +310,7 @@ def test_a_folder_of_another_reproduction_raises_an_error(folder: Path) -> None:
     (folder / "reproduction.json").write_text(
         '{"family": "jachess", "scale": "small", "not_run": {}}', encoding="utf-8"
     )
-    with pytest.raises(CheckpointError, match="holds jachess"):
+    with pytest.raises(CheckpointError, match="has jachess"):
         reproduction_table(read_specification("uegr-table-4"), folder)
     (folder / "reproduction.json").write_text("{}", encoding="utf-8")
     with pytest.raises(CheckpointError, match="is not what docs/formats.md describes"):

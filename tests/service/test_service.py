@@ -188,7 +188,9 @@ def test_a_failing_text_does_not_affect_other_requests(caplog: pytest.LogCapture
         texts = ["a", "poison", "b"]
         replies = together(3, lambda n: served.client.predict({"texts": [texts[n]]}))
         assert [reply.status for reply in replies] == [200, 500, 200]
-        assert replies[1].content == {"error": "The model failed: ModelError."}
+        assert replies[1].content == {
+            "error": "The model failed: ModelError. See the server's log."
+        }
         assert served.client.predict({"texts": ["c"]}).status == 200
     assert "poisoned" in caplog.text
 

@@ -264,7 +264,7 @@ def test_a_store_that_cannot_be_used_raises_an_error_before_any_work(
     before = files(tmp_path)
     for url, error, message in (
         (f"file://{tmp_path}/file/study", WriteError, "cannot be used: NotADirectoryError"),
-        (f"file://{tmp_path}/foreign", CheckpointError, "holds 'notes.txt' but no study"),
+        (f"file://{tmp_path}/foreign", CheckpointError, "has 'notes.txt' but no study"),
         ("gs://bucket/study", SettingError, "gcsfs.*Install it with pip"),
         ("nowhere://bucket/study", WriteError, "Protocol not known"),
     ):

@@ -354,7 +354,7 @@ def of_room(out: Path, what: str, record: str) -> Check:
 
 
 def check_loadable(model: Checkpoint) -> None:
-    """Raise if the weights of a model do not exist; loading checks the other kinds of models."""
+    """Raise if a checkpoint or Hub model does not exist; other kinds are checked on loading."""
     if model.kind == "weights":
         check_model(model.name)
 

@@ -361,8 +361,8 @@ class _Fit:
             temperature = 1.0
         except ValueError as error:
             raise DataError(
-                f"No temperature can be fitted: of the {len(labels)} rows of "
-                f"{self.request.data.source} {error}. Give other or more rows with --data."
+                f"No temperature can be fitted on the {len(labels)} rows of "
+                f"{self.request.data.source}: {error}. Give other or more rows with --data."
             ) from error
         if self._tagged:
             # The notice below is about prediction sets, which tags do not have.

@@ -321,5 +321,5 @@ def middle(states: NDArray[Any]) -> NDArray[Any]:
 
 
 def outputs(answers: Prediction) -> FloatArray:
-    """Return what a shift test compares if states cannot be read: logits or values, [n, .]."""
+    """Return logits [n, C], or values [n, 1]; a shift test compares them without hidden states."""
     return answers.prediction[:, None] if answers.logits is None else answers.logits

@@ -38,25 +38,26 @@ def make_int8(
 ) -> tuple[Int8Predictor, dict[str, Any], list[str]]:
     """Write an 8-bit copy of a checkpoint into an empty folder, and load it.
 
-    The fine products are chosen on labeled held-out rows that set no threshold. Return also how the
-    copy's answers to at most 500 of the rows differ, and notices.
+    ``rows`` are labeled held-out rows that set no threshold. They decide which matrix products need
+    finer scales. Return also how the copy's predictions on at most 500 of the rows differ, and
+    warnings.
     """
     if not isinstance(predictor, ClassifierPredictor) or predictor.config is None:
         raise ModelError(
-            f"{model} is no checkpoint of Transformers, so it has no 8-bit copy. Use the backend "
-            "torch."
+            f"{model} is not a Transformers checkpoint, so it cannot have an 8-bit copy. Use the "
+            "backend torch."
         )
     if predictor.config.model_type in ARCHITECTURES:
         raise ModelError(
-            f"{model} is a {predictor.config.model_type!r}, and 8-bit copies are only for models "
-            "of Transformers. Use the backend torch."
+            f"{model} is a {predictor.config.model_type!r}, and only Transformers models can have "
+            "8-bit copies. Use the backend torch."
         )
-    progress.info("The 8-bit copy is made; that takes a minute or two.")
+    progress.info("Making the 8-bit copy, which takes a minute or two.")
     encoded = predictor.encoded(rows.select(range(min(len(rows), CHOSEN_ON))))
     collate = Collator(predictor.tokenizer)
     inputs = [collate([item]) for item in encoded.items if len(item["input_ids"]) > 1]
     if not inputs:
-        raise ModelError(f"All texts of set {rows.name!r} have one token. Give longer ones.")
+        raise ModelError(f"All texts of set {rows.name!r} have one token. Give longer texts.")
     for batch in inputs:
         del batch["attention_mask"]
     write_int8(

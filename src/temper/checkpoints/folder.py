@@ -230,7 +230,7 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
     # Called after the listing, because another process may have moved its folder there.
     if foreign and not held():
         raise CheckpointError(
-            f"{out} exists and holds {foreign[0]!r} but no {what}. Give another {option}, or "
+            f"{out} exists and has {foreign[0]!r} but no {what}. Give another {option}, or "
             "empty that folder."
         )
 

@@ -200,7 +200,8 @@ Recipe = Annotated[str | None, option(
 )]
 Recipes = Annotated[str | None, option(
     MODEL, "--recipes A,B",
-    "Recipes (methods with matching settings), separated by commas (see `temper list recipes`).",
+    "Recipes (methods with matching settings), separated by commas (see `temper list recipes`). "
+    "Default: none in `compare`, all in `tune`.",
     autocompletion=completing(recipes, ","),
 )]
 Lora = Annotated[bool | None, option(

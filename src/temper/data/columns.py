@@ -287,13 +287,13 @@ def read_names(table: Table, column: str | None) -> list[str | None] | None:
         if not isinstance(whole, str | int):
             raise DataError(
                 f"{table.where(index)}: {column!r} must be a word or a whole number that names a "
-                f"group, got {value!r:.40}. Fix the row, or rename the column if it holds no "
+                f"group, got {value!r:.40}. Fix the row, or rename the column if it has no "
                 "groups."
             )
         name = str(whole).strip()
         if SURROGATE.search(name):
             raise DataError(
-                f"{table.where(index)}: {column!r} holds half of a surrogate pair. Fix the row."
+                f"{table.where(index)}: {column!r} has half of a surrogate pair. Fix the row."
             )
         names.append(None if name.casefold() in _IN_NONE else name)
     return names if any(name is not None for name in names) else None

@@ -52,7 +52,7 @@ class _Writer:
         return str(self.rng.choice(words["held_out" if new else "shown"]))
 
     def predicate(self, good: bool, *, plural: bool) -> str:
-        """Write a good or bad opinion with an adjective and at most one negation."""
+        """Return a good or bad predicate with an adjective, such as "is not bad"."""
         draw = self.rng.random()
         if draw < 0.65:
             kind, word = "plain", good

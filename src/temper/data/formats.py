@@ -157,7 +157,7 @@ def _encoding(content: TextFile) -> tuple[str, ...]:
 
 def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
     path = file.path
-    lines = "Fix it, or name the file .jsonl if it holds one object a line."
+    lines = "Fix it, or name the file .jsonl if it has one object a line."
     content = _parse_json(text, where=str(path), remedy=lines)
     if isinstance(content, dict) and content and all(isinstance(v, list) for v in content.values()):
         columns: dict[str, list[object]] = content
@@ -184,7 +184,7 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
     else:
         raise DataError(
             f"{path}: expected a list of objects, or one object whose values are lists (columns). "
-            "Name the file .jsonl if it holds one object a line."
+            "Name the file .jsonl if it has one object a line."
         )
     if size == len(bad):
         raise DataError(f"{path} has no rows{' that can be read' if bad else ''}.")

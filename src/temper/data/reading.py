@@ -61,18 +61,18 @@ def split_files(folder: Path) -> dict[str, Path]:
         stem = stem_of(path)
         if _SHARD.fullmatch(stem):
             raise DataError(
-                f"{folder} holds a split in shards ({path.name}), as a clone of a Hub dataset "
+                f"{folder} has a split in shards ({path.name}), as a clone of a Hub dataset "
                 "does. Give the dataset's Hub id, or write each split to one file."
             )
         if stem in result:
             raise DataError(
-                f"{folder} holds split {stem!r} twice: {result[stem].name} and {path.name}. "
+                f"{folder} has split {stem!r} twice: {result[stem].name} and {path.name}. "
                 "Remove one."
             )
         result[stem] = path
     if not result:
         raise DataError(
-            f"{folder} holds no data: expected train.csv, dev.jsonl.gz, test.parquet or the like. "
+            f"{folder} has no data: expected train.csv, dev.jsonl.gz, test.parquet or the like. "
             "Instead of a clone of a Hub dataset, give its Hub id."
         )
     return result
@@ -247,7 +247,7 @@ def _recognized(table: Table, name: str, *, labeled: bool, skip: bool) -> Exampl
 
 
 def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
-    """Return the columns other than texts unconverted, but with names instead of class indices."""
+    """Return all columns except texts, with class names instead of class indices."""
     read: dict[str, Sequence[object]] = {}
     for name in table.names:
         if name in (chosen.text, chosen.text_pair):
@@ -403,7 +403,7 @@ def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -
     # Without `kind`, so many classes in so few rows may be targets.
     if kind is None and len(train) < 2 * len(codes):
         raise DataError(
-            f"{opened.title}: {column!r} holds {len(codes)} different whole numbers in "
+            f"{opened.title}: {column!r} has {len(codes)} different whole numbers in "
             f"{len(train)} rows ({shown}), which may be classes or targets. Give "
             "--set data.kind=classification or --set data.kind=regression."
         )

@@ -124,14 +124,14 @@ _FIX = "Fix the row, or leave such rows out with --set data.skip_bad_rows=true."
 
 
 def _words_fault(value: object) -> str:
-    """Return what a row has instead of words; empty if it has words."""
+    """Return the invalid value of a row's words for an error; empty if they are valid."""
     if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
         return ""
     return f"{value!r:.60}"
 
 
 def _tags_fault(value: object, words: int, names: Sequence[str] | None) -> str:
-    """Return what the tags of a row must be instead; empty if they are valid."""
+    """Return the end of the error "A row must have ..." about its tags; empty if they are valid."""
     if not isinstance(value, list | tuple) or len(value) != words:
         came = f"{len(value)} tags" if isinstance(value, list | tuple) else f"{value!r:.40}"
         return f"one tag for each of the {words} words, got {came}."

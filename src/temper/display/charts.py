@@ -137,7 +137,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the page; ``numbers`` is None if another table of the page shows them."""
+    """A figure of the report; ``numbers`` is None if a table of the report has the same numbers."""
 
     title: str
     caption: str

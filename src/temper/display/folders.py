@@ -348,7 +348,7 @@ def read(folder: Path | str) -> Source:
             f"{folder / 'evaluation' / 'report.html'}. To write it again: "
             f"temper report {folder / 'evaluation'}"
         )
-    what = "holds no study.json, run.json or scores.json" if folder.is_dir() else "is not a folder"
+    what = "has no study.json, run.json or scores.json" if folder.is_dir() else "is not a folder"
     raise CheckpointError(
         f"{folder} {what}.{near_folder(folder)} Give the --out folder of `temper compare`, "
         "`temper train` or `temper evaluate`."

@@ -27,7 +27,10 @@ from temper.lazy import pyarrow as pa
 
 RESAMPLES = 10_000
 VARIANCE_RESAMPLES = 200
-"""Bootstrap resamples per variance over rows, whose relative standard error is then 10%."""
+"""Number of bootstrap resamples per variance over rows.
+
+The relative standard error of the variance is then 10%.
+"""
 MOST_UNDEFINED = 0.05
 """Maximum fraction of resamples in which a score may be undefined; else it is left out."""
 

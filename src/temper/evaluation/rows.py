@@ -281,7 +281,7 @@ def _check(table: pa.Table) -> None:
         result = table.schema.field(wanted.name).type
         if not result.equals(wanted.type):
             raise CheckpointError(
-                f"Column {wanted.name!r} of the rows must be {wanted.type}, got {result}. "
+                f"Column {wanted.name!r} of the stored rows must be {wanted.type}, got {result}. "
                 "Evaluate the model again."
             )
 
@@ -336,8 +336,8 @@ def _parameters(text: str) -> Parameters:
         return Parameters.of_text(text)
     except ValueError as error:
         raise CheckpointError(
-            f"Column 'parameters' of the rows must hold JSON objects, got {text!r}. Evaluate the "
-            "model again."
+            f"Column 'parameters' of the stored rows must contain JSON objects, got {text!r}. "
+            "Evaluate the model again."
         ) from error
 
 

@@ -171,7 +171,7 @@ def export(
         kept = read_json(to / FILE)
         if kept.get("key") != key:
             raise CheckpointError(
-                f"{to} holds another export: of another model, other rows or other options. Give "
+                f"{to} has another export: of another model, other rows or other options. Give "
                 "another --out, or remove that folder."
             )
         progress.notice(f"Up to date: {to}")

@@ -125,7 +125,9 @@ def _check_repo(repo: str) -> None:
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise SettingError(f"{repo!r} is no repository's name: {error} Give OWNER/NAME.") from error
+        raise SettingError(
+            f"{repo!r} is not a repository name: {error} Give OWNER/NAME."
+        ) from error
 
 
 def _token() -> str:
@@ -142,8 +144,8 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
     record = Checkpoint.of(folder).run
     if record is None:
         raise CheckpointError(
-            f"{folder} is no folder of a run. Give the --out folder of `temper train`, or a folder "
-            "runs/NAME of a comparison."
+            f"{folder} is not the folder of a run. Give the --out folder of `temper train`, or a "
+            "folder runs/NAME of a comparison."
         )
     if record.get("status", "finished") != "finished":
         raise CheckpointError(
@@ -152,10 +154,10 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
         )
     if "tasks" in record:
         names = ", ".join(str(folder / task["folder"]) for task in record["tasks"].values())
-        raise CheckpointError(f"{folder} holds a classifier for each task. Push one: {names}.")
+        raise CheckpointError(f"{folder} has a classifier for each task. Push one: {names}.")
     if pickles := sorted(_named(folder, PICKLES)):
         raise CheckpointError(
-            f"{folder} holds {', '.join(pickles)}: a pickle runs code when it is loaded, and "
+            f"{folder} has {', '.join(pickles)}: a pickle runs code when it is loaded, and "
             "Temper writes none. Move it elsewhere; nothing was uploaded."
         )
     recorded: Mapping[str, str] = record["files"]

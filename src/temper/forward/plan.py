@@ -130,8 +130,8 @@ def merge(named: Sequence[tuple[str, Plan]]) -> Plan:
 def _check_pair(one: str, left: Plan, other: str, right: Plan) -> None:
     if shared := sorted(left.conflicts & right.conflicts):
         raise CompositionError(
-            f"{one!r} and {other!r} both use the {shared[0]} of the losses, so they cannot be "
-            "combined. Leave one of them out, or set the weights of its losses to 0."
+            f"{one!r} and {other!r} both use the {shared[0]} in their losses, and only one "
+            "method may. Leave one of them out, or set the weights of its losses to 0."
         )
     weights = (left.task_weight, right.task_weight)
     if None not in weights and weights[0] != weights[1]:

@@ -376,7 +376,7 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
     """
     array = np.asarray(logits, dtype=np.float64)
     if not len(array):
-        raise ValueError("there are no rows to fit it on")
+        raise ValueError("there are no rows")
     losses = -negative_log_likelihood(labels, array)
     if not bool(np.isfinite(losses).all()):
         raise ValueError("a label has probability 0")

@@ -87,7 +87,7 @@ def conformal_quantiles(
     few = [f"{label} has {rows[label]}" for label in range(classes) if rows[label] < needed]
     if len(rows) > classes or few:
         message = (
-            f"class {', '.join(few)}" if few else f"label {len(rows) - 1} is no class of {classes}"
+            f"class {', '.join(few)}" if few else f"label {len(rows) - 1}, but classes={classes}"
         )
         raise ValueError(
             f"A coverage of {coverage:g} within each class needs at least {needed} held-out rows "

@@ -37,9 +37,9 @@ class Composed(Method):
             for earlier in self.methods[:index]:
                 if shared := sorted(earlier.rule.conflicts & later.rule.conflicts):
                     raise CompositionError(
-                        f"{earlier.name!r} and {later.name!r} both use the {shared[0]} of the "
-                        "update rule. Leave one of them out, or switch the update rule of one off "
-                        "in its settings (for example mask=off)."
+                        f"{earlier.name!r} and {later.name!r} both use the {shared[0]} in "
+                        "their update rules, and only one method may. Leave one of them out, or "
+                        "switch its update rule off in its settings (for example mask=off)."
                     )
         self.plan(Step())
 

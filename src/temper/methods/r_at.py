@@ -80,8 +80,8 @@ class RAT(AttackConfig):
         fixed = (self.relative, self.norm, self.site)
         if self.attack_scope == "matrix" and fixed != (False, "l2", "word"):
             raise ValueError(
-                "attack_scope='matrix' moves the matrix of the word embeddings by an absolute "
-                "epsilon in the l2 norm: set relative=False, norm='l2' and site='word', got "
+                "attack_scope='matrix' perturbs the word embedding matrix by an absolute epsilon "
+                "in the l2 norm. Set relative=False, norm='l2' and site='word'; got "
                 f"relative={self.relative}, norm={self.norm!r} and site={self.site!r}"
             )
         check_attack_off(self, divergence_weight=self.divergence_weight)

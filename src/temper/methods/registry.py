@@ -56,7 +56,7 @@ class Entry:
 
     @property
     def conflicts_text(self) -> str:
-        """The conflicts as text for tables."""
+        """The ``conflicts`` in one line, for example ``perturbation; rule: mask``."""
         conflicts = self.conflicts
         parts = [", ".join(conflicts["losses"])] if conflicts["losses"] else []
         parts += [f"rule: {', '.join(conflicts['rule'])}"] if conflicts["rule"] else []

@@ -68,9 +68,9 @@ class BlockCuts:
         encoder, _ = encoder_and_decoder(innermost(model), blocks)
         if not encoder or not _takes(model, "output_attentions"):
             raise ModelError(
-                f"Cutting spans needs the attention probabilities of repeated blocks, and "
-                f"{type(innermost(model)).__name__} has no such blocks, or its forward takes no "
-                f"output_attentions. {INSTEAD}"
+                f"Cutting spans needs a transformer that returns attention probabilities, and "
+                f"{type(innermost(model)).__name__} has no transformer blocks, or its forward "
+                f"does not take output_attentions. {INSTEAD}"
             )
         self._implementation = switch_to_eager(
             model, purpose="Attention probabilities", instead=INSTEAD

@@ -434,7 +434,7 @@ def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
     return (
         f"{source} lacks weights that config.json requires, or has them in other sizes: "
         f"{', '.join(wrong[:5])}{' ...' if len(wrong) > 5 else ''}. {so} Copy or download the "
-        "model again, or give another."
+        "model again, or give another model."
     )
 
 

@@ -44,7 +44,7 @@ from temper.models.onnx_files import check_onnx_installed, write_onnx
 FOLDER, MODEL, RECORD = "int8", "model.onnx", "int8.json"
 """Names of the folder of the 8-bit copy in a checkpoint, its network, and its record."""
 BLOCK = 128
-"""Number of inputs that share a scale in a fine product."""
+"""Number of inputs that share a scale in a fine matrix product."""
 MOST_BYTES = 2 * 10**9
 """Maximum size of the weights in one ONNX file, in bytes."""
 TOLERANCE = 0.1
@@ -163,8 +163,8 @@ def write_int8(
     Args:
         model: A Transformers sequence classifier, or an adapter on one.
         tokenizer: Its tokenizer.
-        rows: Sample inputs for choosing the fine products: single texts [1, T] with T > 1, without
-            padding or mask.
+        rows: Sample inputs for choosing the matrix products that need finer scales (see above):
+            single texts [1, T] with T > 1, without padding or mask.
         folder: An empty folder.
         fields: Further fields of ``int8.json``.
     """

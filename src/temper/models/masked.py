@@ -58,7 +58,7 @@ class MaskedModel(PretrainedReader):
         if not self.words.inside:
             raise ModelError(
                 "No piece of the masked language model's vocabulary is a whole word, so it cannot "
-                "propose any. Give a model whose vocabulary holds words (BERT, RoBERTa)."
+                "propose any. Give a model whose vocabulary has words (BERT, RoBERTa)."
             )
 
     @classmethod

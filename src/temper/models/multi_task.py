@@ -43,8 +43,8 @@ def check_task(name: str, labels: Sequence[str] = ()) -> None:
     # (`training`) exist only on an instance.
     if not _NAME.fullmatch(name) or hasattr(nn.ModuleDict(), name):
         raise ModelError(
-            f"The name of a task must be letters, digits, _ and -, and no attribute of torch's "
-            f"ModuleDict, got {name!r}. Give another."
+            f"The name of a task must consist of letters, digits, _ and -, and must not be an "
+            f"attribute of torch's ModuleDict, got {name!r}. Give another name."
         )
     if len(labels) == 1 or len(set(labels)) < len(labels):
         raise ModelError(

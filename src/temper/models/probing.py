@@ -84,7 +84,10 @@ def probe(
         ModelError: Not exactly one embedding module is called with the input ids.
     """
     if "input_ids" not in batch.inputs:
-        raise ModelError(f"The batch has no 'input_ids' to perturb; it has {sorted(batch.inputs)}.")
+        raise ModelError(
+            f"The batch has no 'input_ids' to perturb, only {sorted(batch.inputs)}. Pass the "
+            "output of the model's tokenizer."
+        )
     row = batch.take(torch.zeros(1, dtype=torch.long, device=batch.device))
     if row.sequences[0].shape == (1, 1):
         # Rows and tokens must differ in number, to distinguish [B, T] from [T, B].

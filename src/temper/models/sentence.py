@@ -95,8 +95,8 @@ class SentenceEncoder(PretrainedReader):
         means = mean_embedding(hidden, inputs["attention_mask"])
         if not bool((torch.isfinite(means).all(dim=1) & means.any(dim=1)).all()):
             raise ModelError(
-                "The sentence encoder's embedding of a text is not finite, or 0. Load it in fp32, "
-                "or give another."
+                "The sentence encoder's embedding of a text is not finite, or is 0. Load it in "
+                "fp32, or give another encoder."
             )
         return np.asarray(means.cpu().numpy(), dtype=np.float64)
 

@@ -139,7 +139,7 @@ class Gallery:
         return self.labels[index] if index < len(self.labels) else str(index)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the data for the script of the page; each text is stored once."""
+        """Return the data for the script of the report page; each text is stored once."""
         texts: dict[tuple[tuple[Segment, ...], ...], int] = {}
         entries = []
         columns, attacks = self.columns, self.attacks

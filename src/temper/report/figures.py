@@ -34,7 +34,7 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: perspectives, with their primary scores and figures."""
+    """A section of the report: perspectives, with their primary scores and figures."""
 
     heading: str
     views: tuple[View, ...]
@@ -47,7 +47,7 @@ class Section:
 
 
 def sections(source: Source, comparison: Comparison) -> list[Section]:
-    """Return the sections of the page, with all figures for which there is data.
+    """Return the sections of the report, with all figures for which there is data.
 
     Sections of `Heading` come first, and may be empty. Each perspective without a heading has a
     separate section after them.

@@ -25,7 +25,7 @@ from temper.report.view import error_of, leading
 
 @dataclass(frozen=True)
 class Rating:
-    """One score of one method: ``row`` is the score of all methods, ``column`` the method."""
+    """The score of the method ``column``; ``row`` has the scores of all methods."""
 
     row: Row
     column: str

@@ -183,7 +183,8 @@ class Service:
             raise HTTPException(422, str(error)) from error
         except Exception as error:
             LOG.exception("A request was not answered.")
-            raise HTTPException(500, f"The model failed: {type(error).__name__}.") from error
+            message = f"The model failed: {type(error).__name__}. See the server's log."
+            raise HTTPException(500, message) from error
 
     async def health(self) -> dict[str, Any]:
         """Report that the service answers, and how many rows wait."""

@@ -63,7 +63,10 @@ ENOUGH: Final = 80
 ROWS: Final = 1000
 """Maximum rows that candidates are trained and compared on."""
 UNCHANGED: Final = 1e-12
-"""Learning rate of a run of one step that writes its initial classifier unchanged."""
+"""Learning rate of a run of one step that only saves the initial classifier as a run.
+
+It is too small to change the weights.
+"""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
 
 @dataclass(frozen=True)
 class FoldFolder(StudyFolder):
-    """The study folder of a trial's run on a validation fold."""
+    """A study folder of the search: its runs train and evaluate on validation fold ``fold``."""
 
     fold: int
 

@@ -189,7 +189,7 @@ def resumption(subject: Subject) -> Iterator[str]:
     saved, optimizer_state = stepper.state_dict(), optimizer.state_dict()
     stepper.remove_hooks()
     for kind in {type(leaf) for leaf in tree_leaves(saved)} - {Tensor, int, float, bool, str}:
-        yield f"The state holds a {kind.__name__}: only tensors and plain values can be saved."
+        yield f"The state has a {kind.__name__}: only tensors and plain values can be saved."
     other = tiny_bert()
     other.load_state_dict(model.state_dict())
     optimizer = torch.optim.AdamW(other.parameters(), lr=1e-2)
@@ -345,7 +345,7 @@ def memory(subject: Subject) -> Iterator[str]:
     copies = 2 if "two copies" in memory else 1
     # In addition to the copies, a byte for each entry that a mask covers, and some scalars.
     if kept > copies * weights + inside + 256:
-        yield f"Its state holds {kept} bytes, more than {copies} times the weights' {weights}."
+        yield f"Its state has {kept} bytes, more than {copies} times the weights' {weights}."
     if (kept > weights / 3) != ("copy" in memory or copies == 2):
         yield f"@register's memory must state whether it keeps a copy; its state has {kept} bytes."
 

@@ -169,7 +169,7 @@ class _Check:
         if names is not None and len(names) != classes:
             yield f"`label_names` has {len(names)} names, the answers have {classes} classes."
         if gives == "logits" and result.logits is None:
-            yield "`gives` is 'logits', but the prediction holds none. Use Prediction.of_logits."
+            yield "`gives` is 'logits', but the prediction has none. Use Prediction.of_logits."
         if result.logits is not None:
             implied = probabilities_of(np.asarray(result.logits))
             if implied.shape != result.probabilities.shape or self._far(

@@ -111,7 +111,7 @@ def check_memory(error: BaseException, *, rows: int) -> None:
 
 @contextmanager
 def exchanging(rank: int, processes: int) -> Iterator[None]:
-    """Turn exceptions that a lost process causes in the others into a `ProcessLostError`."""
+    """Raise a `ProcessLostError` if communication fails because another process ended or hangs."""
     try:
         yield
     except RuntimeError as error:

@@ -162,7 +162,7 @@ def train_tasks(
     the whole model, and in ``tasks/NAME`` a plain checkpoint of each task with its record.
 
     Raises:
-        TemperError: If data, labels, model or method do not fit, the folder holds another run, or a
+        TemperError: If data, labels, model or method do not fit, the folder has another run, or a
             loss is not finite.
         KeyboardInterrupt: On Ctrl-C, after ``run.json`` was given the status ``stopped``.
     """

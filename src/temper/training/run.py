@@ -75,7 +75,7 @@ def train(
             for a single process.
 
     Raises:
-        TemperError: If data, labels, model or method do not fit, the folder holds another run, or a
+        TemperError: If data, labels, model or method do not fit, the folder has another run, or a
             loss is not finite.
         KeyboardInterrupt: On Ctrl-C, after a checkpoint was written and ``run.json`` was given the
             status ``stopped``; at SIGTERM `temper.errors.Terminated`, a ``SystemExit``.

@@ -124,7 +124,7 @@ class Suite(BaseModel):
         return self
 
     def sets(self, kind: str) -> dict[str, SuiteSet]:
-        """Return name -> set for one of `KINDS`."""
+        """Return the sets of one kind of `KINDS`, by name."""
         result: dict[str, SuiteSet] = getattr(self, kind)
         return result
 
@@ -205,7 +205,7 @@ class FoundSuite:
     missing: dict[str, str] = field(default_factory=dict)
 
     def sets(self, kind: str) -> dict[str, FoundSet]:
-        """Return name -> existing set for one of `KINDS`."""
+        """Return the sets of one kind of `KINDS` that exist, by name."""
         result: dict[str, FoundSet] = getattr(self, kind)
         return result
 

@@ -62,7 +62,7 @@ OF_LOGITS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "energy": detectors.energy,
 }
 OF_STATES = "mahalanobis"
-"""The detector of hidden states; all others use logits."""
+"""The OOD detector that reads hidden states; the others read logits or probabilities."""
 CLEAN = "clean"
 PART = 1024
 """Number of rows whose states are in memory at a time."""
@@ -207,7 +207,7 @@ def _fitted(measurement: Measurement, settings: AnomalySettings) -> Mahalanobis:
     if not isinstance(predictor, StateReader):
         raise ValueError(f"hidden states of a {type(predictor).__name__} cannot be read")
     if measurement.fit is None:
-        raise ValueError("it needs rows to fit it on; give in-distribution rows as `sets.fit`")
+        raise ValueError("there are no in-distribution rows to fit it on; give them as `sets.fit`")
     chosen = measurement.fit.apart([measurement.dev])
     if not chosen:
         raise ValueError("all rows of `sets.fit` to fit it on are evaluated too; give other rows")
@@ -221,7 +221,7 @@ def _fitted(measurement: Measurement, settings: AnomalySettings) -> Mahalanobis:
     try:
         return Mahalanobis.of(states)
     except ValueError as error:
-        raise ValueError(f"it cannot be fitted: of the in-distribution rows {error}") from error
+        raise ValueError(f"it cannot be fitted on the in-distribution rows: {error}") from error
 
 
 def _read(

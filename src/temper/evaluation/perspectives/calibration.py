@@ -71,9 +71,9 @@ SCORES = (
 NAMES = tuple(score.name for score in SCORES)
 OF_ENTITIES = ScoreFacts("entity_ece", "ECE of entities (10 bins)", False, 0.0, NO_ROWS)
 OF_LABELS = ("classwise_ece", "nll")
-"""Names of the scores for several labels."""
+"""Scores of models that predict several labels per text."""
 OF_ANSWERS = ("ece_10", "ece_15", "adaptive_ece")
-"""Names of the scores for answers in contexts; exact matches count as right."""
+"""Scores of extractive question answering; exact matches count as right."""
 UNSCALED: tuple[Kind, ...] = ("regression", "multi_label", "completions")
 """Kinds of labels for which an evaluation does no temperature scaling."""
 TEMPERATURE = "temperature"
@@ -317,7 +317,9 @@ def _fit(labels: FloatArray, logits: FloatArray, rows: str) -> Temperature:
     try:
         return fit_temperature(labels, logits)
     except ValueError as error:
-        raise ValueError(f"of the {len(labels)} {rows} {error}. Give more rows") from error
+        raise ValueError(
+            f"no temperature can be fitted on {len(labels)} {rows}: {error}. Give more rows"
+        ) from error
 
 
 def _unscored(measurement: Measurement, examples: Examples) -> Examples:

@@ -151,7 +151,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the metric over the attack's radius."""
+    """Plot the task's metric against the attack radius, one figure per attack and set."""
     return strength_curves(
         comparison,
         "embedding_attack",

@@ -114,7 +114,7 @@ def words(key: ScoreKey) -> str:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the metric over the size of the noise."""
+    """Plot the task's metric against the size of the noise, one figure per set."""
     return strength_curves(
         comparison,
         "embedding_noise",

@@ -128,7 +128,7 @@ def words(key: ScoreKey) -> str:
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw the metric over the rate of corrupted tokens."""
+    """Plot the task's metric against the rate of corrupted tokens, one figure per kind and set."""
     return strength_curves(
         comparison,
         "token_corruption",

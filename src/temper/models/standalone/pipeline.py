@@ -86,7 +86,9 @@ class Pipeline:
             parts.append(self._forward(self.tokenizer.pad(taken, return_tensors="pt")))
         both = [np.concatenate(part)[np.argsort(order)] for part in zip(*parts, strict=True)]
         if not all(np.isfinite(part).all() for part in both):
-            raise ValueError("An answer is not finite: the model is broken.")
+            raise ValueError(
+                "An output is NaN or infinite, so the model is broken. Train it again."
+            )
         return both[0], both[1]
 
     def _forward(self, batch: Any) -> tuple[Array, Array]:
