@@ -342,7 +342,7 @@ BAD_FOLDERS = [
     (
         {"train": [{"text": "a", "stars": "good"}], "dev": rows(2)},
         {},
-        r"columns are text, stars: give the label's with --label-column \(`label_column`\)",
+        r"columns are text, stars: name the label column with --label-column \(`label_column`\)",
     ),
     ({"train": rows(4), "dev": [{"text": "a"}]}, {}, "split 'dev' has no labels to evaluate on"),
     ({"train": [{"text": None, "label": 0}]}, {}, r"line 1: 'text' must be a text, got nothing"),

@@ -19,7 +19,7 @@ import temper
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-FENCED = re.compile(r"^```.*?^```$|^ {4}.*$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```$|^ {4}[^\n]*$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`]*`")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")

@@ -117,7 +117,7 @@ def test_a_value_beyond_a_bound_raises_an_error_with_the_setting_and_the_bound(n
         ("uegr", {"adaptive": 3}, "must be one of gradient, uniform, fixed, or a table with such"),
         ("at", {"norm": "l3"}, r"`AT.norm` must be 'l2', 'linf' or 'linf_scaled', got 'l3'"),
         ("r_drop", {"preset": "released_brt"}, "Did you mean 'released_bert'"),
-        ("r_at", {"preset": "released", "relative": True}, "set relative=False, norm='l2' and"),
+        ("r_at", {"preset": "released", "relative": True}, "Set relative=False, norm='l2' and"),
         ("r_at", {"preset": "released", "norm": "linf", "site": "output"}, "got .*norm='linf'"),
         ("freelb", {"adversarial_weight": 0.0}, "both 0, so nothing is minimized"),
         ("pgd", {"adversarial_weight": 0.0}, "both 0, so nothing is minimized"),

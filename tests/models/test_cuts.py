@@ -105,7 +105,7 @@ SQUARE = torch.full((2, 1, 5, 5), 0.2)
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (tiny_network(), "its forward takes no output_attentions"),
+        (tiny_network(), "its forward does not take output_attentions"),
         (Plain(None), "attention probabilities from each of 2 calls of blocks, got 0"),
         (Plain((SQUARE,)), "attention probabilities from each of 2 calls of blocks, got 1"),
         (Plain((SQUARE, None)), r"shape \(2, heads, 5, 5\), got None"),

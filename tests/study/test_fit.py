@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from temper.api.findings import skipped_candidates
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples, Splits
 from temper.data.splitting import check_folds, fold_of_rows
@@ -126,8 +127,11 @@ def test_a_training_longer_than_the_remaining_time_is_skipped(
     own = search(model, examples(), seconds=600.0)
     # A forward pass of a row takes a second.
     own.longest[model] = float(ROWS), float(ROWS)
-    (trial,) = own.run().trials
+    choice = own.run()
+    (trial,) = choice.trials
     assert trial.candidate is CANDIDATES[0]
+    (finding,) = skipped_candidates(choice)
+    assert "1 of 3 candidates" in finding
 
 
 def test_without_time_one_candidate_is_trained_on_one_fold(model: str) -> None:

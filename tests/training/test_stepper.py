@@ -112,7 +112,7 @@ LACKING = {
     "roast": "no repeated blocks",
     "vat": "no repeated blocks",
     "smart": "no repeated blocks",
-    "hidden_cut": "attention probabilities of repeated blocks",
+    "hidden_cut": "returns attention probabilities",
     "lp_ft": "no trainable head is found",
     "jachess": "no repeated blocks",
     "jachess_unlabeled": "no repeated blocks",

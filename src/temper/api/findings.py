@@ -76,6 +76,7 @@ def findings(
         _refused(splits, calibration, model),
         _more_rows(choice),
         _alternatives(choice),
+        *skipped_candidates(choice),
     ]
 
 
@@ -146,9 +147,12 @@ def _more_rows(choice: Choice) -> str:
     rows = round(len(choice.rows) * (1 - 1 / PARTS))
     gain = high.mean() - low.mean()
     interval = _interval(high.astype(float), low.astype(float), PERCENT)
+    before, after = PERCENT.text(low.mean()), PERCENT.text(high.mean())
+    change = f"changes accuracy from {before}% to {after}%"
+    if before == after:
+        change = f"does not change accuracy ({after}%)"
     return (
-        f"More rows: training on {rows:,} rows in place of {rows // 2:,} changes accuracy from "
-        f"{PERCENT.text(low.mean())}% to {PERCENT.text(high.mean())}% "
+        f"More rows: training on {rows:,} rows in place of {rows // 2:,} {change} "
         f"({PERCENT.text(gain, signed=True)} points, 95% CI {interval}), measured on folds of the "
         "training rows."
     )
@@ -172,6 +176,17 @@ def _alternatives(choice: Choice) -> str:
         f"{BRIER.text(other)}, that of the chosen candidate {BRIER.text(mine)} "
         f"({BRIER.text(mine - other, signed=True)}, 95% CI {interval}; lower is better)."
     )
+
+
+def skipped_candidates(choice: Choice) -> list[str]:
+    """Return a finding if candidates were not trained because the time was too short."""
+    if not choice.skipped:
+        return []
+    every = len(choice.trials) + choice.skipped
+    return [
+        f"Budget: only {len(choice.trials)} of {every} candidates were trained. A larger --budget "
+        "may give a better model."
+    ]
 
 
 def _title(trial: Trial) -> str:

@@ -299,7 +299,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
             )
         raise DataError(
             f"{opened.title}: split {train_split!r} has no labels to train on. Its columns are "
-            f"{', '.join(opened.splits[train_split]().names)}: give the label's with "
+            f"{', '.join(opened.splits[train_split]().names)}: name the label column with "
             f"{OPTIONS['label']}; the usual names are label, labels, target, score, class."
         )
     train = _with_named_codes(train, opened, settings.kind)

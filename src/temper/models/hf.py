@@ -31,6 +31,7 @@ from temper.models.folders import (
 )
 from temper.models.heads import draw_head, order_of_head, reorder_head
 from temper.models.kinds import saved_head
+from temper.models.modes import quiet
 from temper.models.names import MODELS, MULTI_TASK, not_loaded, resolve
 from temper.models.windows import set_windows, windows_of
 from temper.seeding import derive_seed, seeded
@@ -387,15 +388,17 @@ def set_padding(tokenizer: Any, config: Any, name: str) -> None:
 
 def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
     """Load a model with an auto class; return it and the names of randomly initialized weights."""
-    model, report = getattr(modeling_auto, auto).from_pretrained(
-        source,
-        config=config,
-        use_safetensors=True,
-        # Only heads may differ in size; other differences are in the report.
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-        trust_remote_code=False,
-    )
+    # Transformers prints its report as a warning; it is returned, and checked below.
+    with quiet():
+        model, report = getattr(modeling_auto, auto).from_pretrained(
+            source,
+            config=config,
+            use_safetensors=True,
+            # Only heads may differ in size; other differences are in the report.
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            trust_remote_code=False,
+        )
     if is_adapted(model):
         # Transformers silently adds an adapter that it finds next to the weights.
         raise ModelError(

@@ -210,6 +210,7 @@ class Choice:
         linear: The linear classifier of each model.
         half: For each fold, log-probabilities of the best candidate trained on half of the rows;
             empty if there was no time.
+        skipped: Number of candidates that were not trained, because the time was too short.
     """
 
     rows: Examples
@@ -217,6 +218,7 @@ class Choice:
     trials: list[Trial]
     linear: dict[str, LinearModel]
     half: list[FloatArray] = field(default_factory=list)
+    skipped: int = 0
 
     def labels(self, folds: int) -> IntegerArray:
         """Return the classes of the held-out rows of the first folds."""
@@ -316,6 +318,8 @@ class Search:
                 trained.append(trial)
                 if number == 1:
                     self.choice.trials.append(trial)
+            if number == 1:
+                self.choice.skipped = late
             if not trained:
                 break
             trained.sort(key=self._score)

@@ -178,7 +178,7 @@ def test_the_encoder_comes_from_a_classifier_and_heads_from_the_seed() -> None:
 
 @pytest.mark.parametrize("name", ["a.b", "", "../up", "keys", "-x", "training", "T_destination"])
 def test_an_invalid_task_name_raises_an_error(name: str) -> None:
-    with pytest.raises(ModelError, match="The name of a task must be letters, digits"):
+    with pytest.raises(ModelError, match="The name of a task must consist of letters, digits"):
         check_task(name)
 
 
