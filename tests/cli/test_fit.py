@@ -92,7 +92,7 @@ def test_a_finished_result_is_reused_and_other_settings_raise_an_error(
 ) -> None:
     words = {"models": [str(tiny_model)], "out": fitted, "device": "cpu", "max_length": 32}
     before = (fitted / "fit.json").read_text(encoding="utf-8")
-    again = temper.fit(str(reviews), budget="2m", **words)
+    again = temper.fit(str(reviews), budget="30m", **words)
     assert (fitted / "fit.json").read_text(encoding="utf-8") == before
     assert again.load()(["a"])[0].label in ("negative", "positive")
     with pytest.raises(CheckpointError, match="another result"):
