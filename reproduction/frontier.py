@@ -22,13 +22,13 @@ def frontier(table: ReproductionTable) -> Figure:
     lines = [line for line in table.lines if line.score == table.frontier]
     # The mean over the cases is last.
     lines = [line for line in lines if line.case == lines[-1].case and line.seeds]
-    stored = [
+    compared = [
         line for line in lines if line.to_reference is not None and line.column in table.costs
     ]
-    if not stored:
+    if not compared:
         raise SettingError(f"{table.name} has no runs of a method except {table.reference}.")
     marks = {}
-    for line in sorted(stored, key=lambda line: table.costs[line.column]):
+    for line in sorted(compared, key=lambda line: table.costs[line.column]):
         gain, unit = line.to_reference, line.unit
         assert gain is not None
         ends = None
@@ -42,6 +42,6 @@ def frontier(table: ReproductionTable) -> Figure:
             f"{len(line.seeds)} seeds",
             ends,
         )
-    what = f"{stored[0].label}: gain over {table.reference}, {stored[0].case}"
+    what = f"{compared[0].label}: gain over {table.reference}, {compared[0].case}"
     caption = f"\u00d7: training cost, relative to {table.reference}."
     return Figure(what, caption, Bars(f"gain over {table.reference}", marks, {"gain": Look(1)}))

@@ -112,17 +112,17 @@ def plan_cases(request: Request) -> list[CasePlan]:
     together: dict[str, list[_Sources]] = {}
     for case in request.specification.cases(request.scale, request.cases):
         try:
-            result = _sources(case, request)
+            sources = _sources(case, request)
         except SettingError as error:
             # `Request` checked the data root: the task's folder or the suite's sets are missing.
             plans.append(CasePlan((case,), None, str(error).splitlines()[0]))
             continue
         if case.model.multi_task:
-            together.setdefault(case.model.name, []).append(result)
+            together.setdefault(case.model.name, []).append(sources)
         else:
-            plan = StudyConfig.of(result.tree, **_grid(case, request), sets=result.sets)
-            plans.append(CasePlan((case,), plan, search=_search(result, request)))
-    return [*plans, *(_plan_together(result, request) for result in together.values())]
+            plan = StudyConfig.of(sources.tree, **_grid(case, request), sets=sources.sets)
+            plans.append(CasePlan((case,), plan, search=_search(sources, request)))
+    return [*plans, *(_plan_together(sources, request) for sources in together.values())]
 
 
 def settings_of(
@@ -209,18 +209,18 @@ def _column(entry: ColumnEntry) -> Column:
     return Column(entry.name, entry.method or entry.name, tables)
 
 
-def _search(result: _Sources, request: Request) -> StudyConfig | None:
+def _search(sources: _Sources, request: Request) -> StudyConfig | None:
     """Plan the search of a case's settings, by the task's metric on rows held out of train."""
     entry = request.entry
     columns = [
         _column(candidate)
-        for column in request.specification.columns(entry, result.case.model)
+        for column in request.specification.columns(entry, sources.case.model)
         for candidate in entry.candidates(column)
     ]
     if not columns:
         return None
     tree = override(
-        {**result.tree, "evaluate": {"perspectives": ["task"]}}, [(("data", "eval_split"), CARVE)]
+        {**sources.tree, "evaluate": {"perspectives": ["task"]}}, [(("data", "eval_split"), CARVE)]
     )
     return StudyConfig.of(tree, columns=columns, seeds=(0,))
 
@@ -263,20 +263,20 @@ def chosen_plan(each: CasePlan, scores: Comparison, request: Request) -> StudyCo
     )
 
 
-def _plan_together(result: Sequence[_Sources], request: Request) -> CasePlan:
+def _plan_together(sources: Sequence[_Sources], request: Request) -> CasePlan:
     """Plan one study of all tasks of a model, with the training loop of the first task."""
-    cases = tuple(each.case for each in result)
+    cases = tuple(each.case for each in sources)
     if len(cases) < 2:
         return CasePlan(cases, None, "a network on several tasks needs two or more of them")
-    first = result[0].tree
+    first = sources[0].tree
     tree = {name: table for name, table in first.items() if name not in ("data", "evaluate")}
     tree["tasks"] = {
         each.case.name: {**each.tree["data"], "evaluate": each.tree.get("evaluate", {})}
-        for each in result
+        for each in sources
     }
     plan = MultiTaskStudyConfig.of(
         tree,
         **_grid(cases[0], request),
-        sets={each.case.name: each.sets for each in result},
+        sets={each.case.name: each.sets for each in sources},
     )
     return CasePlan(cases, plan)

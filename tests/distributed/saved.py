@@ -198,7 +198,10 @@ def ruled(update: UpdateRule, model: nn.Module) -> dict[str, Tensor]:
         for name, tensor in tensors.items()
     }
     logged = {**rule.diagnostics(state), **rule.regularization_losses(state)}
-    return {**result, **{f"told/{name}": torch.as_tensor(value) for name, value in logged.items()}}
+    return {
+        **result,
+        **{f"log/{name}": torch.as_tensor(value) for name, value in logged.items()},
+    }
 
 
 def ruled_toys(*, sharded: bool, cases: Iterable[str] = tuple(RULES)) -> dict[str, Tensor]:

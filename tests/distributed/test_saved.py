@@ -137,6 +137,6 @@ def test_a_rule_on_sharded_rows_equals_the_rule_on_whole_weights(
     result = of_case(several.weights[0], f"rules/{case}")
     assert set(result) == set(expected) != set()
     for name, value in expected.items():
-        # What is told is a sum over all processes; no entry depends on its last bit.
-        tolerance = 1e-5 if name.startswith("told/") else 0.0
+        # A logged value is a sum over all processes; no entry depends on its last bit.
+        tolerance = 1e-5 if name.startswith("log/") else 0.0
         torch.testing.assert_close(result[name], value, rtol=tolerance, atol=0)

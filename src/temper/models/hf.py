@@ -193,14 +193,17 @@ class PretrainedReader:
         with loading(name):
             source = _whole_model(name)
             tokenizer = load_tokenizer(source, name)
-            model, report = cls.kind.from_pretrained(
-                source,
-                config=_load_config(source, weights=source),
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-                trust_remote_code=False,
-            )
+            config = _load_config(source, weights=source)
+            # As in `load_weights`: the report is checked below.
+            with quiet():
+                model, report = cls.kind.from_pretrained(
+                    source,
+                    config=config,
+                    use_safetensors=True,
+                    ignore_mismatched_sizes=True,
+                    output_loading_info=True,
+                    trust_remote_code=False,
+                )
         missing = [key for key in report["missing_keys"] if not cls.spare or cls.spare not in key]
         wrong = sorted({*missing, *(key for key, *_ in report["mismatched_keys"])})
         if wrong:
