@@ -1,4 +1,4 @@
-"""What every test shares: offline, deterministic settings, the real data, what is skipped."""
+"""Shared by all tests: offline, deterministic settings, the real data, and skips."""
 
 from __future__ import annotations
 

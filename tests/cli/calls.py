@@ -1,4 +1,4 @@
-"""Commands as tests give them: in this process, and what comes of them."""
+"""Run commands in the process of the tests, and return their output."""
 
 from __future__ import annotations
 

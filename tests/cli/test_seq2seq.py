@@ -1,4 +1,4 @@
-"""Texts that an encoder with a decoder writes, from a file to a written text."""
+"""Sequence to sequence, from a file to generated text."""
 
 from __future__ import annotations
 

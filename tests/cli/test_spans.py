@@ -1,4 +1,4 @@
-"""Questions about a context, from a file to an answer's place and scores."""
+"""Questions about a context, from a file to a predicted span and scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that a cluster answers are those that one machine answers."""
+"""Predictions of a cluster equal those of one machine."""
 
 from __future__ import annotations
 

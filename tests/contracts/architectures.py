@@ -1,9 +1,8 @@
 """Tiny random classifiers of every supported architecture, and padded batches that fit them.
 
-All speak nearly one vocabulary: 0 pads and 1 begins (the other way round for RoBERTa and MPNet,
-whose code counts on it), 2 ends, 3 is unknown, the rest are words. Every row ends with exactly one
-2, because T5 and BART read the classification position there and refuse rows that have different
-numbers of it.
+Token ids: 0 pads and 1 begins a row (swapped for RoBERTa and MPNet, whose code requires it), 2 ends
+it, 3 is unknown, others are words. Every row ends with exactly one 2, because T5 and BART read the
+classification position there and need the same number of them in each row.
 """
 
 from __future__ import annotations

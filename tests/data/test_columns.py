@@ -1,4 +1,4 @@
-"""Columns of a source: labels, groups and contrast pairs, and every fault named with its place."""
+"""Columns of a source: labels, groups and contrast pairs, and errors that name the row."""
 
 from __future__ import annotations
 

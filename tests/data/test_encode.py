@@ -1,4 +1,4 @@
-"""Encoding and padding, with a tokenizer of eight words, and batches of like length."""
+"""Encoding and padding, with a tokenizer of eight words, and batches of similar length."""
 
 from __future__ import annotations
 

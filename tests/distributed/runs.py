@@ -1,6 +1,6 @@
-"""Runs of ``temper.train`` in several processes: what each came to, and the folders they left.
+"""Runs of ``temper.train`` in several processes: the result of each, and the folders.
 
-Run by torchrun as ``runs.py FOLDER``; the tests do the same runs in their own process.
+torchrun runs this file as ``runs.py FOLDER``; the tests repeat the runs in their own process.
 """
 
 from __future__ import annotations

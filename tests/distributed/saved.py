@@ -1,7 +1,7 @@
-"""Trainings that are saved and gone on with, and those whose weights processes share out (FSDP2).
+"""Trainings that are saved and resumed, and trainings with sharded weights (FSDP2).
 
-Run by torchrun as ``saved.py FOLDER few|all``; the tests call the same in their own process for
-what one must reach. Trainings are in float64, where the order of a sum does not hide a mistake.
+torchrun runs this file as ``saved.py FOLDER few|all``; the tests call the same functions in their
+own process for the expected values. In float64 the order of a sum does not hide a mistake.
 """
 
 from __future__ import annotations

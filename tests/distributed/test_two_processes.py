@@ -1,6 +1,6 @@
-"""Two gloo processes on the CPU: equal weights, those of one process, and no process left waiting.
+"""Two gloo processes on the CPU: weights equal those of one process, and no process waits forever.
 
-One launch runs every training (tests/distributed/worker.py); the tests read what it wrote.
+One launch runs every training (tests/distributed/worker.py); the tests read its files.
 """
 
 from __future__ import annotations

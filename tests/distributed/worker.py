@@ -1,7 +1,7 @@
-"""What one process of a distributed run does: many short trainings, their weights in a folder.
+"""One process of a distributed run: many short trainings, whose weights it saves in a folder.
 
-Run by torchrun (``python -m torch.distributed.run``) as ``worker.py FOLDER``, and called by the
-tests in their own process for the same trainings on the whole batch.
+torchrun (``python -m torch.distributed.run``) runs this file as ``worker.py FOLDER``; the tests
+call it in their own process for the same trainings on the whole batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A predictor whose texts say its answer, and sets of such texts."""
+"""A predictor whose output is written in the text, and sets of such texts."""
 
 from __future__ import annotations
 

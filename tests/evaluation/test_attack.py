@@ -1,4 +1,4 @@
-"""Attacks on toys whose answer is known, and on a tiny BERT."""
+"""Attacks on toy models with known results, and on a tiny BERT."""
 
 from __future__ import annotations
 

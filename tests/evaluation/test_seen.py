@@ -1,4 +1,4 @@
-"""Rows that a run has seen are known by their hashes, whatever set they come in."""
+"""Rows that a run has seen are recognized by their hashes in every set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences over seeds and rows, against scipy, numbers by hand, and drawn studies."""
+"""Differences over seeds and rows, against scipy, numbers by hand, and simulated studies."""
 
 from __future__ import annotations
 

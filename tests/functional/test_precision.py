@@ -1,4 +1,4 @@
-"""In which precision numbers are taken: never in less than single, and scores always in double."""
+"""Computations are at least in single precision, and scores in double precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resampled rows count as repeated ones, and rows summed in stretches as all at once."""
+"""Counts of a resample act like repeated rows, and sums by blocks equal sums at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the documents show is run, page by page: tiny models, few rows and steps.
+"""The commands in the docs run, page by page, with tiny models, few rows and few steps.
 
-A page's blocks run in order in a folder of their own, as a reader would run them. Sizes are changed
-by options behind those of the page; a tiny model and rows that it can learn stand in for others. A
-service runs until the end of its page, at a port of its own.
+The blocks of a page run in order in a folder of their own. Options after those of the page make
+sizes smaller, and a tiny model and its rows replace others. A service runs until the end of its
+page, at its own port.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Traps of torch and Transformers that the design answers: an upgrade that moves one is noticed.
+"""Faults of torch and Transformers that Temper works around.
 
-Each test pins what the platform does, and where it is short, that Temper does otherwise. One that
-fails after an upgrade means that the code written against the trap has to be read again, and may
-have become needless. The trap of ``no_sync`` needs two processes: tests/distributed.
+Each test shows the fault and, where possible, that Temper avoids it. If one fails after an upgrade,
+check whether the workaround is still needed. The fault of ``no_sync`` needs two processes:
+tests/distributed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Losses written from the papers' equations, row by row in double precision, with no code of ours.
+"""Losses written from the papers' equations, row by row in double precision, without our code.
 
-Only the dropout multipliers are taken over (tests/methods/tiny.py): what is compared is everything
-that is computed with them.
+Only the dropout masks are those of the tested pass (tests/methods/tiny.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mixup against a loop in float64 over pairs of rows of unlike lengths."""
+"""Mixup against a loop in float64 over pairs of rows of different lengths."""
 
 from __future__ import annotations
 

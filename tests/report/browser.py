@@ -1,4 +1,4 @@
-"""Drive a headless Chromium over its debugging pipe: what a page logs, loads and measures."""
+"""Control a headless Chromium over its debugging pipe: logs, requests and sizes of a page."""
 
 from __future__ import annotations
 

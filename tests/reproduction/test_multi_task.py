@@ -1,4 +1,4 @@
-"""Studies of a model on several tasks: a study a task, on runs that they share."""
+"""Studies of a model on several tasks: one study per task, which share runs."""
 
 from __future__ import annotations
 

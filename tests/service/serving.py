@@ -1,4 +1,4 @@
-"""A service that runs in a thread, and clients that ask it over a socket."""
+"""A service in a thread, and clients that send requests over a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Batcher`: every question gets its own replies, in passes of like length."""
+"""`Batcher`: every request gets its own predictions, in batches of similar length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`temper serve` with a calibration: sets, flags, abstention, and shifts of its traffic."""
+"""`temper serve` with a calibration: sets, flags, abstention, and shifts of its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study in an object store is the study of a folder, whatever is lost on the way."""
+"""A study in an object store equals one in a folder, also after interruptions."""
 
 from __future__ import annotations
 

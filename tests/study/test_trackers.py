@@ -1,4 +1,4 @@
-"""Trackers: the method's terms while it trains, its scores at the end, one run a run."""
+"""Trackers get loss terms during training and scores at the end, one tracker run per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs side by side are the runs one after the other; a failure or a stop loses nothing."""
+"""Parallel runs equal sequential ones; a failure or a stop loses no finished run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that Accelerate has placed: one device trains as ever, several are refused."""
+"""Models that Accelerate has placed: one device works, several raise an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training from a checkpoint with a trained head: its classes meet the data's by name."""
+"""Training from a checkpoint with a trained head: its classes match the data's by name."""
 
 from __future__ import annotations
 

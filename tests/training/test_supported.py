@@ -1,6 +1,6 @@
 """Every argument and hook of Trainer works, is refused before training, or has no effect.
 
-Whatever a new release of Transformers brings fails here until it stands in one of the lists.
+A new argument of Transformers fails here until it is in one of the lists.
 """
 
 from __future__ import annotations

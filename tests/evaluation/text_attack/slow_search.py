@@ -1,9 +1,9 @@
-"""The greedy attack as published, one example at a time and one query a forward pass.
+"""The greedy attack as published, one example and one query per forward pass.
 
 Written from Algorithm 1 of TextFooler (Jin et al., 2020) and the scheme of DeepWordBug (Gao et al.,
-2018) on lists of words that stand between single spaces, in double precision, without a line of the
-package's search. What it is given: a function from one text to probabilities, and one from a list
-of words and a place to candidates.
+2018), in double precision and without code of the package's search. Words are separated by single
+spaces. The arguments are a function from a text to probabilities, and one from a list of words and
+an index to candidates.
 """
 
 from __future__ import annotations
