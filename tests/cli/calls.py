@@ -11,7 +11,7 @@ from temper.cli.app import app
 
 
 def call(*arguments: object, text: str | bytes | None = None) -> Result:
-    """Run a command with what comes on stdin."""
+    """Run a command with the given stdin."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text)
 
 

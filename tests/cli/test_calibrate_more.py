@@ -70,7 +70,7 @@ def states_of(run: Path, texts: list[str]) -> Array:
 
 @pytest.fixture(scope="module")
 def trained(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run with drawn weights: the tiny one, trained for a moment, answers all alike."""
+    """Return a run with random weights: the tiny one predicts the same for all texts."""
     run = Path(shutil.copytree(trained, tmp_path_factory.mktemp("drawn") / "run"))
     network, _ = load_classifier(str(run))
     draws = torch.Generator().manual_seed(0)

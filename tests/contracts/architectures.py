@@ -33,7 +33,7 @@ class Architecture:
 
     Args:
         name: Prefix of the classes, in Transformers or in Temper.
-        settings: Arguments of the config, beside the special tokens.
+        settings: Arguments of the config, except the special tokens.
         dropout: Names of the config's dropout rates; none for those that call no dropout.
         left: Whether it is also tried with left-padded rows.
         pad: Id of the padding token; 0 or 1, and the other one begins a row.
@@ -303,8 +303,7 @@ def plain_logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
 def marks(model: nn.Module) -> dict[str, tuple[Any, ...]]:
     """Return everything about a model's modules that a network may touch.
 
-    Hooks of Transformers, which stay on a model that was once asked for its attention, are none of
-    it.
+    Hooks of Transformers are left out: they stay on a model that once returned its attention.
     """
     own = "output_capturing_hook"
     return {

@@ -78,7 +78,7 @@ def settings_of(folder: Path, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 class StopAt(Progress):
-    """Send this process a signal while a step's number is told."""
+    """Send this process a signal while a step is reported."""
 
     def __init__(self, step: int) -> None:
         self.step = step

@@ -103,7 +103,7 @@ def start(*, tagged: bool = False, dropout: float = 0.1, labels: int = 3) -> nn.
 
 
 class Reduced(Plain):
-    """Two totals; the second term has either reduction. It stands in for a divergence of dropout
+    """Two totals; the second term has either reduction. It replaces a divergence of dropout
     passes, whose draws depend on the number of processes.
     """
 
@@ -403,7 +403,7 @@ def stopped(folder: Path) -> list[str]:
 
 
 def main(folder: Path) -> None:
-    """Run everything and write what came out."""
+    """Run everything and write the results."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", FutureWarning)
     exact, losses = exact_runs(folder)

@@ -116,7 +116,7 @@ def _index(answer: Any, texts: Sequence[str], labels: Sequence[Any]) -> int:
         if index == answer and 0 <= index < len(texts):
             return index
     word = answer.strip() if isinstance(answer, str) else None
-    # Labels of the row come first; a text may look like a letter or a number.
+    # Labels of the row come first, because a text may look like a letter or a number.
     for known in (labels, texts, _LETTERS[: len(texts)], [*map(str, range(len(texts)))]):
         if word is not None and list(known).count(word) == 1:
             return list(known).index(word)

@@ -153,7 +153,7 @@ class Examples:
         seeds = np.array([derive_seed(seed, "sample", row) for row in self.rows], np.int64)
         labels = self.labels if self.kind == "classification" and self.labels else [0] * len(self)
         counts = Counter(labels)
-        # By index of the class, because a label may be larger than the integers of an array.
+        # Indices of classes, because a label may not fit into an array's integers.
         codes = {label: code for code, label in enumerate(counts)}
         order = np.lexsort((seeds, np.fromiter(map(codes.__getitem__, labels), np.int64)))
         quotas, first, chosen = _stratified(counts, n), 0, [order[:0]]

@@ -133,7 +133,7 @@ def token_positions(
     start += len(text) - len(text.lstrip())
     inside = [index for index, at in enumerate(starts) if at >= 0]
     touched = [index for index in inside if ends[index] > start and starts[index] < end]
-    # An answer is whole if its last character is.
+    # Only the end of a context is cut, so the last character decides.
     if not touched or ends[inside[-1]] < end:
         return UNLABELED, UNLABELED
     return touched[0], touched[-1]
