@@ -167,7 +167,7 @@ def test_sets_of_new_rows_contain_the_label_and_few_rows_are_flagged(
     result = Classifier.load(calibrated, device="cpu")(texts)
     covered = np.mean([label in row.set for label, row in zip(labels, result, strict=True)])
     alarms = np.mean([row.anomalous for row in result])
-    # Four deviations of 600 rows beside 150 that the thresholds are of.
+    # Four deviations, of 600 rows and of the 150 that set the thresholds.
     assert abs(covered - 0.9) < 4 * np.sqrt(0.09 * (1 / 600 + 1 / 150))
     assert abs(alarms - 0.05) < 4 * np.sqrt(0.05 * 0.95 * (1 / 600 + 1 / 150))
     assert result.shift is not None

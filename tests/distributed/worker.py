@@ -161,7 +161,7 @@ EXACT: dict[str, tuple[Method, int]] = {
     "adv_weight-2": (configure("adv_weight", {"rho": 0.1}), 2),
     "awp-1": (configure("awp"), 1),
     "w_cons-2": (configure("w_cons"), 2),
-    # Masks are drawn alike on all processes.
+    # All processes draw the same masks.
     "mixout-2": (configure("mixout"), 2),
     "child_tuning_f-1": (configure("child_tuning_f"), 1),
     "child_tuning_d-1": (configure("child_tuning_d"), 1),

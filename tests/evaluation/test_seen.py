@@ -79,7 +79,7 @@ def test_unchecked_rows_of_missing_data_are_reported(tmp_path: Path) -> None:
     assert len(seen.notices) == 2
     assert "was trained on some of these rows could not be checked" in seen.notices[0]
     assert "was evaluated on some of these rows could not be checked" in seen.notices[1]
-    # The hash of a whole set still tells that set.
+    # The hash of a whole set still identifies it.
     assert len(seen_among(Checkpoint.of(made), splits.train).trained) == 20
     assert len(seen_among(Checkpoint.of(made), splits.dev).judged) == 8
 

@@ -21,7 +21,7 @@ from tests.heads.models import MODELS, Inputs, model_of
 
 EPSILON = 0.3
 Unit = tuple[int, Tensor, Tensor]
-"""Row, logits of the classes [C], and the distribution that the label stands for [C]."""
+"""Row, logits of the classes [C], and the label's distribution [C]."""
 
 
 def onehot(label: Tensor, classes: int) -> Tensor:

@@ -165,7 +165,7 @@ def surroundings(
 
 
 def geometry(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``attack`` and ``ball`` are told of a method's settings."""
+    """Return the arguments of ``attack`` and ``ball`` from a method's settings."""
     return {
         "epsilon": settings["epsilon"],
         "relative": settings.get("relative", True),

@@ -20,7 +20,7 @@ SWITCHES = (
     *("--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe"),
 )
 
-# A hang has to end; nothing is measured by it.
+# Only to end a hang; no test measures this time.
 PATIENCE = 90.0
 
 _SHIM = (

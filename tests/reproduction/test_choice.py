@@ -105,7 +105,7 @@ def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> N
     (without,) = plan_cases(Request(READ, "small", cases=(CASE,)))
     assert without.plan is None
     assert without.reason == "files of imdb are read from a folder: give --data-root DIR"
-    # Other data that stand in for every task's have no such files.
+    # Data that replace every task's have no such files.
     (smoke,) = plan_cases(Request(READ, "smoke"))
     assert (smoke.plan.data.source, smoke.plan.sets.shift) == ("demo", {})
 

@@ -50,7 +50,7 @@ def test_our_score_is_next_to_the_papers_with_difference_and_interval(folder: Pa
     assert line.to_paper.mean == pytest.approx(0.02)
     assert line.to_paper.high == pytest.approx(0.02 + 4.302653 * 0.01, abs=1e-7)
     assert line.verdict == "not significant"
-    # Our gain of .02 beside the paper's of .01.
+    # Our gain is 0.02, the paper's 0.01.
     assert line.printed_gain == pytest.approx(0.01)
     assert line.to_printed_gain.mean == pytest.approx(0.01)
     assert line.to_printed_gain.high == pytest.approx(0.01 + REACH, abs=1e-7)

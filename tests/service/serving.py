@@ -17,7 +17,7 @@ from temper.service.settings import ServiceSettings
 from temper.service.web import Service
 
 SECONDS = 60.0
-"""Longer than any of these takes; a test that hangs says where."""
+"""Longer than any test takes, so that a test that hangs fails."""
 
 
 def share_of(text: str) -> float:
@@ -52,7 +52,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]

@@ -29,7 +29,7 @@ __all__ = ["one_thread"]
 
 
 class OneMachine(Progress):
-    """Stand for a cluster of one machine, whose runs lie in a folder of its own."""
+    """Simulate a cluster of one machine, whose runs are in a separate folder."""
 
     runs = 1
 

@@ -32,7 +32,7 @@ class Counted:
 
 
 def first_of_the_largest(numbers: list[float]) -> int:
-    """Return where the largest number stands, the first of those that are nearly as large."""
+    """Return the first index of the largest number, or of one nearly as large."""
     reach = max(numbers)
     # Everything that a chain of small gaps links to the largest.
     for number in sorted(numbers, reverse=True):
@@ -67,8 +67,8 @@ def slow_attack(
     Args:
         text: Words between single spaces.
         label: Its class.
-        ask: From a text to probabilities.
-        candidates: From the words as they stand and a place to words for it.
+        ask: Returns the probabilities of a text.
+        candidates: Returns the replacements for the word at an index of the words.
         target: Class to reach, None for any other than the label.
         kept: Words that stay, in lower case.
         max_changed: Fraction of words that may change.
