@@ -28,7 +28,7 @@ from temper.data.settings import DataSettings
 from temper.data.spans import span_columns, span_rows
 from temper.data.stored import listed
 from temper.data.table import Table, TableOptions
-from temper.data.tags import has_words, tagged_rows, word_faults
+from temper.data.tags import has_words, tagged_rows
 from temper.errors import DataError, unknown
 
 Value = TypeVar("Value")
@@ -183,9 +183,8 @@ def read_split(
                 f"text pairs. Name another column with {OPTIONS['text']}."
             )
         tags = None if chosen.label is None else _one_naming(opened, table, chosen.label)
-        if opened.options.skip_bad_rows:
-            table = table.without(word_faults(table, chosen.text, chosen.label, tags))
-        words = tagged_rows(table, chosen.text, chosen.label, tags, name=name)
+        skip = opened.options.skip_bad_rows
+        words, table = tagged_rows(table, chosen.text, chosen.label, tags, name=name, skip=skip)
         return replace(
             words,
             source={**words.source, "split": split, **chosen.record()},
