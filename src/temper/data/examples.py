@@ -49,8 +49,7 @@ class Examples:
         source: Origin of the rows: path or Hub id, configuration, split, revision or sha256.
         group: Each row's group (a domain, a heuristic); None if there are none.
         pair: Name of each row's contrast pair; None if there are none.
-        numbers: Number of each row in its file, from 1; a range if no row was left out, None if
-            they are not needed.
+        numbers: Number of each row in its file, from 1; by default a range, as no row was left out.
         others: Column name -> values of the file's other columns, if the reader asked for them.
 
     Raises:
@@ -73,7 +72,7 @@ class Examples:
     notices: tuple[str, ...] = ()
     group: list[str | None] | None = None
     pair: list[str | None] | None = None
-    numbers: Sequence[int] | None = None
+    numbers: Sequence[int] = ()
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,6 +81,8 @@ class Examples:
             raise DataError(f"Set {self.name!r} has kind {self.kind!r}, but it has {have}.")
         if not self.rows:
             object.__setattr__(self, "rows", RowHashes.of(self.text, self.text_pair))
+        if not self.numbers:
+            object.__setattr__(self, "numbers", range(1, len(self.text) + 1))
         for column in _COLUMNS:
             values = getattr(self, column)
             if values is not None and len(values) != len(self.text):
@@ -287,9 +288,7 @@ class Examples:
     def _where(self, index: int) -> str:
         """Return a row's file and number, or its set and index, for errors."""
         file = self.source.get("path") or self.source.get("id")
-        if file is None:
-            return f"set {self.name!r}, row {index + 1}"
-        return file if self.numbers is None else f"{file}, row {self.numbers[index]}"
+        return f"{file or f'set {self.name!r}'}, row {self.numbers[index]}"
 
 
 def check_one_label(examples: Examples, *, what: str) -> None:
@@ -334,9 +333,8 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
     # If no class matches, these are other labels, and an error follows.
     if not unknown_labels or len(unknown_labels) == len(first):
         return examples
-    numbers = examples.numbers or range(1, len(examples) + 1)
     bad = {
-        numbers[index]: f"unknown label {unknown_labels[label]!r:.40}"
+        examples.numbers[index]: f"unknown label {unknown_labels[label]!r:.40}"
         for index, label in enumerate(examples.labels)
         if label in unknown_labels
     }
@@ -358,8 +356,8 @@ def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
 
     columns = {key: column(key) for key in _COLUMNS}
     notices = tuple(dict.fromkeys(notice for part in parts for notice in part.notices))
-    # Rows come from several files, so their numbers identify nothing.
-    return replace(parts[0], **{**columns, "numbers": None, "notices": notices, **changes})
+    # Numbers in several files do not identify a row, so all rows are numbered again.
+    return replace(parts[0], **{**columns, "numbers": (), "notices": notices, **changes})
 
 
 @dataclass(frozen=True)

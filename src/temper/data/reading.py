@@ -372,16 +372,14 @@ def read_like(
         examples = with_codes(examples)
     if opened.options.skip_bad_rows:
         examples = without_misfits(examples, lambda rows: rows.map_labels(names))
-    # With row numbers, so that an error can name the row.
-    numbered = replace(examples, numbers=examples.numbers or range(1, len(examples) + 1))
     try:
-        mapped = numbered.map_labels(names)
+        mapped = examples.map_labels(names)
     except DataError as error:
         raise DataError(
             f"{error} The labels must be those of split {train.source['split']!r}, which is "
             "trained on. Leave other rows out with --set data.skip_bad_rows=true."
         ) from error
-    return replace(mapped, label_names=train.label_names, numbers=examples.numbers)
+    return replace(mapped, label_names=train.label_names)
 
 
 def _like(opened: Opened, train: Examples) -> Opened:

@@ -24,8 +24,6 @@ def finish_splits(
     notices: list[str] = []
     if isinstance(sets, Examples):
         _check_classes(sets)
-        # Rows keep their numbers in the file when they are drawn.
-        sets = replace(sets, numbers=sets.numbers or range(1, len(sets) + 1))
         sets = carve(sets, settings.dev_fraction, seed=settings.seed)
     else:
         _check_classes(sets.train)
