@@ -103,6 +103,11 @@ class Examples:
         return int(max(self.labels or [-1])) + 1
 
     @property
+    def strata(self) -> list[Any]:
+        """Class of each row, for stratified draws; 0 for all rows without classes."""
+        return self.labels if self.kind == "classification" and self.labels else [0] * len(self)
+
+    @property
     def origin(self) -> str:
         """The file or Hub id of the rows, or else the name of the set."""
         return str(self.source.get("path") or self.source.get("id") or self.name)
@@ -152,7 +157,7 @@ class Examples:
     def draw(self, n: int, *, seed: int) -> list[int]:
         """Return the indices of the rows that `sample` draws, ascending."""
         seeds = np.array([derive_seed(seed, "sample", row) for row in self.rows], np.int64)
-        labels = self.labels if self.kind == "classification" and self.labels else [0] * len(self)
+        labels = self.strata
         counts = Counter(labels)
         # By index of the class, because a label may be larger than the integers of an array.
         codes = {label: code for code, label in enumerate(counts)}
