@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 from typing import Any, Literal
 
 import numpy as np
@@ -232,36 +232,39 @@ class Examples:
 
     def _with_labels(self, target: tuple[str, ...]) -> Examples:
         """Reorder several labels per row; labels that only the target has are 0."""
-        given, rows = self.label_names or (), self.labels or []
-        indices = match_names(given, target)
-        for position, name in enumerate(given):
-            if indices[position] is None and any(row[position] for row in rows):
-                first = next(index for index, row in enumerate(rows) if row[position])
-                raise DataError(
-                    f"{unknown('label', name, target)} It occurs in {self._where(first)}."
-                )
-        known = [
-            (position, result) for position, result in enumerate(indices) if result is not None
-        ]
+        indices = self._matched(
+            target, kind="label", used=lambda row: compress(range(len(row)), row)
+        )
         labels = []
-        for row in rows:
+        for row in self.labels or []:
             applies = [0] * len(target)
-            for position, result in known:
-                applies[result] = row[position]
+            for index, value in zip(indices, row, strict=True):
+                if index is not None:
+                    applies[index] = value
             labels.append(tuple(applies))
         return replace(self, labels=labels, label_names=target)
 
     def _with_tags(self, target: tuple[str, ...]) -> Examples:
-        known, rows = self.label_names or (), self.labels or []
+        indices = self._matched(target, kind="tag", used=iter)
+        labels = [tuple(indices[tag] for tag in row) for row in self.labels or []]
+        return replace(self, labels=labels, label_names=target)
+
+    def _matched(
+        self, target: tuple[str, ...], *, kind: str, used: Callable[[Any], Iterable[int]]
+    ) -> list[int | None]:
+        """Return the index in ``target`` of each label, None for those that occur in no row.
+
+        ``used`` returns the indices of the labels of a row.
+        """
+        known = self.label_names or ()
         indices = match_names(known, target)
-        for index, row in enumerate(rows):
-            lost = next((tag for tag in row if indices[tag] is None), None)
+        for number, row in enumerate(self.labels or []):
+            lost = next((label for label in used(row) if indices[label] is None), None)
             if lost is not None:
                 raise DataError(
-                    f"{unknown('tag', known[lost], target)} It occurs in {self._where(index)}."
+                    f"{unknown(kind, known[lost], target)} It occurs in {self._where(number)}."
                 )
-        labels = [tuple(indices[tag] for tag in row) for row in rows]
-        return replace(self, labels=labels, label_names=target)
+        return indices
 
     def _by_name(self, names: Mapping[int, str], target: tuple[str, ...]) -> Examples:
         occurring = sorted(names)
