@@ -195,7 +195,7 @@ class FoundSet:
 class FoundSuite:
     """A suite with the sets that exist on this machine.
 
-    ``sets`` maps each of `KINDS` to its sets by name. ``missing`` maps each other set to the reason.
+    ``sets`` has the sets of each of `KINDS` by name; ``missing`` maps the others to the reason.
     """
 
     suite: Suite
