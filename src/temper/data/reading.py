@@ -170,7 +170,7 @@ def read_split(
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
     if all(given is None for given in vars(columns).values()):
-        read = _recognized(table, name, labeled=labeled, skip=opened.options.skip_bad_rows)
+        read = _recognized(table, opened.options, name=name, labeled=labeled)
         if read is not None:
             return replace(read, source={**read.source, "split": split})
     chosen = find_columns(table, columns, labeled=labeled, known=opened.known)
@@ -189,7 +189,7 @@ def read_split(
             words,
             source={**words.source, "split": split, **chosen.record()},
             group=read_names(table, chosen.group),
-            others=_others(table, chosen) if opened.options.others else {},
+            others=_others(table, opened.options, texts=[chosen.text]),
         )
     column: LabelColumn | None = None
     if labeled and chosen.label is not None:
@@ -229,11 +229,13 @@ def read_split(
         group=read_names(table, chosen.group),
         pair=read_names(table, chosen.pair_id),
         numbers=table.numbers,
-        others=_others(table, chosen) if opened.options.others else {},
+        others=_others(table, opened.options, texts=[chosen.text, chosen.text_pair]),
     )
 
 
-def _recognized(table: Table, name: str, *, labeled: bool, skip: bool) -> Examples | None:
+def _recognized(
+    table: Table, options: TableOptions, *, name: str, labeled: bool
+) -> Examples | None:
     """Read multiple choice, answer spans or completions, recognized by their columns; else None."""
     for result, read in (
         (choice_columns(table), choice_rows),
@@ -241,15 +243,20 @@ def _recognized(table: Table, name: str, *, labeled: bool, skip: bool) -> Exampl
         (completion_columns(table.names), completion_rows),
     ):
         if result is not None:
-            return read(table, result, name=name, labeled=labeled, skip=skip)
+            skip = options.skip_bad_rows
+            examples, table = read(table, result, name=name, labeled=labeled, skip=skip)
+            texts = result[:1] if examples.text_pair is None else result[:2]
+            return replace(examples, others=_others(table, options, texts=texts))
     return None
 
 
-def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
-    """Return all columns except texts, with class names instead of class indices."""
+def _others(
+    table: Table, options: TableOptions, *, texts: Sequence[str | None]
+) -> dict[str, Sequence[object]]:
+    """Return all columns except ``texts`` if wanted, with class names instead of class indices."""
     read: dict[str, Sequence[object]] = {}
-    for name in table.names:
-        if name in (chosen.text, chosen.text_pair):
+    for name in table.names if options.others else ():
+        if name in texts:
             continue
         classes = dict(enumerate(table.label_names.get(name, ())))
         values = listed(table.column(name))
