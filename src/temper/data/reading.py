@@ -176,15 +176,15 @@ def read_split(
     chosen = find_columns(table, columns, labeled=labeled, known=opened.known)
     if not labeled:
         chosen = replace(chosen, label=None)
+    names = None if chosen.label is None else _one_naming(opened, table, chosen.label)
+    skip = opened.options.skip_bad_rows
     if has_words(table, chosen.text):
         if chosen.text_pair is not None:
             raise DataError(
                 f"{table.title}: {chosen.text!r} has lists of words, which are not supported in "
                 f"text pairs. Name another column with {OPTIONS['text']}."
             )
-        tags = None if chosen.label is None else _one_naming(opened, table, chosen.label)
-        skip = opened.options.skip_bad_rows
-        words, table = tagged_rows(table, chosen.text, chosen.label, tags, name=name, skip=skip)
+        words, table = tagged_rows(table, chosen.text, chosen.label, names, name=name, skip=skip)
         return replace(
             words,
             source={**words.source, "split": split, **chosen.record()},
@@ -192,8 +192,7 @@ def read_split(
             others=_others(table, opened.options, texts=[chosen.text]),
         )
     column: LabelColumn | None = None
-    if labeled and chosen.label is not None:
-        names = _one_naming(opened, table, chosen.label)
+    if chosen.label is not None:
         column = LabelColumn(
             table,
             chosen.label,
@@ -202,7 +201,7 @@ def read_split(
             are_indices=chosen.label in table.label_names,
             first=first,
         )
-    if opened.options.skip_bad_rows:
+    if skip:
         table = _readable(table, chosen, column)
     labels = Labels(None, None, "unlabeled")
     doubts = chosen.warnings(table.title)
