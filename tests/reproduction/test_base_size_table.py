@@ -152,7 +152,9 @@ def test_the_pooled_variance_is_that_of_a_loop_in_float64(left_out: list[tuple[s
     assert gain.mean == pytest.approx(mean)
 
 
-def test_holm_corrects_the_larger_p_over_the_methods_of_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holm_corrects_the_larger_p_over_the_methods_of_a_family(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ps = {
         ("uegr", "plain_3x"): 0.010,
         ("uegr_one_pass", "plain_2x"): 0.020,
