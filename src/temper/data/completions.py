@@ -78,9 +78,11 @@ def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[
     """Return the prompt, the completion, and whether the prompt is a list of messages.
 
     Without ``completion``, the last message of the prompt is the completion. It is required if
-    ``answered``.
+    ``answered``; otherwise the completion of a text is not read.
     """
     if isinstance(prompt, str):
+        if not answered:
+            return prompt, "", False
         if not isinstance(completion, str) or not completion:
             raise ValueError(f"'completion' must be a text, got {brief(completion)}")
         return prompt, completion, False
