@@ -252,7 +252,8 @@ def evaluation(tmp_path: Path, plan: Plan) -> Path:
 
 TEXTS = pa.schema(
     [(name, pa.string()) for name in ("perspective", "set", "condition", "row")]
-    + [("index", pa.int64()), ("text", pa.string()), ("text_pair", pa.string())]
+    + [("index", pa.int64()), ("number", pa.int64())]
+    + [("text", pa.string()), ("text_pair", pa.string())]
 )
 
 

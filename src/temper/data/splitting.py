@@ -24,11 +24,12 @@ def finish_splits(
     notices: list[str] = []
     if isinstance(sets, Examples):
         _check_classes(sets)
-        # Rows keep their numbers in the file when they are drawn.
-        sets = replace(sets, numbers=sets.numbers or range(1, len(sets) + 1))
-        sets = carve(sets, settings.dev_fraction, seed=settings.seed)
+        sets = carve(_numbered(sets), settings.dev_fraction, seed=settings.seed)
     else:
         _check_classes(sets.train)
+        if settings.task is None:
+            # Sets of a task may be joined from several files.
+            sets = replace(sets, train=_numbered(sets.train), dev=_numbered(sets.dev))
     notices += sets.notices
     evaluations = [split for split in (sets.dev, sets.test) if split is not None]
     train = sets.train
@@ -58,6 +59,11 @@ def finish_splits(
     # Train and dev may carry the same notice; once is enough.
     said_once = tuple(dict.fromkeys(notices))
     return replace(sets, train=train, dev=dev, unlabeled=unlabeled, notices=said_once)
+
+
+def _numbered(rows: Examples) -> Examples:
+    # Rows keep their numbers in the file when they are drawn.
+    return replace(rows, numbers=rows.numbers or range(1, len(rows) + 1))
 
 
 def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
