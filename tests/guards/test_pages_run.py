@@ -45,7 +45,11 @@ SMALLER = {
 """Options that every command is given which takes them."""
 
 EXPORTED = "shipped/pipeline.py"
-REPLACED = {**dict.fromkeys(MODELS, "tiny"), "demo": "reviews.csv"}
+REPLACED = {
+    **dict.fromkeys(MODELS, "tiny"),
+    "minilm,distilbert-base-uncased": "tiny,my-model",
+    "demo": "reviews.csv",
+}
 """What a tiny model stands in for, and rows that it can learn."""
 
 MEASURED = {"bootstrap": 0, "attack_rows": 4}
@@ -124,7 +128,9 @@ def smaller(line: str) -> list[str]:
         # A risk that is shown takes all rows that there are.
         taken.remove("--eval-rows")
     if words[0] == "fit":
-        words += ["--models", "tiny", "--budget", "20s"]
+        words += ["--models", "tiny"]
+    if words[0] == "fit" or re.search(r"--budget \d+[hm]", line):
+        words += ["--budget", "20s"]
     sizes = [(option, (option, value)) for option, value in SMALLER.items() if option in taken]
     if {"--perspectives", "--set"} <= taken:
         # Rows to attack are refused where no attack is among the perspectives that are named.
@@ -171,7 +177,8 @@ def prepare(folder: Path, data: Path) -> None:
     (folder / "my_package" / "models.py").write_text(
         "def score(texts):\n    return [[0.0, float('good' in text)] for text in texts]\n", "utf-8"
     )
-    (folder / "glue_data").symlink_to(data)
+    for name in ("datasets", "glue_data"):
+        (folder / name).symlink_to(data)
     (folder / "my").mkdir()
     (folder / "my" / "copy").symlink_to(data / "mrpc")
     kept = Path("reproduction", "results", "uegr-table-4")

@@ -314,7 +314,8 @@ def add_attacks(
             schema = schema.append(pa.field(name, kind))
     every = [{name: row.get(name) for name in schema.names} for row in [*table.to_pylist(), *added]]
     pq.write_table(pa.Table.from_pylist(every, schema=schema), evaluation / "rows.parquet")
-    pq.write_table(pa.Table.from_pylist(texts, schema=TEXTS), evaluation / "texts.parquet")
+    numbered = [{**each, "number": each["index"] + 1} for each in texts]
+    pq.write_table(pa.Table.from_pylist(numbered, schema=TEXTS), evaluation / "texts.parquet")
     return evaluation
 
 

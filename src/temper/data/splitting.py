@@ -24,12 +24,9 @@ def finish_splits(
     notices: list[str] = []
     if isinstance(sets, Examples):
         _check_classes(sets)
-        sets = carve(_numbered(sets), settings.dev_fraction, seed=settings.seed)
+        sets = carve(sets, settings.dev_fraction, seed=settings.seed)
     else:
         _check_classes(sets.train)
-        if settings.task is None:
-            # Sets of a task may be joined from several files.
-            sets = replace(sets, train=_numbered(sets.train), dev=_numbered(sets.dev))
     notices += sets.notices
     evaluations = [split for split in (sets.dev, sets.test) if split is not None]
     train = sets.train
@@ -61,19 +58,13 @@ def finish_splits(
     return replace(sets, train=train, dev=dev, unlabeled=unlabeled, notices=said_once)
 
 
-def _numbered(rows: Examples) -> Examples:
-    # Rows keep their numbers in the file when they are drawn.
-    return replace(rows, numbers=rows.numbers or range(1, len(rows) + 1))
-
-
 def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
     """Hold out a dev set from train, stratified by class, with a notice.
 
     ``fraction`` of the rows, in (0, 1), is held out. At least one row of each class stays in train.
     Rows with equal texts stay together if possible.
     """
-    labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
-    kept = {label: index for index, label in enumerate(labels)}
+    kept = {label: index for index, label in enumerate(train.strata)}
     rows = np.arange(len(train))
     free = np.delete(rows, list(kept.values()))
     if not len(free):
@@ -113,9 +104,8 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
     Folds depend on hashes of the texts, not on the order of the file. Rows with equal texts are in
     one fold. ``count`` is >= 2.
     """
-    labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     first: dict[str, float] = {}
-    for row, label in zip(train.rows, labels, strict=True):
+    for row, label in zip(train.rows, train.strata, strict=True):
         first.setdefault(row, label)
     of_row: dict[str, int] = {}
     for label in sorted(set(first.values())):

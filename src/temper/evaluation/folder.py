@@ -29,7 +29,7 @@ def schema() -> pa.Schema:
             pa.field("condition", pa.string(), nullable=False),
             pa.field("row", pa.string(), nullable=False),
             pa.field("index", pa.int64(), nullable=False),
-            pa.field("number", pa.int64()),
+            pa.field("number", pa.int64(), nullable=False),
             pa.field("text", pa.string(), nullable=False),
             pa.field("text_pair", pa.string()),
         ]
@@ -57,15 +57,12 @@ class Texts:
     ) -> None:
         """Add n texts of the set ``name``, at positions ``index`` [n] of this set.
 
-        Their numbers in the file are null if it is not known, as for rows of several files.
         ``perspective`` is the one that changed the texts; None for unchanged texts. The hashes of
         ``examples`` are those of the original texts.
         """
-        unknown = [None] * len(examples)
-        pairs: Sequence[str | None] = examples.text_pair or unknown
-        numbers: Sequence[int | None] = examples.numbers or unknown
+        pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
         for row, at, number, text, pair in zip(
-            examples.rows, index.tolist(), numbers, examples.text, pairs, strict=True
+            examples.rows, index.tolist(), examples.numbers, examples.text, pairs, strict=True
         ):
             values = (perspective, name, condition, row, at, number, text, pair)
             key = (perspective, name, condition, at)

@@ -68,7 +68,7 @@ class Mistake:
     """A text with wrong predictions.
 
     Args:
-        number: Number of its row in the file, from 1; None if unknown.
+        number: Number of its row in the file, from 1; None if the text was not stored.
         text, text_pair: The unperturbed text, shortened; empty if it was not stored.
         wrong_under: Where the prediction is wrong: ``unperturbed``, or names of perturbations.
     """
@@ -247,11 +247,7 @@ def _texts(run: Run) -> Texts:
         return {}
     texts = texts.loc[texts["perspective"].isna(), [*KEYS, "number", "text", "text_pair"]]
     return {
-        (name, index): (
-            None if pd.isna(number) else int(number),
-            text,
-            text_pair if isinstance(text_pair, str) else "",
-        )
+        (name, index): (int(number), text, text_pair if isinstance(text_pair, str) else "")
         for name, index, number, text, text_pair in texts.itertuples(index=False)
     }
 
