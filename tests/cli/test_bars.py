@@ -76,11 +76,24 @@ def test_on_a_terminal_the_scores_of_an_epoch_name_the_run(monkeypatch: pytest.M
     shown = Bars(clock=lambda: 0.0, interactive=True)
     shown.runs(1, 4, "uegr, seed 0")
     shown.logged({"step": 1, "epoch": 1.0, "dev/accuracy": 0.75})
-    # The training of `temper fit` that only writes a linear classifier ends within an epoch.
+    # A run with a maximum number of steps may end within an epoch.
     shown.logged({"step": 1, "epoch": 0.0667, "dev/accuracy": 0.5})
     shown.close()
     assert "uegr, seed 0, epoch 1: dev accuracy 75.0%\n" in terminal.getvalue()
     assert "uegr, seed 0, step 1: dev accuracy 50.0%\n" in terminal.getvalue()
+
+
+def test_a_logged_notice_has_its_own_line_above_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    handler = logging.StreamHandler(terminal)
+    logging.getLogger("temper").addHandler(handler)
+    shown = Bars(clock=lambda: 0.0, interactive=True)
+    shown.runs(1, 4, "plain, seed 0")
+    shown.notice("Rows were dropped.")
+    shown.close()
+    logging.getLogger("temper").removeHandler(handler)
+    assert "Rows were dropped." in terminal.getvalue().replace("\r", "\n").split("\n")
 
 
 @pytest.mark.parametrize("columns", [80, 100])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 from pathlib import Path
@@ -11,7 +12,10 @@ import pandas
 import pytest
 
 import temper
+from temper.display.folders import read
 from temper.errors import CheckpointError, DataError, SettingError
+from temper.report import error_analysis
+from temper.report.headline import TITLE_WORDS
 from temper.study import fit as module
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
@@ -41,12 +45,27 @@ def fitted(tiny_model: Path, reviews: Path) -> Path:
     return reviews.parent / "out"
 
 
-def test_five_findings_are_about_these_rows(fitted: Path, reviews: Path) -> None:
+def test_findings_are_about_these_rows(fitted: Path, reviews: Path) -> None:
     record = json.loads((fitted / "fit.json").read_text(encoding="utf-8"))
-    accuracy, labels, uncertain, more, others = record["findings"]
+    chosen_model, accuracy, calibration, labels, uncertain, more, others = record["findings"]
     set_aside = round(0.2 * ROWS)
+    best, evaluation = record["candidates"][0], fitted / "evaluation" / "scores.json"
+    linear = best["candidate"] == "linear classifier"
+    assert ("a linear classifier" in chosen_model) == linear
+    assert f"{ROWS - set_aside} rows" in chosen_model
     assert f"{set_aside} rows" in accuracy
     assert "95% CI" in accuracy
+    scores = {
+        (each["perspective"], each["condition"], each["name"]): 100 * each["value"]
+        for each in json.loads(evaluation.read_text(encoding="utf-8"))["scores"]
+    }
+    measured = [
+        scores["calibration", "temperature", "ece_10"],
+        scores["calibration", "clean", "ece_10"],
+        scores["coverage", "lac", "coverage"],
+    ]
+    after, *_, before, _, covered = map(float, re.findall(r"\d+\.\d+|90", calibration))
+    assert [after, before, covered] == pytest.approx(measured, abs=0.051)
     assert f"of {set_aside} set-aside texts" in uncertain
     assert "95% CI" in more
     assert "95% CI" in others
@@ -81,10 +100,36 @@ def test_the_model_is_calibrated_and_was_not_trained_on_the_rows_set_aside(fitte
     assert sum(result[0]["probabilities"].values()) == pytest.approx(1)
     assert result[0]["set"]
     succeed("verify", fitted / "evaluation")
-    assert (fitted / "evaluation" / "report.html").exists()
+    assert (fitted / "report.html").exists()
     exported = json.loads((fitted / "export" / "export.json").read_text(encoding="utf-8"))
     assert exported["likeness"]["pipeline.py"]["alike"] == exported["compared"]["rows"]
-    refused(call("report", fitted), str(fitted / "evaluation" / "report.html"))
+    refused(call("report", fitted), str(fitted / "report.html"))
+
+
+def test_the_page_begins_with_findings_and_candidates(fitted: Path) -> None:
+    record = json.loads((fitted / "fit.json").read_text(encoding="utf-8"))
+    page = (fitted / "report.html").read_text(encoding="utf-8")
+    header = html.unescape(page.partition("</header>")[0].partition("<header>")[2])
+    assert f"<h1>{record['title']}</h1>" in header
+    assert len(record["title"].split()) <= TITLE_WORDS
+    for finding in record["findings"]:
+        subject, colon, rest = finding.partition(": ")
+        assert f"<li><strong>{subject}{colon}</strong>{rest}</li>" in header
+    for line in record["candidates"]:
+        assert line["candidate"] in header
+
+
+def test_errors_are_shown_with_their_texts_and_rows_of_the_file(
+    fitted: Path, reviews: Path
+) -> None:
+    result = error_analysis(read(fitted / "evaluation"))
+    assert result is not None
+    assert result.fragile
+    with reviews.open(encoding="utf-8", newline="") as file:
+        texts = [line["text"] for line in csv.DictReader(file)]
+    for mistake in (*result.confident, *result.fragile):
+        assert mistake.number is not None
+        assert texts[mistake.number - 1] == mistake.text
 
 
 def test_a_finished_result_is_reused_and_other_settings_raise_an_error(
@@ -95,7 +140,7 @@ def test_a_finished_result_is_reused_and_other_settings_raise_an_error(
     again = temper.fit(str(reviews), budget="30m", **words)
     assert (fitted / "fit.json").read_text(encoding="utf-8") == before
     assert again.load()(["a"])[0].label in ("negative", "positive")
-    with pytest.raises(CheckpointError, match="another result"):
+    with pytest.raises(CheckpointError, match=r"another result: budget: '30m' -> '3m'"):
         temper.fit(str(reviews), budget="3m", **words)
 
 

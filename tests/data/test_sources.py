@@ -106,6 +106,8 @@ def test_train_rows_in_evaluation_are_counted_and_dropped_on_request(tmp_path: P
     )
     dropped = splits_of(source, drop_overlap=True)
     assert dropped.train.text == [f"row {i}" for i in range(2, 7)]
+    assert list(dropped.train.numbers) == [3, 4, 5, 6, 7]
+    assert list(dropped.dev.numbers) == [1, 2, 3, 4, 5]
     assert dropped.notices == (
         "3 rows dropped from train because their text is in dev",
         "2 rows dropped from train because their text is in test",

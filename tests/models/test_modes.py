@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from torch import nn
+import sys
 
-from temper.models.modes import in_mode
+import pytest
+from huggingface_hub.utils import are_progress_bars_disabled
+from torch import nn
+from transformers.utils import logging
+
+from temper.models.modes import in_mode, quiet
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -27,3 +31,16 @@ def test_every_module_is_in_the_mode_and_is_restored_afterwards(
     with pytest.raises(RuntimeError, match="broken"):
         work()
     assert tuple(module.training for module in model.modules()) == before
+
+
+def test_only_bars_of_downloads_are_shown_while_a_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The tests' environment disables both.
+    module = sys.modules[are_progress_bars_disabled.__module__]
+    monkeypatch.setattr(module, "HF_HUB_DISABLE_PROGRESS_BARS", None)
+    monkeypatch.setattr(logging, "_tqdm_active", True)
+    with quiet():
+        assert not logging.is_progress_bar_enabled()
+        assert not are_progress_bars_disabled()
+    assert logging.is_progress_bar_enabled()

@@ -252,7 +252,8 @@ def evaluation(tmp_path: Path, plan: Plan) -> Path:
 
 TEXTS = pa.schema(
     [(name, pa.string()) for name in ("perspective", "set", "condition", "row")]
-    + [("index", pa.int64()), ("text", pa.string()), ("text_pair", pa.string())]
+    + [("index", pa.int64()), ("number", pa.int64())]
+    + [("text", pa.string()), ("text_pair", pa.string())]
 )
 
 
@@ -313,7 +314,8 @@ def add_attacks(
             schema = schema.append(pa.field(name, kind))
     every = [{name: row.get(name) for name in schema.names} for row in [*table.to_pylist(), *added]]
     pq.write_table(pa.Table.from_pylist(every, schema=schema), evaluation / "rows.parquet")
-    pq.write_table(pa.Table.from_pylist(texts, schema=TEXTS), evaluation / "texts.parquet")
+    numbered = [{**each, "number": each["index"] + 1} for each in texts]
+    pq.write_table(pa.Table.from_pylist(numbered, schema=TEXTS), evaluation / "texts.parquet")
     return evaluation
 
 

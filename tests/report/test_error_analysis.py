@@ -17,7 +17,7 @@ from temper.evaluation.folder import write
 from temper.evaluation.measurement import ERRORS_KEPT
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
-from temper.report import ErrorAnalysis, build, error_analysis
+from temper.report import ErrorAnalysis, Opening, build, error_analysis
 from tests.evaluation.spoken import speaker, spoken
 from tests.report.conftest import Plan, add_attacks, score, write_run
 
@@ -132,6 +132,24 @@ def test_the_page_has_the_analysis_escaped(tmp_path: Path) -> None:
     assert section is not None
     assert "&lt;b&gt;bold&lt;/b&gt;" in section[0]
     assert "<b>" not in section[0]
+
+
+def test_an_opening_replaces_headline_and_next_steps(tmp_path: Path) -> None:
+    folder = written(tmp_path / "out", [[0.9, 0.1]] * 100, [0] * 80 + [1] * 20)
+    plain = build(folder).read_text(encoding="utf-8")
+    assert "What to do next" in plain
+    opening = Opening("A <title>", ["Found: `x`."], ["name", "score"], [["a|b", "0.5"]])
+    page = build(folder, tmp_path / "other" / "page.html", opening=opening)
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"<h1>(.*)</h1>", text) == ["A &lt;title&gt;"]
+    assert "<li><strong>Found: </strong><code>x</code>.</li>" in text
+    assert re.search(r"a\|b</th><td>0.5</td>", text)
+    assert "What to do next" not in text
+    assert "Most confident errors" in text
+    markdown = page.with_suffix(".md").read_text(encoding="utf-8")
+    assert r"a\|b" in markdown
+    assert "- Found: " in markdown
+    assert "<title>" not in markdown
 
 
 def test_evaluate_prints_the_error_analysis_also_as_json(tmp_path: Path) -> None:

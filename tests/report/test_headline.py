@@ -19,11 +19,12 @@ from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, Ve
 from temper.display.folders import read
 from temper.display.wording import unit
 from temper.report import build
+from temper.report.derived import views
 from temper.report.gains import Gain
 from temper.report.headline import Headline, headline
 from temper.report.levels import levels
 from temper.report.table import _with_differences, compare
-from tests.report.conftest import Plan, score
+from tests.report.conftest import Plan, score, write_run
 
 MakeStudy = Callable[[Plan], Path]
 
@@ -339,12 +340,19 @@ def test_a_score_without_a_chance_level_has_no_mark() -> None:
     assert (level.fraction, level.standing) == (None, "")
 
 
-def test_the_headline_of_one_model_names_its_weakest_perspective(run: Path) -> None:
+def test_the_headline_of_one_model_is_its_accuracy_with_a_line_for_each_perspective(
+    run: Path,
+) -> None:
     result = headline(compare(read(run)))
-    placed = [level for level in result.levels if level.fraction is not None]
-    weakest = min(placed[1:], key=lambda level: level.fraction or 0.0)
-    assert f"it is weakest in {weakest.view.title.lower()}: " in result.sentence
+    assert result.title == "`uegr` reaches 83.0% [81.0, 85.0] accuracy"
     assert len(result.lines) == len(result.levels)
+
+
+def test_a_page_has_the_calibration_error_after_temperature_scaling(tmp_path: Path) -> None:
+    scaled = score("calibration", "dev", "ece_10", 0.04, condition="temperature")
+    write_run(tmp_path, Plan(extra=lambda column, seed: [scaled]), "uegr", 0)
+    text = views().of("calibration").says(compare(read(tmp_path)))
+    assert text == "ECE (10 bins), after temperature scaling, dev: 4.0% [2.0, 6.0]."
 
 
 def test_usual_differences_equal_those_of_the_stored_study() -> None:

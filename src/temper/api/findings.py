@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,14 +11,23 @@ import numpy as np
 import pandas
 
 from temper.calibration.classifier import Classifier
-from temper.data.examples import Splits
+from temper.checkpoints.folder import RUN, read_json
+from temper.data.examples import Examples, Splits
+from temper.display.wording import plural
 from temper.functional.intervals import LEAST_ROWS, mean_difference_interval
 from temper.functional.resampling import FloatArray
 from temper.functional.units import PERCENT, Unit
-from temper.study.fit import PARTS, SIMPLE, Choice, Trial
+from temper.study.alternatives import FROZEN, SETFIT
+from temper.study.fit import DEFAULT, LINEAR, PARTS, SIMPLE, WITH_SETFIT, Choice, Trial
 from temper.study.wrong_labels import rank_labels
 
 RESAMPLES: Final = 2000
+HEADS: Final = {
+    None: "a random head",
+    FROZEN: "a linear classifier on its frozen embeddings",
+    SETFIT: "SetFit",
+}
+"""Start of a candidate -> what fine-tuning starts from."""
 SHOWN: Final = 3
 """Maximum number of texts that a finding quotes."""
 CHARACTERS: Final = 60
@@ -38,20 +48,27 @@ def suspicious_labels(choice: Choice) -> pandas.DataFrame:
     return rank_labels(rows, probabilities)
 
 
+def title_of(best: Trial, evaluation: Mapping[str, Any]) -> str:
+    """Return the title of the report: the chosen candidate and its accuracy."""
+    accuracy = PERCENT.text(_score(evaluation, "task", "accuracy")["value"])
+    name = _title(best)
+    return f"{name[0].upper()}{name[1:]}: {accuracy}% accuracy"
+
+
 def candidates_of(choice: Choice) -> list[dict[str, Any]]:
-    """Return the scores of all candidates on the held-out rows, the best first."""
+    """Return the scores of all candidates on rows that they were not trained on, best first."""
     return [
         {
             "candidate": trial.candidate.name,
             "model": trial.model,
             "method": trial.candidate.method,
-            **_scores(choice, trial.logs),
+            **_measured(choice, trial.logs),
         }
         for trial in choice.trials
     ]
 
 
-def _scores(choice: Choice, logs: list[FloatArray]) -> dict[str, Any]:
+def _measured(choice: Choice, logs: list[FloatArray]) -> dict[str, Any]:
     labels = choice.labels(len(logs))
     right = np.concatenate(logs).argmax(axis=1) == labels
     return {
@@ -70,25 +87,72 @@ def findings(
     calibration: Mapping[str, Any] | None,
     model: Path,
 ) -> list[str]:
+    trained = read_json(model / RUN)["settings"]["train"]
     return [
-        _accuracy(evaluation, len(splits.dev)),
+        _model(choice.trials[0], len(splits.train), trained),
+        _accuracy(evaluation, splits.dev),
+        *skipped_candidates(choice),
+        _calibration(evaluation),
         _labels(labels),
         _refused(splits, calibration, model),
         _more_rows(choice),
         _alternatives(choice),
-        *skipped_candidates(choice),
     ]
 
 
-def _accuracy(evaluation: Mapping[str, Any], rows: int) -> str:
-    (entry,) = (
-        each
-        for each in evaluation["scores"]
-        if (each["perspective"], each["name"], each["condition"]) == ("task", "accuracy", "clean")
-    )
+def _model(best: Trial, rows: int, train: Mapping[str, Any]) -> str:
+    candidate, base = best.candidate, Path(best.model).name
+    if candidate is LINEAR:
+        return (
+            f"Model: a linear classifier on the frozen embeddings of {base}, fitted on {rows:,} "
+            "rows. The encoder is not trained."
+        )
+    if candidate is WITH_SETFIT:
+        return f"Model: SetFit of {base}, trained on {rows:,} rows."
+    how = "" if candidate.method == DEFAULT.method else f" with {candidate.name}"
     return (
-        f"Accuracy: {100 * entry['value']:.1f}% (95% CI {100 * entry['low']:.1f} to "
-        f"{100 * entry['high']:.1f}) on {rows:,} rows that were set aside."
+        f"Model: {base}, fine-tuned{how} on {rows:,} rows from {HEADS[candidate.start]} (learning "
+        f"rate {train['learning_rate']:g}, {plural(round(train['epochs']), 'epoch')})."
+    )
+
+
+def _score(
+    evaluation: Mapping[str, Any], perspective: str, name: str, condition: str = "clean"
+) -> dict[str, Any]:
+    wanted = perspective, name, condition
+    for each in evaluation["scores"]:
+        if (each["perspective"], each["name"], each["condition"]) == wanted:
+            return dict(each)
+    return {"value": None}
+
+
+def _with_interval(entry: Mapping[str, Any]) -> str:
+    value = f"{PERCENT.text(entry['value'])}%"
+    if entry["low"] is None:
+        return value
+    return f"{value} (95% CI {PERCENT.text(entry['low'])} to {PERCENT.text(entry['high'])})"
+
+
+def _accuracy(evaluation: Mapping[str, Any], dev: Examples) -> str:
+    most = max(Counter(dev.labels or ()).values()) / len(dev)
+    return (
+        f"Accuracy: {_with_interval(_score(evaluation, 'task', 'accuracy'))} on {len(dev):,} rows "
+        "that were set aside. Always predicting the most frequent class: "
+        f"{PERCENT.text(most)}%."
+    )
+
+
+def _calibration(evaluation: Mapping[str, Any]) -> str:
+    before = _score(evaluation, "calibration", "ece_10")
+    after = _score(evaluation, "calibration", "ece_10", "temperature")
+    covered = _score(evaluation, "coverage", "coverage", "lac")["value"]
+    if after["value"] is None or covered is None:
+        return f"Calibration: ECE {_with_interval(before)} without temperature scaling."
+    return (
+        f"Calibration: ECE {_with_interval(after)} after temperature scaling, "
+        f"{PERCENT.text(before['value'])}% before. Prediction sets at 90% coverage contain "
+        f"{PERCENT.text(covered)}% of the labels. Each half of the rows that were set aside is "
+        "scored with the temperature and the threshold of the other half."
     )
 
 
@@ -102,7 +166,7 @@ def _labels(labels: pandas.DataFrame) -> str:
     )
     return (
         f"Labels: another label is more probable for {len(other):,} of {len(labels):,} checked "
-        f"rows. Look at these first: {worst}."
+        f"training rows. Look at these first: {worst}."
     )
 
 
@@ -128,10 +192,12 @@ def _refused(splits: Splits, calibration: Mapping[str, Any] | None, model: Path)
     ]
     odd = [i for i, answer in enumerate(answers) if answer.anomalous]
     quoted = "; ".join(_quoted(dev.text[i]) for i in unclear[:SHOWN])
+    alarms = 100 * calibration["anomaly"]["false_alarms"]
     return (
         f"Uncertain texts: {len(unclear)} of {len(dev)} set-aside texts have no single class at "
         f"{100 * float(coverage):.0f}% coverage{f', for example {quoted}' if quoted else ''}. "
-        f"{len(odd)} look unlike the training texts (OOD)."
+        f"OOD detection: {len(odd)} look unlike the training texts (the detector is set to flag "
+        f"{alarms:.0f}% of ordinary texts)."
     )
 
 
@@ -153,8 +219,8 @@ def _more_rows(choice: Choice) -> str:
         change = f"does not change accuracy ({after}%)"
     return (
         f"More rows: training on {rows:,} rows in place of {rows // 2:,} {change} "
-        f"({PERCENT.text(gain, signed=True)} points, 95% CI {interval}), measured on folds of the "
-        "training rows."
+        f"({PERCENT.text(gain, signed=True)} points, 95% CI {interval}), measured on "
+        f"{len(high):,} other training rows ({plural(count, 'fold')})."
     )
 
 

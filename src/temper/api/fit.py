@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,12 +27,13 @@ from temper.api.nested import (
     split_list,
 )
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import held_folder, read_json
+from temper.checkpoints.folder import difference_in_words, held_folder, read_json
 from temper.checkpoints.identity import digest
 from temper.data.examples import LABELS_OF, Examples
 from temper.data.reading import splits_read_as
 from temper.data.sources import load_splits
 from temper.display.bars import Bars
+from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.files import write_json, write_text
 from temper.functional.calibration import EveryRowRightError
@@ -41,14 +43,14 @@ from temper.study.goals import Budget
 if TYPE_CHECKING:
     from temper.calibration.classifier import Classifier
 
-RECORD, LABELS = "fit.json", "labels.csv"
+RECORD, LABELS, PAGE = "fit.json", "labels.csv", "report.html"
 START, MODEL, EVALUATION, EXPORT = PARTS = "start", "model", "evaluation", "export"
 MODELS, BUDGET = "minilm", "10m"
 SET_ASIDE = 0.2
 """Fraction of the rows that is set aside if the data have no evaluation split."""
 SEARCH = 0.8
 """Fraction of the budget for the search and the training; the rest is for the evaluation."""
-PERSPECTIVES = ("task", "calibration", "token_corruption")
+PERSPECTIVES = ("task", "calibration", "coverage", "token_corruption")
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class Fitted:
 
     @property
     def page(self) -> Path:
-        """The report of the evaluation."""
-        return self.folder / EVALUATION / "report.html"
+        """The report: the findings, then the evaluation."""
+        return self.folder / PAGE
 
     @property
     def findings(self) -> list[str]:
@@ -104,13 +106,23 @@ def fit(
         settings: As in `temper.train`, without method, learning rate and epochs, which are chosen.
 
     Returns:
-        The folder with ``model`` (trained and calibrated), ``evaluation`` (with its report),
+        The folder with ``report.html``, ``model`` (trained and calibrated), ``evaluation``,
         ``export`` (a pipeline that needs no Temper), ``labels.csv`` and ``fit.json``.
 
     Raises:
         TemperError: If data, models or settings do not fit, or the folder has another result.
     """
-    progress = progress or Bars()
+    if progress is None:
+        with closing(Bars()) as progress:
+            return fit(
+                data,
+                models=models,
+                budget=budget,
+                out=out,
+                config=config,
+                progress=progress,
+                **settings,
+            )
     tree = nested(TRAIN, config, {"data": data, **settings})
     names = split_list(models, "--models")
     folder = Path(default_folder(tree, "fit", budget, names) if out is None else out)
@@ -144,12 +156,14 @@ def fit(
             f"{splits.train.origin} are {LABELS_OF[splits.train.kind]}. Use `temper "
             f"train`{classes}."
         )
-    key = digest([tree, names, budget, splits.train.hash, splits.dev.hash])
-    kept = read_json(folder / RECORD) if (folder / RECORD).exists() else {"key": key}
-    if kept["key"] != key:
+    hashes = {"training rows": splits.train.hash, "evaluation rows": splits.dev.hash}
+    request: dict[str, Any] = {"models": names, "budget": budget, "settings": tree, **hashes}
+    started: dict[str, Any] = {"key": digest(request), "request": request}
+    kept = read_json(folder / RECORD) if (folder / RECORD).exists() else started
+    if kept["key"] != started["key"]:
+        what = difference_in_words(kept["request"], request)
         raise CheckpointError(
-            f"{folder} has another result: of other rows, models, budget or settings. Give another "
-            "--out."
+            f"{folder} has another result: {what}. Choose another folder for this one."
         )
     if "findings" in kept:
         progress.notice(f"Up to date: {folder}")
@@ -160,7 +174,7 @@ def fit(
         # A stopped search is repeated: its trainings are short, and not kept.
         for name in PARTS:
             shutil.rmtree(folder / name, ignore_errors=True)
-        write_json(folder / RECORD, {"key": key})
+        write_json(folder / RECORD, started)
         search = Search(
             tree, splits.train, models=names, seconds=SEARCH * time_limit, progress=progress
         )
@@ -169,18 +183,20 @@ def fit(
         evaluation = _evaluate(folder, progress)
         calibration = _calibrate(folder, progress)
         _export(folder, progress)
-        from temper.api.findings import candidates_of, findings, suspicious_labels
+        from temper.api.findings import candidates_of, findings, suspicious_labels, title_of
 
         labels = suspicious_labels(choice)
         write_text(folder / LABELS, labels.to_csv(index=False, lineterminator="\n"))
         results = findings(choice, splits, labels, evaluation, calibration, folder / MODEL)
         seconds = round(time.monotonic() - begun, 1)
         record = {
-            "key": key,
+            **started,
+            "title": title_of(choice.trials[0], evaluation),
             "candidates": candidates_of(choice),
             "findings": results,
             "seconds": seconds,
         }
+        _write_page(folder, record)
         write_json(folder / RECORD, record)
         if seconds > time_limit:
             progress.notice(
@@ -233,13 +249,33 @@ def _seconds(budget: str) -> float:
 def _evaluate(folder: Path, progress: Progress) -> dict[str, Any]:
     from temper.evaluation.evaluate import evaluate_model
     from temper.evaluation.request import EvaluationRequest
-    from temper.report import build
 
     tree = {"evaluate": {"perspectives": list(PERSPECTIVES)}}
     request = EvaluationRequest.of(tree, model=Checkpoint.of(folder / MODEL))
-    content = evaluate_model(request, folder / EVALUATION, progress=progress)
-    build(folder / EVALUATION)
-    return content
+    return evaluate_model(request, folder / EVALUATION, progress=progress)
+
+
+def _write_page(folder: Path, record: Mapping[str, Any]) -> None:
+    from temper.report import Opening, build
+
+    lines = candidate_lines(record["candidates"])
+    cells = [list(line.values()) for line in lines]
+    opening = Opening(record["title"], record["findings"], list(lines[0]), cells)
+    build(folder / EVALUATION, folder / PAGE, opening=opening)
+
+
+def candidate_lines(candidates: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return a table of ``candidates`` of ``fit.json``: one dict from column to text per line."""
+    return [
+        {
+            "candidate": each["candidate"],
+            "model": Path(each["model"]).name,
+            "measured on": f"{each['rows']:,} training rows ({plural(each['folds'], 'fold')})",
+            "accuracy": f"{100 * each['accuracy']:.1f}%",
+            "Brier score": f"{each['brier']:.3f}",
+        }
+        for each in candidates
+    ]
 
 
 def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from temper.api.fit import BUDGET, MODELS
+from temper.api.fit import BUDGET, MODELS, candidate_lines
 from temper.api.fit import fit as fit_data
 from temper.api.keywords import TRAIN
 from temper.api.nested import nested
@@ -44,16 +42,7 @@ def fit(
     if as_json:
         print_json({"out": shown(fitted.folder), "model": shown(fitted.model), **fitted.record})
         return
-    table = [
-        {
-            "candidate": line["candidate"],
-            "model": Path(line["model"]).name,
-            "held-out rows": f"{line['rows']:,}",
-            "accuracy": f"{100 * line['accuracy']:.1f}%",
-            "Brier score": f"{line['brier']:.3f}",
-        }
-        for line in fitted.record["candidates"]
-    ]
+    table = candidate_lines(fitted.record["candidates"])
     print_table(table, list(table[0]))
     for finding in fitted.findings:
         say(f"- {finding}")

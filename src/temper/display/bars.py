@@ -83,7 +83,9 @@ class Bars(Progress):
             self.report(text, warning=True)
 
     def report(self, text: str, *, warning: bool) -> None:
-        logging.getLogger("temper").log(logging.WARNING if warning else logging.INFO, text)
+        # A handler may write to the terminal, above the bars.
+        with _tqdm().external_write_mode(file=sys.stderr):
+            logging.getLogger("temper").log(logging.WARNING if warning else logging.INFO, text)
 
     def write(self, line: str) -> None:
         """Write a line above the bars; log it if there are no bars."""

@@ -345,7 +345,7 @@ def read(folder: Path | str) -> Source:
     if (folder / "fit.json").exists():
         raise CheckpointError(
             f"{folder} is a folder of `temper fit`, and its report is finished: "
-            f"{folder / 'evaluation' / 'report.html'}. To write it again: "
+            f"{folder / 'report.html'}. A report of its evaluation: "
             f"temper report {folder / 'evaluation'}"
         )
     what = "has no study.json, run.json or scores.json" if folder.is_dir() else "is not a folder"

@@ -29,6 +29,7 @@ def schema() -> pa.Schema:
             pa.field("condition", pa.string(), nullable=False),
             pa.field("row", pa.string(), nullable=False),
             pa.field("index", pa.int64(), nullable=False),
+            pa.field("number", pa.int64(), nullable=False),
             pa.field("text", pa.string(), nullable=False),
             pa.field("text_pair", pa.string()),
         ]
@@ -60,10 +61,10 @@ class Texts:
         ``examples`` are those of the original texts.
         """
         pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
-        for row, at, text, pair in zip(
-            examples.rows, index.tolist(), examples.text, pairs, strict=True
+        for row, at, number, text, pair in zip(
+            examples.rows, index.tolist(), examples.numbers, examples.text, pairs, strict=True
         ):
-            values = (perspective, name, condition, row, at, text, pair)
+            values = (perspective, name, condition, row, at, number, text, pair)
             key = (perspective, name, condition, at)
             self._rows.setdefault(key, dict(zip(schema().names, values, strict=True)))
 

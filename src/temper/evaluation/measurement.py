@@ -374,17 +374,26 @@ class Measurement(EvaluationData):
         if name in self.entailment:
             prediction = merge(prediction, self.entailment[name], how=self.settings.merge)
         block = block_of(Condition(perspective, name), examples, prediction, labeled=labeled)
-        self._keep_errors(block, examples)
+        self.keep_errors(block, examples)
         return block
 
-    def _keep_errors(self, block: Block, examples: Examples) -> None:
-        """Store the misclassified texts with the highest loss for the error analysis."""
+    def keep_errors(
+        self, block: Block, examples: Examples, *, unperturbed: Block | None = None
+    ) -> None:
+        """Store the misclassified texts with the highest loss for the error analysis.
+
+        Given the predictions on the ``unperturbed`` texts, only those that are right are stored.
+        """
         if self.regression:
             return
         # NaN, a missing label, differs from every prediction.
-        wrong = np.flatnonzero((block.prediction != block.label) & ~np.isnan(block.label))
+        is_wrong = (block.prediction != block.label) & ~np.isnan(block.label)
+        if unperturbed is not None:
+            is_wrong &= unperturbed.prediction == unperturbed.label
+        wrong = np.flatnonzero(is_wrong)
         worst = np.sort(wrong[np.argsort(-block.loss[wrong], kind="stable")[:ERRORS_KEPT]])
-        self.texts.keep(block.condition.set, examples.select(worst.tolist()), worst)
+        original = examples.select(worst.tolist())
+        self.texts.keep(block.condition.set, original, block.index[worst])
 
 
 def labels_of(examples: Examples, *, labeled: bool = True) -> FloatArray:

@@ -6,12 +6,13 @@ from temper.report.headline import Headline, headline
 from temper.report.page import build, export_figures, first_screen, write_report
 from temper.report.table import compare, comparison, write
 from temper.report.trained import verdict
-from temper.report.view import Overview, overview
+from temper.report.view import Opening, Overview, overview
 
 __all__ = [
     "Comparison",
     "ErrorAnalysis",
     "Headline",
+    "Opening",
     "Overview",
     "build",
     "compare",

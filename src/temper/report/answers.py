@@ -28,4 +28,5 @@ def kept_texts(run: Run) -> pd.DataFrame | None:
     """
     if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
         return None
-    return read_columns(path, ["perspective", *KEYS, "condition", "text", "text_pair"], "texts")
+    columns = ["perspective", *KEYS, "number", "condition", "text", "text_pair"]
+    return read_columns(path, columns, "texts")

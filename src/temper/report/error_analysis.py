@@ -36,8 +36,8 @@ CALIBRATION_GAIN = 0.02
 """Reduction of the ECE from which on temperature scaling is recommended."""
 BROKEN = 0.1
 """Fraction of right predictions that a perturbation makes wrong, from which on it is reported."""
-Texts = Mapping[tuple[str, int], tuple[str, str]]
-"""(set, position) -> (text, second text)."""
+Texts = Mapping[tuple[str, int], tuple[int | None, str, str]]
+"""(set, position) -> (number in the file, text, second text)."""
 FEWEST = 10
 """Minimum number of rows of a class to report it."""
 
@@ -68,12 +68,14 @@ class Mistake:
     """A text with wrong predictions.
 
     Args:
+        number: Number of its row in the file, from 1; None if the text was not stored.
         text, text_pair: The unperturbed text, shortened; empty if it was not stored.
         wrong_under: Where the prediction is wrong: ``unperturbed``, or names of perturbations.
     """
 
     set: str
     index: int
+    number: int | None
     text: str
     text_pair: str
     label: str
@@ -222,11 +224,12 @@ def _fragile(perturbed: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> 
 def _mistakes(rows: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tuple[Mistake, ...]:
     result = []
     for row in rows.to_dict("records"):
-        text, text_pair = texts.get((row["set"], row["index"]), ("", ""))
+        number, text, text_pair = texts.get((row["set"], row["index"]), (None, "", ""))
         result.append(
             Mistake(
                 row["set"],
                 int(row["index"]),
+                number,
                 _short(text),
                 _short(text_pair),
                 labels[int(row["label"])],
@@ -242,10 +245,10 @@ def _texts(run: Run) -> Texts:
     texts = kept_texts(run)
     if texts is None:
         return {}
-    texts = texts.loc[texts["perspective"].isna(), [*KEYS, "text", "text_pair"]]
+    texts = texts.loc[texts["perspective"].isna(), [*KEYS, "number", "text", "text_pair"]]
     return {
-        (name, index): (text, text_pair if isinstance(text_pair, str) else "")
-        for name, index, text, text_pair in texts.itertuples(index=False)
+        (name, index): (int(number), text, text_pair if isinstance(text_pair, str) else "")
+        for name, index, number, text, text_pair in texts.itertuples(index=False)
     }
 
 

@@ -144,8 +144,8 @@ def _parts(text: str) -> list[str]:
     """Split a text into sentences; split a first one that is too long for a title at its semicolon.
 
     Example:
-        >>> _parts("`m` reaches 85.2% accuracy; it is weakest in shift: 61.0%. See below.")
-        ['`m` reaches 85.2% accuracy', 'It is weakest in shift: 61.0%.', 'See below.']
+        >>> _parts("`m` was trained on 90 rows in 9 steps; no dev rows were scored. See below.")
+        ['`m` was trained on 90 rows in 9 steps', 'No dev rows were scored.', 'See below.']
         >>> _parts("Recommended: `uegr`. It is 40% better calibrated.")
         ['Recommended: `uegr`.', 'It is 40% better calibrated.']
     """
@@ -245,13 +245,6 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
     # The column of an evaluation without a run has no name.
     name = comparison.model if comparison.kind == "evaluation" else column
     sentence = f"`{name}` reaches {listed(messages)}" if messages else f"`{name}` was measured"
-    placed = [level for level in result if level.fraction is not None and not _is_task(level)]
-    if placed:
-        weakest = min(placed, key=lambda level: level.fraction or 0.0)
-        named = weakest.view.title_in_text
-        sentence += (
-            f"; it is weakest in {named}: {weakest.text} {weakest.score}, {weakest.standing}"
-        )
     sure = (
         "The intervals do not include the variation over seeds. `temper compare` with the same "
         "model and data tests whether a robust method is better."

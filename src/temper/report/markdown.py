@@ -46,13 +46,13 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
     return f"{table}\n\n{view.LEGEND.format(reference=f'`{comparison.reference}`')}{neither}"
 
 
-def document(source: Source, comparison: Comparison) -> str:
+def document(source: Source, comparison: Comparison, opening: view.Opening | None = None) -> str:
     """Return the text of ``report.md``; text from data is escaped."""
     about = view.about(source, comparison)
     parts = [
         f"# {escaped(comparison.title)}",
         "\n".join(f"- {term}: {escaped(value)}" for term, value in about),
-        escaped(comparison.answer),
+        *(_opening(opening) if opening else [escaped(comparison.answer)]),
         "## Scores",
         _legend(comparison),
         *score_tables(comparison),
@@ -74,6 +74,15 @@ def document(source: Source, comparison: Comparison) -> str:
         lines = [[escaped(text) for text in (fact.name, *fact.values)] for fact in facts]
         parts += [f"## {heading}", pipe_table(header, lines)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _opening(opening: view.Opening) -> list[str]:
+    lines = [[escaped(text) for text in line] for line in opening.lines]
+    return [
+        f"**{escaped(opening.title)}**",
+        bullets(opening.points),
+        pipe_table(opening.header, lines),
+    ]
 
 
 def score_tables(comparison: Comparison) -> list[str]:

@@ -35,7 +35,7 @@ from temper.report.markdown import document
 from temper.report.svg import sample, svg
 from temper.report.table import compare, write
 from temper.report.trained import verdict
-from temper.report.view import leading, overview
+from temper.report.view import Opening, leading, overview
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ def build(
     examples: int = MOST,
     margin: float = MARGIN,
     detect: float | None = None,
+    opening: Opening | None = None,
 ) -> Path:
     """Write the report of a study, a run or an evaluation; return the HTML file.
 
@@ -59,13 +60,14 @@ def build(
         examples: Maximum number of attacked examples on the page, >= 0.
         margin: Smallest relevant difference in points; 0 turns it off.
         detect: Difference in points to detect; the page reports the number of seeds it needs.
+        opening: Replaces the headline.
 
     Raises:
         CheckpointError: The folder is none of these or damaged, or ``out`` cannot be written.
     """
     source = read(folder)
     compared = compare(source, margin=margin, detect=detect)
-    return write_report(source, compared, out, examples=examples)
+    return write_report(source, compared, out, examples=examples, opening=opening)
 
 
 def write_report(
@@ -74,6 +76,7 @@ def write_report(
     out: Path | str | None = None,
     *,
     examples: int = MOST,
+    opening: Opening | None = None,
 ) -> Path:
     """Write the report of a folder that was already read and compared; see `build`."""
     out = source.folder / "report.html" if out is None else Path(out)
@@ -85,16 +88,22 @@ def write_report(
         raise CheckpointError(
             f"The report is an HTML page, but {out} has the ending of Markdown. Name a .html file."
         )
-    text = render(source, comparison, examples=examples)
+    text = render(source, comparison, examples=examples, opening=opening)
     make_folder(out.parent)
     write_text(out, text)
-    write_text(out.with_suffix(".md"), document(source, comparison))
+    write_text(out.with_suffix(".md"), document(source, comparison, opening))
     write(comparison, out.parent)
     logger.info("Wrote the report to %s", out)
     return out
 
 
-def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> str:
+def render(
+    source: Source,
+    comparison: Comparison,
+    *,
+    examples: int = MOST,
+    opening: Opening | None = None,
+) -> str:
     shown, table, runs = gallery(source, most=examples), overview(comparison), view.runs(source)
     apart: dict[str, bool] = {Heading.ERRORS: shown is not None, Heading.COST: bool(runs)}
     environment = templates()
@@ -104,6 +113,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
     scripts = [asset("temper.report", name) for name in names]
     return environment.get_template("page.html").render(
         **screen_values(source, comparison),
+        opening=opening,
         kind=source.kind,
         Heading=Heading,
         notices=folded(comparison.notices),

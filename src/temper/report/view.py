@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,22 @@ MARKS = {
     **dict.fromkeys((NOISE, *WITHIN), "\u2248"),
 }
 LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The top of a page in place of its headline, and of the next steps of the error analysis.
+
+    Args:
+        title: At most eight words.
+        points: Texts that begin with their subject and a colon. Names in backticks become code.
+        header, lines: A table below the points.
+    """
+
+    title: str
+    points: Sequence[str]
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ class Candidate:
         """Return the tables ``method`` and ``train`` for a training on ``rows`` rows."""
         method = {"name": self.method}
         if not self.rate:
-            one_step = {"learning_rate": UNCHANGED, "max_steps": 1, "new_head": False}
-            return {"method": method, "train": one_step}
+            one_step = {"learning_rate": UNCHANGED, "max_steps": 1, "evaluate": "off"}
+            return {"method": method, "train": {**one_step, "new_head": False}}
         rate = float(f"{self.rate * base.train.learning_rate:.3g}")
         epochs = base.train.epochs
         if self.length is not None:

@@ -444,6 +444,21 @@ def confidences(
             yield str(name), right, np.asarray([row[int(label)] for row, label in chosen])
 
 
+def in_words(comparison: Comparison) -> str:
+    """Return the ECE after temperature scaling."""
+    rows = mean_or_first(comparison.of("calibration", "ece_10"))
+    scaled_rows = [row for row in rows if row.key.condition == TEMPERATURE]
+
+    def say(column: str) -> str:
+        return " ".join(
+            f"{row.label}: {row.value_text(column)} {row.interval_text(column)}".strip() + "."
+            for row in scaled_rows
+            if row.cells[column].mean is not None
+        )
+
+    return comparison.said(say)
+
+
 def _diagram(column: str, parts: list[tuple[Any, Any]], look: Look) -> Curve:
     hits = np.concatenate([part[0] for part in parts])
     sure = np.concatenate([part[1] for part in parts])
@@ -474,6 +489,7 @@ CALIBRATION = Perspective(
     leads="ece_10",
     sums_up=mean_or_first,
     conditions={TEMPERATURE: "after temperature scaling"},
+    says=in_words,
     figures=figures,
     improves=True,
     without_training=TEMPERATURE,

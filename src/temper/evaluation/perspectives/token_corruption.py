@@ -56,6 +56,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     vocabulary = predictor.vocabulary()
     examples, index = measurement.attacked()
     encoded = predictor.encoded(examples)
+    clean = measurement.clean("dev", measurement.dev).take(index)
+    unperturbed = block_of(Condition("token_corruption", "dev"), examples, clean, index=index)
     for kind in asked.kinds:
         reason = vocabulary.lacks(kind)
         if kind == "drop" and examples.kind == "tokens":
@@ -80,7 +82,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         for rate, at in zip(asked.rates, chosen, strict=True):
             condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
             answered = decided(answers.take(at), measurement.thresholds)
-            yield block_of(condition, examples, answered, index=index)
+            block = block_of(condition, examples, answered, index=index)
+            measurement.keep_errors(block, examples, unperturbed=unperturbed)
+            yield block
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
