@@ -96,4 +96,4 @@ def test_a_missing_file_and_an_empty_folder_are_reported(measured: Path, tmp_pat
     (copy / "config.json").unlink()
     refused(call("verify", copy), "config.json is missing")
     (tmp_path / "empty").mkdir()
-    refused(call("verify", tmp_path / "empty"), "Give a folder that Temper wrote")
+    refused(call("verify", tmp_path / "empty"), "folder that Temper wrote")

@@ -29,7 +29,7 @@ def large(name: str) -> dict[str, Any]:
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [text for text in caplog.messages if "by more than their own norm" in text]
+    return [text for text in caplog.messages if "more than their own norm" in text]
 
 
 def steps(config: Any, *, count: int = 2) -> Stepper:

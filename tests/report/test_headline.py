@@ -306,8 +306,8 @@ def test_intervals_of_one_seed_are_stated_to_be_over_rows() -> None:
         **compared.cells,
         "new": replace(compared.cells["new"], difference=replace(difference, examples=500)),
     }
-    assert "over the rows of one seed" in first(replace(compared, cells=cells)).sure
-    assert "over the rows of one seed" not in first(compared).sure
+    assert "the rows of one seed" in first(replace(compared, cells=cells)).sure
+    assert "the rows of one seed" not in first(compared).sure
 
 
 def test_models_at_chance_level_get_no_recommendation() -> None:
