@@ -13,6 +13,7 @@ from temper.forward import Losses, Plan, StepContext, SubModels
 from temper.forward.plan import merge
 from temper.forward.totals import step_totals
 from temper.methods import Method, build, compose, configure, names
+from temper.methods.composition import Composed
 from temper.methods.embedding_noise import EmbeddingNoise
 from temper.seeding import Streams
 from temper.training.config import RunConfig
@@ -151,8 +152,9 @@ def test_method_names_compose_with_default_settings() -> None:
 
 
 def test_a_composition_of_no_methods_raises_an_error() -> None:
-    with pytest.raises(CompositionError, match="at least one method"):
-        compose()
+    for composed in (compose, lambda: Composed(methods=())):
+        with pytest.raises(CompositionError, match="at least one method"):
+            composed()
 
 
 # Clashes
