@@ -106,6 +106,13 @@ def test_keywords_are_nested_like_their_settings(
     assert nested(TRAIN, None, given) == tree
 
 
+def test_a_table_of_other_commands_raises_an_error_with_their_names() -> None:
+    for paths, table, command in ((EVALUATE, "train", "compare"), (TRAIN, "service", "serve")):
+        with pytest.raises(SettingError, match=rf"^`{table}` .*\b{command}\b") as caught:
+            nested(paths, {table: {}}, {})
+        assert "evaluate" not in str(caught.value)
+
+
 def test_names_of_training_arguments_override_a_file_and_are_given_once() -> None:
     config = {"train": {"num_train_epochs": 3.0, "fp16": False}}
     assert nested(TRAIN, config) == {"train": {"epochs": 3.0, "precision": "fp32"}}
