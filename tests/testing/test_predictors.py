@@ -247,6 +247,11 @@ class Shifted(WrappedSession):
         return self.session.logits(part, delta=delta) * 1.01
 
 
+class Nested(WrappedSession):
+    def logits(self, part: Any, *, delta: Any = None) -> Any:
+        return self.session.logits(part, delta=delta).unsqueeze(1)
+
+
 def opening(wrapper: type[WrappedSession]) -> type[ClassifierPredictor]:
     class Wrapping(ClassifierPredictor):
         @contextmanager
@@ -322,6 +327,7 @@ WITH_MODEL = {
     leaving(lambda model: model.classifier.bias.data.add_(1e-3)): "changed: weights of model",
     opening(Deaf): "gradient of the logits by `delta` is zero",
     opening(Leaking): "on one row changes .*others",
+    opening(Nested): r"`logits` of a session must be \[B, C\], got \[\d+, 1, 2\]",
     opening(Shifted): "`logits` of a session .*differ",
     ManyStates: r"must be \[B, D\], one line a row",
     FewStates: "`states` does not give .*once",
@@ -331,6 +337,13 @@ WITH_MODEL = {
 
 def test_the_predictor_that_faults_are_planted_in_has_none() -> None:
     check_predictor(Planted(), make_examples(rows=9))
+
+
+def test_a_predictor_of_tags_cannot_be_checked() -> None:
+    planted = Planted()
+    planted.gives = "tags"
+    with pytest.raises(ModelError, match="gives tags cannot be checked"):
+        check_predictor(planted, make_examples(rows=9))
 
 
 @pytest.mark.parametrize("planted", BARE, ids=lambda kind: kind.__name__)
