@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,16 @@ def test_predictions_equal_the_network_at_the_saved_temperature(calibrated: Path
     assert result.notices == ()
     (message,) = Classifier.load(str(calibrated), device="cpu", max_length=64)(TEXTS).notices
     assert re.search(r"cut at 128 tokens, .*cut at 64 tokens", message)
+
+
+def test_a_calibration_without_a_maximum_length_is_described_in_words(
+    calibrated: Path, tmp_path: Path
+) -> None:
+    model = Path(shutil.copytree(calibrated, tmp_path / "model"))
+    file = model / "calibration.json"
+    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "max_length": None}))
+    (message,) = Classifier.load(model, device="cpu", max_length=64)(TEXTS).notices
+    assert re.search(r"were not cut, .*cut at 64 tokens", message)
 
 
 def test_the_command_writes_the_same_records(calibrated: Path) -> None:

@@ -311,9 +311,9 @@ class Classifier:
             )
         if known is not None and longest != known.max_length:
             notices.append(
-                f"The calibration of {self.name} was fitted on texts cut at {known.max_length} "
-                f"tokens, and these are cut at {longest}. Use the same --max-length, or calibrate "
-                "again."
+                f"The texts that the calibration of {self.name} was fitted on were "
+                f"{_cut(known.max_length)}, and these are {_cut(longest)}. Use the same "
+                "--max-length, or calibrate again."
             )
         if (result := terms.selection) is not None:
             notices.append(
@@ -420,6 +420,10 @@ class Classifier:
                 scores.append(known.detector.score(predictions, known.applied(predictions), layers))
         whole = answers[0] if len(answers) == 1 else joined(range(len(examples)), answers)
         return whole, np.concatenate(scores) if scores else None, np.concatenate(states)
+
+
+def _cut(length: int | None) -> str:
+    return "not cut" if length is None else f"cut at {length} tokens"
 
 
 def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
