@@ -85,6 +85,7 @@ def test_every_score_has_all_its_fields(
     assert result.task == {"kind": "classification", "metric": "accuracy", "labels": ["0", "1"]}
     assert result.truncated == {"dev": 0.0, "far": 0.0, "odd": 0.0}
     assert all(0 <= done <= total for done, total, _ in heard)
+    assert {name.replace("_", " ") for name in QUICK.perspectives} <= {what for *_, what in heard}
     assert heard[-1][0] == heard[-1][1]
 
 
