@@ -119,7 +119,7 @@ def test_dev_rows_of_the_run_are_excluded_by_default(
     without = call("calibrate", run, "--data", few, "--device", "cpu", "--json")
     assert json.loads(without.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 3}
     assert json.loads(without.stdout)["held_out"]["rows"] == 20
-    assert "3 of 23 rows, the first row 1, are left out: they are validation rows" in without.stderr
+    assert "3 of 23 rows, the first row 1, are left out" in without.stderr
     taken = call("calibrate", run, "--data", few, "--with-dev", "--device", "cpu", "--json")
     assert json.loads(taken.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 0}
     assert json.loads(taken.stdout)["held_out"]["rows"] == 23

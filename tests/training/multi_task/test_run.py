@@ -89,7 +89,7 @@ def test_the_run_and_each_of_its_tasks_have_a_record(whole: Path) -> None:
     assert content["data"]["reviews"]["train"]["rows"] == 40
     assert content["settings"]["tasks"]["stars"]["drop_overlap"] is True
     assert content["notices"][0].startswith(
-        "Trained on 2 tasks: reviews (40 rows), stars (22 rows). The classifier of each"
+        "Trained on 2 tasks: reviews (40 rows), stars (22 rows)"
     )
     assert any(
         re.match("reviews: 2 train rows .*dev of stars", text) for text in content["notices"]
