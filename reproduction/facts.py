@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from reproduction.plan import settings_of
 from reproduction.specification import Case, CaseAtScale, Scale, Specification, leaves
@@ -20,6 +20,7 @@ UNSAID = ("unlabeled", "unlabeled_rows", "drop_overlap", "detectors")
 
 Cases = list[tuple[Case, Source]]
 """The finished cases with their studies."""
+Fact = TypeVar("Fact")
 
 
 def case_facts(case: Case, source: Source) -> dict[str, str]:
@@ -41,7 +42,7 @@ def case_facts(case: Case, source: Source) -> dict[str, str]:
         "data": str(data.get("source", "")),
         "trained on": _rows(rows.get("train")),
         "evaluated on": _rows(rows.get("dev")) + (" of test" if _on_test(source) else ""),
-        "rows in the full dataset": _published(case.source),
+        "rows in the full dataset (train and evaluation)": _published(case.source),
         "max length": str(data.get("max_length", "")),
         "training": _training(train),
         "seeds": str(len(source.seeds)),
@@ -121,11 +122,17 @@ def changes(specification: Specification, scale: Scale | None, cases: Cases) -> 
         and _on_test(source)
     )
     settings = _gathered(_changed_settings(specification, cases))
-    of_methods = _gathered(_changed_methods(specification, cases))
     for sentence, names in {**split, **settings}.items():
         everyone = sentence in settings and len(names) == len(cases)
         notes.append(f"{sentence}." if everyone else f"{sentence}: {', '.join(names)}.")
-    notes += [f"{sentence} ({', '.join(names)})." for sentence, names in of_methods.items()]
+    # Methods that differ in the same settings share a note.
+    methods: dict[tuple[str, ...], list[str]] = {}
+    for (method, changed), names in _gathered(_changed_methods(specification, cases)).items():
+        methods.setdefault((changed, *names), []).append(method)
+    notes += [
+        f"Settings of {', '.join(of)}: {changed} ({', '.join(names)})."
+        for (changed, *names), of in methods.items()
+    ]
     notes += _left_out(specification, cases, scale)
     seeds, papers = {len(source.seeds) for _, source in cases}, specification.scales["full"].seeds
     if seeds - {papers}:
@@ -192,8 +199,10 @@ def _spoken_of(specification: Specification, case: Case) -> list[tuple[str, str]
     return list(spoken)
 
 
-def _changed_methods(specification: Specification, cases: Cases) -> Iterator[tuple[str, Case]]:
-    """Yield the settings of the methods that differ from the table's."""
+def _changed_methods(
+    specification: Specification, cases: Cases
+) -> Iterator[tuple[tuple[str, str], Case]]:
+    """Yield each method with its settings that differ from those at scale full."""
     for case, source in cases:
         paper = _paper(specification, case)
         for column in specification.columns(specification.scales["full"], case.model):
@@ -205,12 +214,12 @@ def _changed_methods(specification: Specification, cases: Cases) -> Iterator[tup
             run = {"model": case.model.model, "data": paper["data"], "method": method}
             papers = _flat(RunConfig.of(without_unread(run)).settings()["method"])
             changed = [
-                f"{key} {ran[key]} (table: {value})"
+                f"{key} {ran[key]} (scale full: {value})"
                 for key, value in papers.items()
                 if key in ran and ran[key] != value
             ]
             if changed:
-                yield f"Settings of {column.name}: {', '.join(changed)}", case
+                yield (column.name, ", ".join(changed)), case
 
 
 def _paper(specification: Specification, case: Case) -> Tree:
@@ -224,11 +233,11 @@ def _flat(tree: Tree) -> Tree:
     return {".".join(names): value for names, value in leaves(tree)}
 
 
-def _gathered(sentences: Iterable[tuple[str, Case]]) -> dict[str, list[str]]:
-    """Gather the names of the cases that each sentence holds for."""
-    names: dict[str, list[str]] = {}
-    for sentence, case in sentences:
-        names.setdefault(sentence, []).append(case.name)
+def _gathered(facts: Iterable[tuple[Fact, Case]]) -> dict[Fact, list[str]]:
+    """Return the names of the cases of each fact."""
+    names: dict[Fact, list[str]] = {}
+    for fact, case in facts:
+        names.setdefault(fact, []).append(case.name)
     return names
 
 

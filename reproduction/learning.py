@@ -38,8 +38,7 @@ def not_learned(comparison: Comparison, source: Source, column: str | None = Non
         above = Interval.of([value - chance[name] for value in values])
         if above is not None and (above.mean if above.low is None else above.low) <= 0:
             return (
-                f"{column} has a {row.label} of {row.unit.text(fmean(values))}, a constant "
-                f"prediction has at most {row.unit.text(chance[name])}, and the difference is not "
-                "significant"
+                f"{row.label} {row.unit.text(fmean(values))} ({column}), not significantly above "
+                f"the {row.unit.text(chance[name])} that a constant prediction can reach"
             )
     return ""

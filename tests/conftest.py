@@ -1,4 +1,4 @@
-"""What every test shares: offline, deterministic settings, the real data, what is skipped."""
+"""Shared by all tests: offline, deterministic settings, the real data, and skips."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """Start every test from the same global generator, whatever ran before it in this process."""
+    """Seed the global generators before every test."""
     torch.manual_seed(0)
 
 
@@ -59,7 +59,7 @@ def _no_plugins() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_wait_for_the_disk() -> Iterator[None]:
-    """Leave ``fsync`` out: no test cuts the power, and waiting takes half of a tiny training."""
+    """Disable ``fsync``, which takes half the time of a tiny training."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

@@ -455,8 +455,7 @@ def _step_lines(record: Mapping[str, Any]) -> list[str]:
         for cell in cells
         if "step" in steps.get((*cell, "plain"), {})
     ]
-    left = len(record["left_out"])
-    skipped = f" Not measured for lack of time: {left}." if left else ""
+    skipped = " *Not measured*: no time was left." if record["left_out"] else ""
     return [*lines, "", f"A plain step took {', '.join(plain_times)}.{skipped}"]
 
 

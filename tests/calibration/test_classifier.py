@@ -1,4 +1,4 @@
-"""`temper.Classifier`: the answers of ``temper predict``, from any thread."""
+"""`temper.Classifier` predicts as ``temper predict``, in any thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's folder: records in one go, metrics cut back, nothing half-written."""
+"""A run's folder: records are written whole, and logs end at the resumed step."""
 
 from __future__ import annotations
 

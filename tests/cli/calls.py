@@ -1,4 +1,4 @@
-"""Commands as tests give them: in this process, and what comes of them."""
+"""Run commands in the process of the tests, and return their output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from temper.cli.app import app
 
 
 def call(*arguments: object, text: str | bytes | None = None) -> Result:
-    """Run a command with what comes on stdin."""
+    """Run a command with the given stdin."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text)
 
 

@@ -66,7 +66,7 @@ def test_a_temperature_is_saved_applied_and_removed(run: Path, held_out: Path) -
     assert made["held_out"]["rows"] == 20
     assert made["held_out"]["source"]["path"].endswith("held_out.csv")
     assert made["max_length"] == 32
-    # What lies beside the weights does not make them others.
+    # Other files in the folder do not change the weights' hash.
     assert model_identity(str(run)) == identity == made["model"]
     after = predicted(run, held_out)
     powers = fractions ** (1 / made["temperature"])

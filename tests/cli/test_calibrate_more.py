@@ -70,7 +70,7 @@ def states_of(run: Path, texts: list[str]) -> Array:
 
 @pytest.fixture(scope="module")
 def trained(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run with drawn weights: the tiny one, trained for a moment, answers all alike."""
+    """Return a run with random weights: the tiny one predicts the same for all texts."""
     run = Path(shutil.copytree(trained, tmp_path_factory.mktemp("drawn") / "run"))
     network, _ = load_classifier(str(run))
     draws = torch.Generator().manual_seed(0)
@@ -167,7 +167,7 @@ def test_sets_of_new_rows_contain_the_label_and_few_rows_are_flagged(
     result = Classifier.load(calibrated, device="cpu")(texts)
     covered = np.mean([label in row.set for label, row in zip(labels, result, strict=True)])
     alarms = np.mean([row.anomalous for row in result])
-    # Four deviations of 600 rows beside 150 that the thresholds are of.
+    # Four deviations, of 600 rows and of the 150 that set the thresholds.
     assert abs(covered - 0.9) < 4 * np.sqrt(0.09 * (1 / 600 + 1 / 150))
     assert abs(alarms - 0.05) < 4 * np.sqrt(0.05 * 0.95 * (1 / 600 + 1 / 150))
     assert result.shift is not None

@@ -83,7 +83,7 @@ def test_intervals_contain_the_target_and_few_rows_are_flagged(
         covered.append(low <= float(row["label"]) <= high)
         flagged.append(predicted["anomalous"])
         assert predicted["abstain"] == ("anomaly" if predicted["anomalous"] else "")
-    # Four deviations of 600 rows beside those that the thresholds are of.
+    # Four deviations, of 600 rows and of the rows that set the thresholds.
     for fraction, wanted in ((np.mean(covered), COVERAGE), (np.mean(flagged), ALARMS)):
         spread = wanted * (1 - wanted) * (1 / 600 + 1 / len(residuals))
         assert abs(fraction - wanted) < 4 * np.sqrt(spread)

@@ -25,7 +25,7 @@ def trained(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def measured(trained: Path, tiny_data: Path) -> Path:
-    """Measure the run, write its card anew, and return the evaluation."""
+    """Evaluate the run, rewrite its card, and return the evaluation."""
     out = trained.parent / "evaluation"
     succeed(
         "evaluate", trained, "--data", tiny_data / "reviews", "--shift",

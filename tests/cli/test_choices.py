@@ -1,4 +1,4 @@
-"""Questions with choices, from a file to a picked choice and scores."""
+"""Questions with choices, from a file to a predicted choice and scores."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_a_run_is_evaluated_on_its_own_data_by_default(
     assert json.loads(left.stdout)["scores"] == named["scores"]
     message = f"12 rows of {tiny_data / 'reviews'} are evaluated: the dev rows of {trained['out']}"
     assert f"{message}, split 'dev'." in left.stderr
-    # What is given beside it still counts.
+    # Other given settings still apply.
     few = answer(*words, "--eval-rows", "4", "--out", tmp_path / "few")
     assert {score["n"] for score in few["scores"]} == {4}
     # The only split of a file has no name that the user knows.

@@ -1,4 +1,4 @@
-"""Prompts and completions, from a file to a continued prompt."""
+"""Prompts and completions, from a file to generated text."""
 
 from __future__ import annotations
 

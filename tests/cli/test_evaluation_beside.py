@@ -1,4 +1,4 @@
-"""The evaluation in the folder of a run is in its card and on its page, and no other one."""
+"""A run's card and page have the evaluation in its folder, and no other."""
 
 from __future__ import annotations
 

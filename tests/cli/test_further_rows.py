@@ -1,4 +1,4 @@
-"""Text without labels, suites and adversarial sets through the commands."""
+"""Unlabeled texts, suites and adversarial sets in commands."""
 
 from __future__ import annotations
 

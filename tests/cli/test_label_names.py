@@ -1,4 +1,4 @@
-"""``evaluate`` and ``predict`` meet labels by name, whatever a checkpoint calls its classes."""
+"""``evaluate`` and ``predict`` match labels by name, not by the order of the classes."""
 
 from __future__ import annotations
 

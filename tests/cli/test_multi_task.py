@@ -1,4 +1,4 @@
-"""Several tasks at once through the commands, and one of them alone afterwards."""
+"""Training on several tasks with commands, and using one of them alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``temper predict --text``: the answers of a file, without a file."""
+"""``temper predict --text`` predicts as from a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files as people have them: columns, delimiters, encodings and bad rows in every command."""
+"""Files in practice: columns, delimiters, encodings and bad rows in every command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No text of others steers the terminal."""
+"""Output on a terminal: control characters are removed, and lines fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that an encoder with a decoder writes, from a file to a written text."""
+"""Sequence to sequence, from a file to generated text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def make_bart(vocabulary: int) -> Any:
 
 
 def save(folder: Path, make: Any) -> Path:
-    """Save a model with its tokenizer, and rows beside them."""
+    """Save a model with its tokenizer, and rows next to them."""
     tokenizer = tiny_tokenizer()
     tokenizer.eos_token = tokenizer.sep_token
     torch.manual_seed(0)

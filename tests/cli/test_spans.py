@@ -1,4 +1,4 @@
-"""Questions about a context, from a file to an answer's place and scores."""
+"""Questions about a context, from a file to a predicted span and scores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def by_hand(run: Path, question: str, context: str) -> tuple[int, int, float]:
-    """Return the likeliest answer's characters, of all pairs of tokens of the context."""
+    """Return the characters of the most probable answer among all pairs of context tokens."""
     model, tokenizer = load_headed(str(run), "spans")
     row = tokenizer(question, context, return_tensors="pt", return_offsets_mapping=True)
     offsets, sides = row.pop("offset_mapping")[0].tolist(), row.sequence_ids(0)

@@ -1,4 +1,4 @@
-"""Tasks by name through the commands, on a tiny model and tiny copies."""
+"""Known tasks in commands, with a tiny model and tiny copies."""
 
 from __future__ import annotations
 

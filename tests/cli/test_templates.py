@@ -30,7 +30,7 @@ def test_a_new_perspective_passes_its_test_and_the_test_finds_draws_by_position(
     result = run()
     assert result.returncode == 0, result.stdout
     text = file.read_text(encoding="utf-8")
-    # One generator for all rows: what a row loses then hangs on those before it.
+    # One generator for all rows: the words that a row loses then depend on earlier rows.
     careless = text.replace("random.Random(seed)", "drawn")
     file.write_text(careless.replace("\n\ndef rows", "\n\ndrawn = random.Random(0)\n\n\ndef rows"))
     assert "depends on the batch size" in run().stdout

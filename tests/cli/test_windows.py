@@ -26,7 +26,7 @@ LONG = "the film was very " * 30 + "good"
 
 
 def long_sentences(count: int) -> list[tuple[str, str]]:
-    """Return rows of 6 to 60 words whose label is told by the last word alone."""
+    """Return rows of 6 to 60 words whose last word alone decides the label."""
     rows = []
     for number in range(count):
         words = [OTHERS[(number + index) % len(OTHERS)] for index in range(5 + number % 55)]

@@ -40,7 +40,7 @@ def make_model(folder: Path, *, seed: int = 0) -> Path:
 
 
 def sentences(count: int, *, thing: str = "film") -> list[tuple[str, str]]:
-    """Return ``count`` labeled sentences, half of each label, no two alike."""
+    """Return ``count`` different labeled sentences, half of each label."""
     rows = []
     for number in range(count):
         label = "positive" if number % 2 else "negative"

@@ -1,4 +1,4 @@
-"""Rows that a cluster answers are those that one machine answers."""
+"""Predictions of a cluster equal those of one machine."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_other_machines_get_the_absolute_path_of_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # A folder of the name of a packaged model or of a module is not what those names stand for.
+    # A folder with the name of a packaged model or module is not that model or module.
     for name in ("minilm", "package", "run"):
         (tmp_path / name).mkdir()
     assert whole_name(Checkpoint("minilm")) == "minilm"

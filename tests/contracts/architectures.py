@@ -1,9 +1,8 @@
 """Tiny random classifiers of every supported architecture, and padded batches that fit them.
 
-All speak nearly one vocabulary: 0 pads and 1 begins (the other way round for RoBERTa and MPNet,
-whose code counts on it), 2 ends, 3 is unknown, the rest are words. Every row ends with exactly one
-2, because T5 and BART read the classification position there and refuse rows that have different
-numbers of it.
+Token ids: 0 pads and 1 begins a row (swapped for RoBERTa and MPNet, whose code requires it), 2 ends
+it, 3 is unknown, others are words. Every row ends with exactly one 2, because T5 and BART read the
+classification position there and need the same number of them in each row.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Architecture:
 
     Args:
         name: Prefix of the classes, in Transformers or in Temper.
-        settings: Arguments of the config, beside the special tokens.
+        settings: Arguments of the config, except the special tokens.
         dropout: Names of the config's dropout rates; none for those that call no dropout.
         left: Whether it is also tried with left-padded rows.
         pad: Id of the padding token; 0 or 1, and the other one begins a row.
@@ -304,8 +303,7 @@ def plain_logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
 def marks(model: nn.Module) -> dict[str, tuple[Any, ...]]:
     """Return everything about a model's modules that a network may touch.
 
-    Hooks of Transformers, which stay on a model that was once asked for its attention, are none of
-    it.
+    Hooks of Transformers are left out: they stay on a model that once returned its attention.
     """
     own = "output_capturing_hook"
     return {

@@ -1,4 +1,4 @@
-"""Every architecture trains with every method, right- and left-padded, and comes back as it was."""
+"""Every architecture trains with every method, right- and left-padded, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from temper.data.collator import Collator
 from temper.data.encode import LazilyEncoded, encode
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
+from temper.data.table import TableOptions
 from temper.errors import DataError
 from temper.testing.tiny import tiny_tokenizer
 from tests.data.test_tags import write
@@ -114,3 +115,33 @@ def test_questions_of_one_batch_need_equally_many_choices() -> None:
         encode(examples, tiny_tokenizer(), max_length=16, kind="choices")
     with pytest.raises(DataError, match="JSON"):
         encode(Examples("rows", ["word1"]), tiny_tokenizer(), max_length=16, kind="choices")
+
+
+QUESTION = {"question": "word5", "context": "word5 word6"}
+
+
+@pytest.mark.parametrize(
+    ("row", "bad", "texts"),
+    [
+        (
+            {"question": "word5", "choices": CHOICES, "answer": 0},
+            {"answer": 9},
+            ["question", "choices"],
+        ),
+        (
+            {**QUESTION, "answers": {"text": ["word6"], "answer_start": [6]}},
+            {"context": ""},
+            ["question", "context"],
+        ),
+        ({"prompt": "word5", "completion": "word6"}, {"completion": 3}, ["prompt"]),
+    ],
+)
+def test_the_other_columns_of_good_rows_are_kept(
+    tmp_path: Path, row: dict[str, Any], bad: dict[str, Any], texts: list[str]
+) -> None:
+    rows = [{**row, "id": 7}, {**row, **bad, "id": 8}, {**row, "id": 9}]
+    path = write(tmp_path / "rows.jsonl", rows)
+    options = TableOptions(skip_bad_rows=True, others=True)
+    examples = load_examples(str(path), reading=options)
+    assert examples.others["id"] == [7, 9]
+    assert set(examples.others) == {*row, "id"} - {*texts}

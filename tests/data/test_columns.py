@@ -1,4 +1,4 @@
-"""Columns of a source: labels, groups and contrast pairs, and every fault named with its place."""
+"""Columns of a source: labels, groups and contrast pairs, and errors that name the row."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_indices_of_names_may_be_counted_from_1_and_this_is_reported() -> None:
     assert (labels.values, labels.names, labels.first) == ([0, 1, 0], NAMES, 1)
     assert "1 to 2" in labels.notices[0]
     assert read([0, 1], names=NAMES).first == 0
-    # Another split of the same file is counted alike, whichever classes it holds.
+    # Another split of the same file is counted in the same way, with any classes.
     assert read([1, 1], names=NAMES, first=1).values == [0, 0]
     with pytest.raises(DataError, match="line 2: 'label' must be >= 1 and <= 2 .*, got 0"):
         read([0, 1], names=NAMES, first=1)

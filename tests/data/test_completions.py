@@ -43,7 +43,9 @@ def test_prompts_and_completions_are_recognized(
     )
 
 
-@pytest.mark.parametrize("row", [{"prompt": "a film"}, {"messages": [USER]}])
+@pytest.mark.parametrize(
+    "row", [{"prompt": "a film"}, {"prompt": "a film", "completion": ""}, {"messages": [USER]}]
+)
 def test_prompts_alone_are_read_for_predictions(tmp_path: Path, row: dict[str, Any]) -> None:
     result = load_examples(str(write(tmp_path / "rows.jsonl", [row])), labeled=False)
     assert result.kind == "unlabeled"

@@ -22,7 +22,7 @@ ROWS = st.text("0123456789abcdef", min_size=16, max_size=16)
 
 
 def item_of(ids: list[int]) -> dict[str, Any]:
-    """Return a row whose segment ids say where each token stood, so that losses show."""
+    """Return a row whose segment ids are positions, so that a dropped token shows."""
     return {
         "input_ids": ids,
         "attention_mask": [1] * len(ids),

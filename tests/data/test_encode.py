@@ -1,4 +1,4 @@
-"""Encoding and padding, with a tokenizer of eight words, and batches of like length."""
+"""Encoding and padding, with a tokenizer of eight words, and batches of similar length."""
 
 from __future__ import annotations
 
@@ -84,17 +84,15 @@ def test_truncating_5_percent_of_the_rows_or_more_gives_advice() -> None:
     long, short = "the soup is good", "good"
     some = reviews(long, *[short] * 19)
     encoded = encode(some, tokenizer(), max_length=5)
-    (message,) = cut_notices(encoded, tokenizer(), rows="training rows", max_length=5)
+    (message,) = cut_notices(encoded, tokenizer(), max_length=5)
     assert "5.0% of the training rows" in message
     assert "--max-length" in message
     assert "64" in message
     few = encode(reviews(long, *[short] * 20), tokenizer(), max_length=5)
-    (message,) = cut_notices(few, tokenizer(), rows="training rows", max_length=5)
+    (message,) = cut_notices(few, tokenizer(), max_length=5)
     assert "4.8% of the training rows" in message
     assert "--max-length" not in message
-    assert not cut_notices(
-        encode(some, tokenizer(), max_length=6), tokenizer(), rows="", max_length=6
-    )
+    assert not cut_notices(encode(some, tokenizer(), max_length=6), tokenizer(), max_length=6)
 
 
 def test_a_tokenizer_that_does_not_cover_the_script_is_named_with_a_row() -> None:

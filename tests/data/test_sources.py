@@ -47,7 +47,7 @@ def test_the_evaluation_split_is_found_by_its_usual_names(tmp_path: Path, name: 
     assert splits.dev.source["split"] == name
     assert len(splits.dev) == 4
     assert splits.test is None
-    # Scores on a test split stand under "dev", so it must be said.
+    # Scores on a test split are called "dev", so a notice is needed.
     assert any("its test split is evaluated" in message for message in splits.notices) == (
         name == "test"
     )
@@ -227,7 +227,7 @@ def test_other_splits_are_read_from_the_columns_of_train(tmp_path: Path) -> None
     dev = [{"text": "t", "question": "q", "answer": "a", "score": 0.5, "sentiment": "pos"}]
     splits = splits_of(folder(tmp_path / "data", train=train, dev=dev))
     assert (splits.dev.text, splits.dev.text_pair, splits.dev.labels) == (["q"], ["a"], [1])
-    # The choice is told once.
+    # The choice is reported once.
     assert sum("would fit too" in notice for notice in splits.notices) == 1
 
 

@@ -1,4 +1,4 @@
-"""Files are gone through line by line, and their texts and hashes read as the lists they are."""
+"""Files are read line by line; stored texts and hashes behave like lists."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ def test_sets_that_are_not_there_are_missing_with_the_reason(tmp_path: Path) -> 
         '[anomaly.odd]\npath = "near@dev"\n'
         '[adversarial.half]\nparts = { one = "near@test", two = "near@other" }\n',
     )
-    assert list(suite.shift) == ["near"]
-    assert suite.adversarial == suite.anomaly == {}
+    assert list(suite.sets["shift"]) == ["near"]
+    assert suite.sets["adversarial"] == suite.sets["anomaly"] == {}
     assert set(suite.missing) == {"far", "odd", "half"}
     assert "far@test is not under" in suite.missing["far"]
     assert suite.missing["far"].endswith("(on the Hub as who/far)")
@@ -117,11 +117,13 @@ def test_parts_are_one_set_whose_groups_are_the_parts(tmp_path: Path) -> None:
     rows(tmp_path / "pairs", "new", [{"text": "two", "label": 1, "pair_id": 4}])
     parts = '[adversarial.p]\nparts = { a = "pairs@old", b = "pairs@new" }\n'
     suite = found(tmp_path, parts + 'pairs = "across"\n')
-    examples = load_set(suite.adversarial["p"], suite.suite.labels)
+    examples = load_set(suite.sets["adversarial"]["p"], suite.suite.labels)
     assert (examples.name, examples.text, examples.labels) == ("p", ["one", "two"], [0, 1])
     assert (examples.group, examples.pair) == (["a", "b"], ["4", "4"])
     assert len(set(examples.rows)) == 2
-    assert suite.adversarial["p"].source == (f"{tmp_path / 'pairs'}@old + {tmp_path / 'pairs'}@new")
+    assert suite.sets["adversarial"]["p"].source == (
+        f"{tmp_path / 'pairs'}@old + {tmp_path / 'pairs'}@new"
+    )
 
 
 def test_equal_pair_numbers_in_two_parts_are_different_pairs(tmp_path: Path) -> None:
@@ -132,12 +134,12 @@ def test_equal_pair_numbers_in_two_parts_are_different_pairs(tmp_path: Path) -> 
     rows(tmp_path / "pairs", "bare", [{"text": "g", "label": 1}])
     parts = 'parts = { x = "pairs@one", y = "pairs@two", z = "pairs@bare" }'
     suite = found(tmp_path, f"[adversarial.p]\n{parts}\n")
-    examples = load_set(suite.adversarial["p"], suite.suite.labels)
+    examples = load_set(suite.sets["adversarial"]["p"], suite.suite.labels)
     assert examples.pair == ["x/7", "x/7", None, "y/7", "y/7", None, None]
     assert examples.text == list("abcdefg")
     # A set in one piece keeps its names.
     suite = found(tmp_path, '[adversarial.p]\npath = "pairs@one"\n')
-    assert load_set(suite.adversarial["p"], suite.suite.labels).pair == ["7", "7", None]
+    assert load_set(suite.sets["adversarial"]["p"], suite.suite.labels).pair == ["7", "7", None]
 
 
 def test_pairs_across_parts_must_be_declared(tmp_path: Path) -> None:
@@ -147,10 +149,10 @@ def test_pairs_across_parts_must_be_declared(tmp_path: Path) -> None:
     text = '[adversarial.p]\nparts = { a = "pairs@old", b = "pairs@new" }\n'
     suite = found(tmp_path, text)
     with pytest.raises(DataError, match="parts of set 'p' .* `pairs = \"across\"` in the suite"):
-        load_set(suite.adversarial["p"], suite.suite.labels)
+        load_set(suite.sets["adversarial"]["p"], suite.suite.labels)
     # Each part alone may still have halves of pairs, where no two parts share a name.
     rows(tmp_path / "pairs", "new", [{"text": "new", "label": 0, "pair_id": 9}])
-    found_set = found(tmp_path, text).adversarial["p"]
+    found_set = found(tmp_path, text).sets["adversarial"]["p"]
     assert load_set(found_set, suite.suite.labels).pair == ["a/0", "a/1", "b/9"]
 
 
@@ -159,14 +161,14 @@ def test_parts_of_different_shape_are_no_set(tmp_path: Path) -> None:
     rows(tmp_path / "two", "test", [{"text": "a", "text_pair": "b", "label": 1}])
     suite = found(tmp_path, '[shift.p]\nparts = { a = "one@test", b = "two@test" }\n')
     with pytest.raises(DataError, match="parts of set 'p' must have the same labels"):
-        load_set(suite.shift["p"], suite.suite.labels)
+        load_set(suite.sets["shift"]["p"], suite.suite.labels)
 
 
 def test_rows_with_a_label_that_the_task_lacks_are_skipped_and_reported(tmp_path: Path) -> None:
     lines = [{"text": str(index), "label": index % 3} for index in range(7)]
     rows(tmp_path / "three", "test", lines, names=("bad", "so", "good"))
     suite = found(tmp_path, '[shift.s]\npath = "three@test"\nwithout = ["so"]\n')
-    examples = load_set(suite.shift["s"], suite.suite.labels)
+    examples = load_set(suite.sets["shift"]["s"], suite.suite.labels)
     assert examples.text == ["0", "2", "3", "5", "6"]
     assert examples.map_labels(suite.suite.labels).labels == [0, 1, 0, 1, 0]
     assert any("2 rows of set 's' are left out" in notice for notice in examples.notices)
@@ -180,7 +182,7 @@ def test_a_suite_renames_labels_to_those_of_its_task(tmp_path: Path) -> None:
         'rename = { "good stuff" = "good", "bad stuff" = "bad" }\n'
     )
     suite = found(tmp_path, text)
-    examples = load_set(suite.shift["s"], suite.suite.labels)
+    examples = load_set(suite.sets["shift"]["s"], suite.suite.labels)
     assert examples.text == ["0", "2", "3", "5"]
     assert examples.map_labels(suite.suite.labels).labels == [1, 0, 1, 0]
 
@@ -198,20 +200,20 @@ def test_renaming_to_unknown_or_equal_labels_raises_an_error(
     rows(tmp_path / "two", "test", [{"text": "a", "label": 0}])
     suite = found(tmp_path, f'[shift.s]\npath = "two@test"\nrename = {names}\n')
     with pytest.raises(DataError, match=message):
-        load_set(suite.shift["s"], suite.suite.labels)
+        load_set(suite.sets["shift"]["s"], suite.suite.labels)
 
 
 def test_an_unknown_label_to_skip_raises_an_error(tmp_path: Path) -> None:
     rows(tmp_path / "two", "test", [{"text": "a", "label": 0}])
     suite = found(tmp_path, '[shift.s]\npath = "two@test"\nwithout = ["neutral"]\n')
     with pytest.raises(DataError, match="Set 's', `without`: .*label 'neutral'"):
-        load_set(suite.shift["s"], suite.suite.labels)
+        load_set(suite.sets["shift"]["s"], suite.suite.labels)
 
 
 def test_a_set_without_label_names_uses_those_of_the_suite(tmp_path: Path) -> None:
     rows(tmp_path / "bare", "test", [{"text": "a", "label": 1}], names=None)
     suite = found(tmp_path, '[shift.s]\npath = "bare@test"\n')
-    examples = load_set(suite.shift["s"], suite.suite.labels)
+    examples = load_set(suite.sets["shift"]["s"], suite.suite.labels)
     assert examples.label_names == ("bad", "good")
     assert any("matched by index" in notice for notice in examples.notices)
 
@@ -219,7 +221,7 @@ def test_a_set_without_label_names_uses_those_of_the_suite(tmp_path: Path) -> No
 def test_the_labels_of_an_anomaly_set_are_not_read(tmp_path: Path) -> None:
     rows(tmp_path / "odd", "test", [{"text": "a", "label": "a word"}, {"text": "b", "label": 3}])
     suite = found(tmp_path, '[anomaly.s]\npath = "odd@test"\n')
-    assert load_set(suite.anomaly["s"], None).kind == "unlabeled"
+    assert load_set(suite.sets["anomaly"]["s"], None).kind == "unlabeled"
 
 
 # What no public copy was found of (README of the data).
@@ -241,7 +243,7 @@ def test_every_set_of_a_suite_exists_and_matches_its_task(name: str, data_dir: P
     suite = find_sets(read_suite(name), data_dir)
     assert set(suite.missing) == NOT_FOUND.get(name, set())
     for kind in KINDS:
-        for found_set in suite.sets(kind).values():
+        for found_set in suite.sets[kind].values():
             labels = None if kind == "anomaly" else suite.suite.labels
             examples = load_set(found_set, labels)
             assert len(examples) >= 50, found_set.name

@@ -98,7 +98,7 @@ def test_dev_sets_are_joined_without_skipped_rows(tmp_path: Path) -> None:
             tmp_path / f"{split}.jsonl", [*rows, {"text": None, "text_pair": "b", "label": 0}]
         )
     dev = splits_of(tmp_path, task="mnli", skip_bad_rows=True).dev
-    assert (len(dev), dev.labels, dev.numbers) == (6, [0, 1, 2] * 2, None)
+    assert (len(dev), dev.labels, dev.numbers) == (6, [0, 1, 2] * 2, range(1, 7))
 
 
 def test_a_dev_set_of_mnli_without_labels_is_an_error(tmp_path: Path) -> None:

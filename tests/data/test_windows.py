@@ -1,4 +1,4 @@
-"""Windows of long texts: what a window holds, what is cut, and how rows become batches."""
+"""Windows of long texts: their tokens, what is cut, and how rows become batches."""
 
 from __future__ import annotations
 

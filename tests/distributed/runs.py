@@ -1,6 +1,6 @@
-"""Runs of ``temper.train`` in several processes: what each came to, and the folders they left.
+"""Runs of ``temper.train`` in several processes: the result of each, and the folders.
 
-Run by torchrun as ``runs.py FOLDER``; the tests do the same runs in their own process.
+torchrun runs this file as ``runs.py FOLDER``; the tests repeat the runs in their own process.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def settings_of(folder: Path, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 class StopAt(Progress):
-    """Send this process a signal while a step's number is told."""
+    """Send this process a signal while a step is reported."""
 
     def __init__(self, step: int) -> None:
         self.step = step

@@ -1,7 +1,7 @@
-"""Trainings that are saved and gone on with, and those whose weights processes share out (FSDP2).
+"""Trainings that are saved and resumed, and trainings with sharded weights (FSDP2).
 
-Run by torchrun as ``saved.py FOLDER few|all``; the tests call the same in their own process for
-what one must reach. Trainings are in float64, where the order of a sum does not hide a mistake.
+torchrun runs this file as ``saved.py FOLDER few|all``; the tests call the same functions in their
+own process for the expected values. In float64 the order of a sum does not hide a mistake.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def saving_trainer(
 
 
 def saved_runs(folder: Path, cases: Iterable[str]) -> dict[str, Tensor]:
-    """Train, and go on from a checkpoint; return weights under ``CASE/HOW/WHEN/NAME``."""
+    """Train, and resume from a checkpoint; return weights under ``CASE/HOW/WHEN/NAME``."""
     weights: dict[str, Tensor] = {}
     for case in cases:
         epochs = 2 if case == "uegr-epoch" else 1
@@ -105,7 +105,7 @@ def long_trainer(folder: Path, case: str, *, processes: int, sharded: bool) -> R
 def long_runs(
     folder: Path, *, processes: int, origin: Path | None = None, cases: Iterable[str] = tuple(LONG)
 ) -> dict[str, Tensor]:
-    """Train 10 steps, or go on from checkpoints that other processes have written.
+    """Train 10 steps, or resume from checkpoints of another number of processes.
 
     Args:
         folder: Where checkpoints are written.
@@ -174,7 +174,7 @@ def gradients_of(params: Parameters, seed: int) -> Gradients:
 
 @torch.no_grad()
 def ruled(update: UpdateRule, model: nn.Module) -> dict[str, Tensor]:
-    """Let a rule act on drawn gradients for a step; return all that comes of it, as wholes."""
+    """Apply a rule to random gradients for a step; return all results, unsharded."""
     params = parameters_of(model, find_blocks(model))
     params.start.update({name: tensor.clone() * 0.9 for name, tensor in params.tensors.items()})
     rule = chain(update)

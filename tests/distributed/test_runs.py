@@ -195,7 +195,7 @@ def test_the_command_prints_one_error_stops_at_a_signal_and_resumes(tmp_path: Pa
     (error,) = re.findall(r"(?m)^Error: (.*)", message)
     assert re.search(r"^`train\.batch_size` is 5, .* 2 processes .*multiple of 2", error)
     assert not (tmp_path / "wrong").exists()
-    # The launcher tells the code of a process that failed.
+    # The launcher reports the exit code of a process that failed.
     assert re.search(r"exitcode\s*: 2 ", message)
 
     whole = torchrun(tmp_path, tmp_path / "whole")

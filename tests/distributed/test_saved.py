@@ -1,6 +1,6 @@
-"""Checkpoints of several processes, and weights that they share out (FSDP2), on the CPU with gloo.
+"""Checkpoints of several processes, and sharded weights (FSDP2), on the CPU with gloo.
 
-One launch runs every training (tests/distributed/saved.py); the tests read what it wrote.
+One launch runs every training (tests/distributed/saved.py); the tests read its files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Two gloo processes on the CPU: equal weights, those of one process, and no process left waiting.
+"""Two gloo processes on the CPU: weights equal those of one process, and no process waits forever.
 
-One launch runs every training (tests/distributed/worker.py); the tests read what it wrote.
+One launch runs every training (tests/distributed/worker.py); the tests read its files.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_the_logged_parts_add_up_to_the_loss_of_both_processes(launch: Launch, c
 
 @pytest.mark.parametrize("case", ["jacobian", "jachess", "jachess_unlabeled"])
 def test_measurements_of_the_network_are_equal_in_both_processes(launch: Launch, case: str) -> None:
-    """Gradients are averaged, so that unlike factors would leave the weights alike."""
+    """Gradients are averaged, so equal weights do not show that the factors are equal."""
     first, second = (report["measured"][case] for report in launch.reports)
     assert first == second
     assert len(first["ratios"]) > 1

@@ -1,7 +1,7 @@
-"""What one process of a distributed run does: many short trainings, their weights in a folder.
+"""One process of a distributed run: many short trainings, whose weights it saves in a folder.
 
-Run by torchrun (``python -m torch.distributed.run``) as ``worker.py FOLDER``, and called by the
-tests in their own process for the same trainings on the whole batch.
+torchrun (``python -m torch.distributed.run``) runs this file as ``worker.py FOLDER``; the tests
+call it in their own process for the same trainings on the whole batch.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def start(*, tagged: bool = False, dropout: float = 0.1, labels: int = 3) -> nn.
 
 
 class Reduced(Plain):
-    """Two totals; the second term has either reduction. It stands in for a divergence of dropout
+    """Two totals; the second term has either reduction. It replaces a divergence of dropout
     passes, whose draws depend on the number of processes.
     """
 
@@ -161,7 +161,7 @@ EXACT: dict[str, tuple[Method, int]] = {
     "adv_weight-2": (configure("adv_weight", {"rho": 0.1}), 2),
     "awp-1": (configure("awp"), 1),
     "w_cons-2": (configure("w_cons"), 2),
-    # Masks are drawn alike on all processes.
+    # All processes draw the same masks.
     "mixout-2": (configure("mixout"), 2),
     "child_tuning_f-1": (configure("child_tuning_f"), 1),
     "child_tuning_d-1": (configure("child_tuning_d"), 1),
@@ -403,7 +403,7 @@ def stopped(folder: Path) -> list[str]:
 
 
 def main(folder: Path) -> None:
-    """Run everything and write what came out."""
+    """Run everything and write the results."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", FutureWarning)
     exact, losses = exact_runs(folder)

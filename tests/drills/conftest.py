@@ -1,4 +1,4 @@
-"""What all drills work on, made once."""
+"""Fixtures of all drills, created once."""
 
 from __future__ import annotations
 

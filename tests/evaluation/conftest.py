@@ -19,7 +19,7 @@ __all__ = ["tiny_data", "tiny_model"]
 
 
 def assert_same_scores(again: list[dict[str, Any]], scores: list[dict[str, Any]]) -> None:
-    """Check that rows give the same scores again, whatever order a kernel adds them up in."""
+    """Check that rows have the same scores again, up to the order of sums in a kernel."""
     assert len(again) == len(scores)
     for one, other in zip(again, scores, strict=True):
         rounded = {name for name, value in other.items() if isinstance(value, float)}

@@ -1,4 +1,4 @@
-"""A predictor whose texts say its answer, and sets of such texts."""
+"""A predictor whose output is written in the text, and sets of such texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from temper.evaluation.run import Evaluation
 
 
 def speaker() -> CallablePredictor:
-    """Return a predictor that gives the probabilities that stand in a text, before a mark."""
+    """Return a predictor whose probabilities are written in the text, before a mark."""
 
     def answer(texts: list[str]) -> list[list[float]]:
         return [[float(word) for word in text.split("#")[0].split()] for text in texts]

@@ -1,4 +1,4 @@
-"""Attacks on toys whose answer is known, and on a tiny BERT."""
+"""Attacks on toy models with known results, and on a tiny BERT."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_more_steps_or_restarts_never_weaken_the_attack(
 
 
 def test_pgd_halves_steps_that_do_not_raise_the_loss() -> None:
-    # The loss's top, (.3, 0), lies inside the ball: steps of a radius leap over it for ever.
+    # The loss's maximum, (0.3, 0), is inside the ball: steps of one radius always jump over it.
     top = torch.tensor([0.3, 0.0])
 
     def hill(delta: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Cost: the arithmetic of passes under a clock of our own, never the machine's."""
+"""Cost: counts of passes, with a fake clock."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def asked(_texts: object) -> Any:
 
 
 def write_reviews(folder: Path) -> Path:
-    """Write three splits with columns of unusual names beside columns of the usual ones."""
+    """Write three splits that have columns with unusual and with usual names."""
     folder.mkdir()
     for split, words in ROWS.items():
         lines = [f"{each},by {each},{each.split()[0]},x,y,no" for each in words]
@@ -45,7 +45,7 @@ def write_reviews(folder: Path) -> Path:
 
 
 def write_run(folder: Path, **data: Any) -> str:
-    """Write the record of a run, which is all of it that is looked at here."""
+    """Write the record of a run, the only file that these tests read."""
     folder.mkdir()
     record = {"settings": {"data": data}}
     (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")

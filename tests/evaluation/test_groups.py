@@ -55,7 +55,7 @@ def test_each_group_and_the_worst_large_group_are_scored() -> None:
         ("letters", "accuracy", 0.0, 9),
         ("news", "accuracy", 0.75, 12),
         ("worst", "worst_group", 0.25, 32),
-        # Each group weighs alike: (0.25 + 0.75) / 2.
+        # Groups have equal weights: (0.25 + 0.75) / 2.
         ("mean", "mean_group", 0.5, 32),
     ]
     (worst,) = [entry for entry in result.scores if entry["name"] == "worst_group"]

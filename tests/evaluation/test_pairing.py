@@ -161,7 +161,7 @@ def test_variances_over_rows_are_those_of_the_rows_themselves() -> None:
     )
     accuracy = result["task", "accuracy"]
     means = right.mean(axis=1)
-    # 200 resamples tell a variance to 10% of itself; this is three times that.
+    # 200 resamples estimate a variance to 10%; the tolerance is three times that.
     assert accuracy.difference == pytest.approx((means[0] - means[1]).var() / ROWS, rel=0.3)
     # What seeds differ by row by row, without what they differ by in all rows.
     apart = right - right.mean(axis=2, keepdims=True)

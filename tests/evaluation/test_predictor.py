@@ -272,7 +272,7 @@ def test_placeholder_label_names_of_a_pipeline_are_ignored() -> None:
     [
         ({"problem_type": "multi_label_classification"}, {}, "predicts several labels per text"),
         ({"problem_type": "regression"}, {}, "A regression .*one output"),
-        ({"id2label": {0: "a", 1: "a"}}, {}, "are the same"),
+        ({"id2label": {0: "a", 1: "a"}}, {}, "names two classes .a."),
         ({}, {"function_to_apply": "sigmoid"}, "Unknown function_to_apply 'sigmoid'"),
         ({}, {"max_length": 0}, "`max_length` must be >= 1, got 0"),
         ({}, {"batch_size": 0}, "`batch_size` must be >= 1, got 0"),

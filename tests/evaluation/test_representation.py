@@ -180,7 +180,7 @@ def test_only_the_states_of_one_batch_are_in_memory() -> None:
     watched = Watched()
     data = EvaluationData(make_examples(), reference=watched)
     evaluate(predictor_of(make_model()), data, SETTINGS)
-    # The first row alone tells before any work whether the layers fit.
+    # The first row is enough to check the layers before any work.
     assert watched.asked == [1, *[4] * 6]
 
 

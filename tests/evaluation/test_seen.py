@@ -1,4 +1,4 @@
-"""Rows that a run has seen are known by their hashes, whatever set they come in."""
+"""Rows that a run has seen are recognized by their hashes in every set."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_unchecked_rows_of_missing_data_are_reported(tmp_path: Path) -> None:
     assert_messages(
         seen.notices, "trained on .*could not be checked", "evaluated on .*could not be checked"
     )
-    # The hash of a whole set still tells that set.
+    # The hash of a whole set still identifies it.
     assert len(seen_among(Checkpoint.of(made), splits.train).trained) == 20
     assert len(seen_among(Checkpoint.of(made), splits.dev).judged) == 8
 

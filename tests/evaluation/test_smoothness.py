@@ -29,7 +29,7 @@ from tests.messages import assert_messages
 
 
 class Layer(nn.Module):
-    """A function of the words [B, T, 2] whose value stands at every position.
+    """A function of the words [B, T, 2] whose value is the same at every position.
 
     ``quadratic`` is ``(2 sum_t x_t0^2, 3 sum_t x_t1^2)``, ``linear`` is ``sum_t x_t``, ``mixed`` is
     ``(s, 2 s)`` with s the sum of all squares, ``constant`` is 1, ``steep`` has no slope at all.
@@ -93,7 +93,7 @@ def entries(result: Any) -> dict[tuple[str, int | None], dict[str, Any]]:
 
 
 def copies(ids: list[int], *, pads: int, left: bool = False, count: int = COPIES) -> RowBatch:
-    """Return one row many times, each with draws of its own, beside some padding."""
+    """Return one row many times, with separate draws and some padding."""
     padded = [0] * pads + ids if left else ids + [0] * pads
     mask = [0] * pads + [1] * len(ids) if left else [1] * len(ids) + [0] * pads
     inputs = {"input_ids": torch.tensor([padded] * count)}

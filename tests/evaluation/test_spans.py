@@ -217,7 +217,7 @@ class Alone:
         return torch.stack([output.start_logits[0], output.end_logits[0]])[:, self.inside].double()
 
     def tokens(self, embeddings: torch.Tensor) -> tuple[int, int]:
-        """Return the first and the last token of the likeliest answer in the context."""
+        """Return the first and the last token of the most probable answer."""
         with torch.no_grad():
             first, last = self.logits(embeddings).log_softmax(-1).tolist()
         count = len(first)
@@ -225,7 +225,7 @@ class Alone:
         return max(pairs)[1:]
 
     def answer(self, embeddings: torch.Tensor) -> tuple[int, int]:
-        """Return the characters of the likeliest answer."""
+        """Return the characters of the most probable answer."""
         i, j = self.tokens(embeddings)
         return self.offsets[self.inside[i]][0], self.offsets[self.inside[j]][1]
 

@@ -74,7 +74,7 @@ def test_the_stepper_example_needs_fewer_than_15_lines_of_loop() -> None:
 def test_the_command_line_example_runs(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A stand-in notes the commands, which then run here: five processes would import torch anew.
+    # Commands are recorded and run in this process: five processes would import torch again.
     stand_in = tmp_path / "bin" / "temper"
     stand_in.parent.mkdir()
     stand_in.write_text(

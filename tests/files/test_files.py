@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all, links stay, and a refused write is one line."""
+"""Files and folders are written completely or not at all, and failed writes are clear errors."""
 
 from __future__ import annotations
 

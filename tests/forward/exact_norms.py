@@ -15,7 +15,7 @@ from transformers import BertForSequenceClassification
 from tests.methods.tiny import tiny_bert
 
 LAYERS = [0.7, 0.3]
-"""Weights of the two layers, unlike each other."""
+"""Different weights of the two layers."""
 
 
 def smooth_bert(**settings: float) -> BertForSequenceClassification:

@@ -1,4 +1,4 @@
-"""The smoothness penalty by nested derivatives, which are exact: what estimates are held against.
+"""The smoothness penalty by nested derivatives, which are exact: the reference for estimates.
 
 Layer norms are composed of elementary operations, because the fused one's third derivative is wrong
 (tests/guards/test_platform.py).

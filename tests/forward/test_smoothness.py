@@ -39,7 +39,7 @@ def assert_mean(result: Tensor, expected: Tensor, *, bias: float = 0.0) -> None:
         error = float(values.std()) / math.sqrt(len(values))
         truth = float(expected[row])
         assert abs(float(values.mean()) - truth) < 4 * error + bias * truth
-        # Else the test could not tell a factor of two.
+        # Otherwise the test could not detect a factor of two.
         assert 4 * error < 0.2 * truth
 
 
@@ -153,7 +153,7 @@ def test_a_finite_difference_step_is_a_fraction_of_the_embedding_norm(
     scheme: Any, size: float
 ) -> None:
     model, seen = smooth_bert(), []
-    # What stands before the first norm: words, and what does not move.
+    # Inputs of the first norm: the words, and constants.
     hook = model.bert.embeddings.LayerNorm.register_forward_hook(
         lambda _, given, __: seen.append(given[0].detach())
     )

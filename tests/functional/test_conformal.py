@@ -212,7 +212,7 @@ def shares_over_splits(scores: np.ndarray, n: int, coverage: float) -> np.ndarra
 
 
 def unlike_by_two(rows: list[dict]) -> np.ndarray:
-    """Return how unlike the texts of pairs are: words in common, in all, and their lengths."""
+    """Return features of pairs of texts: common words, all words, and lengths."""
     result = []
     for row in rows:
         first, second = (set(row[name].lower().split()) for name in ("text", "text_pair"))

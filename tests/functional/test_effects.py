@@ -1,4 +1,4 @@
-"""Differences over seeds and rows, against scipy, numbers by hand, and drawn studies."""
+"""Differences over seeds and rows, against scipy, numbers by hand, and simulated studies."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_variance_of_agreeing_seeds_is_at_least_that_of_their_rows() -> None
     assert rows.standard_error == pytest.approx(2e-4**0.5)
 
 
-# Rows that nearly all of a variance stands on leave almost no degree of freedom, but never none.
+# If few rows have nearly all of the variance, there are almost no degrees of freedom, but some.
 @example([(0, 0)] * 3, 1.2e-194, 0.0, 1.0)
 @given(SCORES, st.floats(0, 100), st.floats(0, 100), st.floats(0, 100))
 def test_swapping_the_columns_reverses_the_interval(

@@ -1,4 +1,4 @@
-"""In which precision numbers are taken: never in less than single, and scores always in double."""
+"""Computations are at least in single precision, and scores in double precision."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LABELS = np.arange(40) % 4
 LOGITS = (np.random.default_rng(0).normal(size=(40, 4)) * 3).astype(np.float32)
 PROBABILITIES = calibration.probabilities_of(LOGITS).astype(np.float32)
 SURE = PROBABILITIES.max(axis=1)
-# .7 in fp32 lies below .7, and 1 - 2^-24 is the last below 1.
+# 0.7 in fp32 is below 0.7, and 1 - 2^-24 is the largest number below 1.
 EDGES = np.array([0.7, 0.3, 1 - 2.0**-24, 0.1], dtype=np.float32)
 
 

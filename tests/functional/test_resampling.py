@@ -1,4 +1,4 @@
-"""Resampled rows count as repeated ones, and rows summed in stretches as all at once."""
+"""Counts of a resample act like repeated rows, and sums by blocks equal sums at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = st.lists(st.tuples(st.floats(-1e6, 1e6), st.integers(0, 4)), min_size=1, 
 @given(rows=ROWS)
 def test_counts_are_repetitions(rows: list[tuple[float, int]]) -> None:
     values, counts = (list(side) for side in zip(*rows, strict=True))
-    # Another resample beside it: the same counts the other way round.
+    # A second resample: the same counts in reverse order.
     result = weighted_median(values, [counts, counts[::-1]])
     for value, own in zip(result, (counts, counts[::-1]), strict=True):
         repeated = np.repeat(values, own)

@@ -80,7 +80,7 @@ def test_the_source_builds_without_tests_results_and_documents(built: Path) -> N
 
 
 def test_the_wheel_trains_in_a_separate_environment(built: Path, tmp_path: Path) -> None:
-    """Its requirements lie in this environment, so that nothing is downloaded."""
+    """Its requirements are those of this environment, so nothing is downloaded."""
     home = tmp_path / "venv"
     venv.create(home, with_pip=True)
     binaries = home / ("Scripts" if os.name == "nt" else "bin")

@@ -127,7 +127,7 @@ def test_every_option_in_the_text_is_one_of_its_command() -> None:
         for name, command in COMMANDS.items()
     }
     options["reproduce"] |= reproduction_parser()._option_string_actions.keys()
-    # What stands for any command or is no command's own.
+    # Options of every command, or of none.
     options |= {"COMMAND": {"--help"}, "--help": {"--help"}}
     options["--install-completion"] = {"--install-completion"}
     faults = []

@@ -1,8 +1,8 @@
-"""What the documents show is run, page by page: tiny models, few rows and steps.
+"""The commands in the docs run, page by page, with tiny models, few rows and few steps.
 
-A page's blocks run in order in a folder of their own, as a reader would run them. Sizes are changed
-by options behind those of the page; a tiny model and rows that it can learn stand in for others. A
-service runs until the end of its page, at a port of its own.
+The blocks of a page run in order in a folder of their own. Options after those of the page make
+sizes smaller, and a tiny model and its rows replace others. A service runs until the end of its
+page, at its own port.
 """
 
 from __future__ import annotations
@@ -42,11 +42,15 @@ SMALLER = {
     "--workers": "1",
     "--learning-rate": "1e-2",
 }
-"""Options that every command is given which takes them."""
+"""Options that are added to every command that has them."""
 
 EXPORTED = "shipped/pipeline.py"
-REPLACED = {**dict.fromkeys(MODELS, "tiny"), "demo": "reviews.csv"}
-"""What a tiny model stands in for, and rows that it can learn."""
+REPLACED = {
+    **dict.fromkeys(MODELS, "tiny"),
+    "minilm,distilbert-base-uncased": "tiny,my-model",
+    "demo": "reviews.csv",
+}
+"""Models and data of the pages -> tiny replacements."""
 
 MEASURED = {"bootstrap": 0, "attack_rows": 4}
 
@@ -119,15 +123,17 @@ def smaller(line: str) -> list[str]:
     words = [REPLACED.get(word, word) for word in shlex.split(line, comments=True)[1:]]
     taken = {name for parameter in COMMANDS[words[0]].params for name in parameter.opts}
     if words[0] == "calibrate":
-        # Of the corpus some rows are left; of the file that stands in for it none.
+        # The corpus has more rows than the training used; the file that replaces it does not.
         words = ["held_out.csv" if word == REPLACED["demo"] else word for word in words]
-        # A risk that is shown takes all rows that there are.
+        # A guaranteed risk needs all rows.
         taken.remove("--eval-rows")
     if words[0] == "fit":
-        words += ["--models", "tiny", "--budget", "20s"]
+        words += ["--models", "tiny"]
+    if words[0] == "fit" or re.search(r"--budget \d+[hm]", line):
+        words += ["--budget", "20s"]
     sizes = [(option, (option, value)) for option, value in SMALLER.items() if option in taken]
     if {"--perspectives", "--set"} <= taken:
-        # Rows to attack are refused where no attack is among the perspectives that are named.
+        # `attack_rows` is an error if no named perspective attacks.
         attacked = "--perspectives" not in line or "default" in line or "attack" in line
         sizes += [
             (f"-{key}", ("--set", f"evaluate.{key}={value}"))
@@ -135,14 +141,14 @@ def smaller(line: str) -> list[str]:
             if attacked or key != "attack_rows"
         ]
     for name, given in sizes:
-        # What a page sets itself must not be set twice.
+        # No setting may be given twice.
         if f".{name.lstrip('-').replace('-', '_')}=" not in line:
             words += given
     return words
 
 
 def prepare(folder: Path, data: Path) -> None:
-    """Lay out what the pages speak of: a reader's files, models and data."""
+    """Create the files, models and data that the pages use."""
     make_model(folder / "my-model")
     # Like the models that it replaces, it has no head.
     model = AutoModel.from_pretrained(make_model(folder / "tiny"))
@@ -171,7 +177,8 @@ def prepare(folder: Path, data: Path) -> None:
     (folder / "my_package" / "models.py").write_text(
         "def score(texts):\n    return [[0.0, float('good' in text)] for text in texts]\n", "utf-8"
     )
-    (folder / "glue_data").symlink_to(data)
+    for name in ("datasets", "glue_data"):
+        (folder / name).symlink_to(data)
     (folder / "my").mkdir()
     (folder / "my" / "copy").symlink_to(data / "mrpc")
     kept = Path("reproduction", "results", "uegr-table-4")
@@ -179,7 +186,7 @@ def prepare(folder: Path, data: Path) -> None:
 
 
 def save_pipeline(path: Path) -> None:
-    """Save a scikit-learn pipeline, as the page on predictors speaks of one."""
+    """Save the scikit-learn pipeline of the page on predictors."""
     io = pytest.importorskip("skops.io", reason="needs the extra sklearn")
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -203,8 +210,8 @@ class Page:
     """Run the lines of a page.
 
     Args:
-        data: What ``../shared/data`` stands for.
-        services: Ends the services that the page starts.
+        data: Replaces ``../shared/data``.
+        services: Stops the services that the page starts.
     """
 
     def __init__(self, data: Path, services: ExitStack) -> None:

@@ -1,8 +1,8 @@
-"""Traps of torch and Transformers that the design answers: an upgrade that moves one is noticed.
+"""Faults of torch and Transformers that Temper works around.
 
-Each test pins what the platform does, and where it is short, that Temper does otherwise. One that
-fails after an upgrade means that the code written against the trap has to be read again, and may
-have become needless. The trap of ``no_sync`` needs two processes: tests/distributed.
+Each test shows the fault and, where possible, that Temper avoids it. If one fails after an upgrade,
+check whether the workaround is still needed. The fault of ``no_sync`` needs two processes:
+tests/distributed.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def bert(attention: str = "sdpa", dropout: float = 0.0) -> BertForSequenceClassi
 
 
 class Double(nn.Module):
-    """A stand-in for dropout that is no ``nn.Dropout``."""
+    """Doubles its input in place of dropout, without being an ``nn.Dropout``."""
 
     def forward(self, values: Tensor) -> Tensor:
         return values * 2
 
 
 class DoubleDropout(nn.Dropout):
-    """A stand-in for dropout that is one."""
+    """The same as a subclass of ``nn.Dropout``."""
 
     def forward(self, values: Tensor) -> Tensor:
         return values * 2
@@ -120,7 +120,7 @@ def weight_derivative_error(norm: Callable[..., Tensor]) -> float:
 
 
 def test_the_fused_layer_norm_is_wrong_at_third_order_and_the_composed_one_right() -> None:
-    """pytorch#175754, #176234, #196700: values are right, so that nothing else tells."""
+    """pytorch#175754, #176234, #196700: the values are right, so no other test detects it."""
     assert weight_derivative_error(composite_layer_norm) < 1e-5
     assert weight_derivative_error(nn.functional.layer_norm) > 0.05, (
         "F.layer_norm's third derivative is right now: tests/forward/nested.py may use the fused "

@@ -26,7 +26,7 @@ NEEDED_BY = {
 
 
 def overrides(kind: type[Trainer]) -> set[str]:
-    """Return the private methods of Trainer that a class or its bases define anew."""
+    """Return the private methods of Trainer that a class or its bases override."""
     bases = [base for base in kind.__mro__ if not issubclass(Trainer, base)]
     return {
         name

@@ -27,7 +27,7 @@ LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
 
 @cache
 def hooks() -> ModuleType:
-    """Return what MkDocs is told to call, without MkDocs."""
+    """Return the hooks that MkDocs calls, without MkDocs."""
     spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "hooks.py")
     assert spec is not None
     assert spec.loader is not None
@@ -47,7 +47,7 @@ def pages() -> dict[str, str]:
 
 
 def entries() -> list[object]:
-    """Return the navigation of mkdocs.yml, which stands last in it."""
+    """Return the navigation of mkdocs.yml, its last section."""
     written = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     result: list[object] = []
     for line in written.splitlines():

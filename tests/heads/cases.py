@@ -1,4 +1,4 @@
-"""A batch for each head, with what a model returns for it."""
+"""A batch for each head, and the logits of a model for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The likeliest span against all pairs of positions, one by one."""
+"""The most probable span, against all pairs of positions."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_padding_does_not_change_the_loss_of_a_head(name: str, model_name: str) 
         wide = torch.nn.functional.pad(each, (0, 3), value=filler)
         padded[key] = wide if of_tokens else each
     if "end_positions" in padded:
-        # One that lies outside the short text must not land in the padding.
+        # A position outside the short text must not become one of the padding.
         outside = inputs["end_positions"] >= width
         padded["end_positions"] = inputs["end_positions"] + 3 * outside
     for stepper in (short, long):

@@ -1,8 +1,7 @@
 """Six methods on every head against losses written from the definitions, in float64.
 
-The model is a black box here: its logits and word embeddings are recorded in every pass. The
-reference computes the step's loss and its gradient with respect to these logits, and where each
-adversarial pass must lie.
+The model is a black box: its logits and word embeddings are recorded in every pass. The reference
+computes the loss, its gradient with respect to these logits, and each perturbation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tests.heads.models import MODELS, Inputs, model_of
 
 EPSILON = 0.3
 Unit = tuple[int, Tensor, Tensor]
-"""Row, logits of the classes [C], and the distribution that the label stands for [C]."""
+"""Row, logits of the classes [C], and the label's distribution [C]."""
 
 
 def onehot(label: Tensor, classes: int) -> Tensor:

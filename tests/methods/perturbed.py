@@ -1,4 +1,4 @@
-"""What a method adds to the embeddings, pass after pass, for tests that replay it."""
+"""What a method adds to the embeddings in each pass, for tests that repeat it."""
 
 from __future__ import annotations
 

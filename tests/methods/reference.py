@@ -1,7 +1,6 @@
-"""Losses written from the papers' equations, row by row in double precision, with no code of ours.
+"""Losses written from the papers' equations, row by row in double precision, without our code.
 
-Only the dropout multipliers are taken over (tests/methods/tiny.py): what is compared is everything
-that is computed with them.
+Only the dropout masks are those of the tested pass (tests/methods/tiny.py).
 """
 
 from __future__ import annotations
@@ -166,7 +165,7 @@ def surroundings(
 
 
 def geometry(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``attack`` and ``ball`` are told of a method's settings."""
+    """Return the arguments of ``attack`` and ``ball`` from a method's settings."""
     return {
         "epsilon": settings["epsilon"],
         "relative": settings.get("relative", True),

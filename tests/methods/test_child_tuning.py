@@ -157,7 +157,7 @@ def test_ties_are_broken_by_position_so_that_the_fraction_is_exact(
     inside = inside_top(values, fraction=fraction)
     flat = torch.cat(values).tolist()
     count = round(fraction * len(flat))
-    # Python's sort is stable: of equal values those that stand first stay first.
+    # Python's sort is stable: equal values keep their order.
     ranked = sorted(range(len(flat)), key=lambda place: -flat[place])
     expected = torch.zeros(len(flat), dtype=torch.bool)
     expected[ranked[:count]] = True

@@ -27,7 +27,7 @@ from temper.types import Step
 from tests.methods.tiny import rows, tiny_network
 
 EVERY = names()
-# How each kind of bound is written, and how far beyond its edge the nearest wrong value lies.
+# Each kind of bound as written, and the distance of a wrong value from it.
 BOUNDS = {"ge": (">=", -1), "gt": (">", 0), "le": ("<=", 1), "lt": ("<", 0)}
 
 

@@ -1,4 +1,4 @@
-"""Distillation against a loop in float64, and the way that teachers' answers take to the loss."""
+"""Distillation against a loop in float64, and how the predictions of teachers reach the loss."""
 
 from __future__ import annotations
 

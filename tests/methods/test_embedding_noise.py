@@ -49,7 +49,7 @@ def test_noise_is_bounded_by_alpha_over_the_root_of_length_times_width(
     for row, length in enumerate(lengths):
         bound = alpha / math.sqrt(length * 32)
         largest = float(noise[row].abs().max())
-        # Of 64 entries or more, one lies above .8 of the bound but once in a million times.
+        # Of 64 or more entries, all are below 0.8 of the bound about once in a million times.
         assert 0.8 * bound < largest <= bound
 
 

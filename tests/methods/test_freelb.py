@@ -1,4 +1,4 @@
-"""FreeLB against a loop over its passes, the law of its ball and start, its settings."""
+"""FreeLB against a loop over its passes: its projection, its random start, its settings."""
 
 from __future__ import annotations
 

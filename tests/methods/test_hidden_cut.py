@@ -1,4 +1,4 @@
-"""HiddenCut: the law of its spans, and a BERT written out token by token in double precision."""
+"""HiddenCut: the distribution of its spans, and a BERT written out token by token in float64."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_depths_are_counted_from_the_head() -> None:
         assert depth == next(d for start, d in expected.items() if name.startswith(start)), name
     bart = Network(tiny("bart")).parameters()
     blocks = [(name, depth) for name, depth in bart.depths.items() if name in bart.blocks]
-    # The decoder stands on the encoder, so all of its blocks are nearer to the head.
+    # The decoder follows the encoder, so all of its blocks are nearer to the head.
     highest = max(depth for name, depth in blocks if ".decoder." in name)
     assert highest < min(depth for name, depth in blocks if ".encoder." in name)
     assert {bart.depths[name] for name in bart.embeddings} == {max(d for _, d in blocks) + 1}

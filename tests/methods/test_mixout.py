@@ -1,4 +1,4 @@
-"""Mixout: the mixed weights, their mean, the gradient through them, and weights that come back."""
+"""Mixout: the mixed weights, their mean, the gradient through them, and restored weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixup against a loop in float64 over pairs of rows of unlike lengths."""
+"""Mixup against a loop in float64 over pairs of rows of different lengths."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_row_mixed_with_itself_is_itself(name: str) -> None:
         fed, delta = mixed_words(network, batch, alone, torch.full((batch.size,), 0.3))
         mixed = network.logits(fed, delta=delta)
         torch.testing.assert_close(mixed, network.logits(batch), rtol=1e-5, atol=1e-6)
-        # At a fraction of 0 a row is its partner, whatever their lengths are.
+        # At a fraction of 0 a row equals its partner, for any lengths.
         other = torch.arange(batch.size).flip(0)
         fed, delta = mixed_words(network, batch, other, torch.zeros(batch.size))
         reversed_logits = network.logits(fed, delta=delta)

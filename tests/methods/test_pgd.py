@@ -1,4 +1,4 @@
-"""PGD against a loop over its steps, the law of its budget and start, its settings."""
+"""PGD against a loop over its steps: its projection, its random start, its settings."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_new_method_is_formatted(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     make_clone(tmp_path)
     method, test, _ = map(str, new_method("tidy", tmp_path))
-    # The copy holds no other module of ours by which an import could be told to be our own.
+    # The copy has no other module of Temper, so ruff would take its imports for third-party ones.
     ours = ["--config", "lint.isort.known-first-party=['temper']"]
     for words in (["check", *ours, method, test], ["format", "--check", method, test]):
         result = subprocess.run(

@@ -16,7 +16,7 @@ from tests.methods.tiny import TinyNetwork, rows, tiny_network, with_rules
 
 
 def parameters(**sizes: int) -> Parameters:
-    """Return vectors by name; those whose name starts with ``block`` lie in a block."""
+    """Return vectors by name; names that start with ``block`` are in a block."""
     tensors = {name: nn.Parameter(torch.zeros(size)) for name, size in sizes.items()}
     return Parameters(tensors, frozenset(name for name in sizes if name.startswith("block")))
 

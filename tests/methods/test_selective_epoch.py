@@ -140,7 +140,7 @@ def test_an_epoch_without_gradients_uses_the_previous_importance() -> None:
         optimizer.zero_grad()
         stepper.backward(rows(5, 3, seed=epoch))
         stepper.step(optimizer)
-    # Drawn anew from the same probabilities.
+    # Drawn again from the same probabilities.
     assert not torch.equal(masks[0], masks[1])
     assert masks[0].double().mean() == pytest.approx(float(masks[1].double().mean()), abs=0.1)
 

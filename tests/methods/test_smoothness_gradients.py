@@ -191,7 +191,7 @@ def test_the_gradient_of_a_sum_is_the_sum_of_gradients_less_the_clean_one(method
 def test_passes_that_share_their_draws_average_to_the_penalty_of_one(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """R-Drop's two passes are alike without dropout, and each has a probe of its own."""
+    """Without dropout R-Drop's two passes are equal, but have separate probes."""
 
     def alike(draw: Any) -> Any:
         def drawn(shape: Any, *rest: Any, **more: Any) -> Tensor:
@@ -219,7 +219,7 @@ def test_passes_that_share_their_draws_average_to_the_penalty_of_one(
 
 @pytest.mark.parametrize("other", ["at", "uegr", "vat", "smart", "roast"])
 def test_under_dropout_too_the_table_has_the_gradient_of_the_others_alone(other: str) -> None:
-    """What attacks, recordings and divergences owe to the table goes past the cut."""
+    """The gradients of attacks, recordings and divergences reach the table despite the detach."""
     both = f"{other} + jachess"
     result = gradients(dropping_bert(), both, {"jachess": uniform("difference")}, rows(5, 3, 6))
     alone = gradients(dropping_bert(), f"{other} + plain", {}, rows(5, 3, 6))

@@ -268,7 +268,7 @@ def test_the_climb_starts_from_normal_noise_of_the_set_deviation() -> None:
         stepper.backward(rows(9, 9))
     noise = noises[0].flatten() / 0.05
     assert noise.std().item() == pytest.approx(1.0, rel=0.05)
-    # Of a normal law a third lies beyond one deviation, and one in twenty beyond two.
+    # A third of a normal distribution is beyond one deviation, one in twenty beyond two.
     assert (noise.abs() > 1).double().mean().item() == pytest.approx(0.317, abs=0.04)
     assert (noise.abs() > 2).double().mean().item() == pytest.approx(0.0455, abs=0.02)
 

@@ -1,4 +1,4 @@
-"""L2-SP: the written-down gradient is autograd's, and nothing else moves."""
+"""L2-SP: the gradient equals autograd's, and no other weight moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SAM, ASAM and AWP: the radius, the gradient there, and weights that come back."""
+"""SAM, ASAM and AWP: the radius, the gradient at nearby weights, and restored weights."""
 
 from __future__ import annotations
 

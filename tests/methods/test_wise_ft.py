@@ -1,4 +1,4 @@
-"""WiSE-FT: the weights between start and end, the head as trained, once."""
+"""WiSE-FT: weights between start and end, with the trained head, interpolated once."""
 
 from __future__ import annotations
 

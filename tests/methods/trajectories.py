@@ -1,20 +1,20 @@
-"""Twenty steps of a tiny BERT under each method, and the command that records their losses anew.
+"""Twenty steps of a tiny BERT under each method, and the command that records their losses.
 
     PYTHONPATH=src:. python -m tests.methods.trajectories [METHOD ...]
 
-Without names it records every method. Record only when a change of the numbers is meant;
-CHANGELOG.md then says so under *Results change*.
+Without names it records every method. Record only intended changes of numbers, and list them in
+CHANGELOG.md under *Results change*.
 
-The course is the same on every processor, because nothing in it hangs on how a sum was rounded:
+The losses are the same on every CPU, because they do not depend on how sums are rounded:
 
-- It is run in double precision. Processors add up in different orders, which moves a value by some
-  1e-16 of itself for each operation, and twenty steps make less than 1e-12 of that (`NUDGE`).
-- A selective update compares gradients in single precision. Where the rounding to it falls the
-  other way, an entry moves by 2^-24 = 6e-8 of itself, which is what `BOUND` leaves room for.
-- No gradient is rounding alone: the biases of the keys, by which softmax does not change, are held
-  still. They would be zeros on one processor and 1e-18 on another, and shift every rank.
-- Dropout draws uniform numbers: `bernoulli_` takes them from a vendor's library where there is one.
-  Weights are drawn in double precision: normal numbers in fp32 hang on the width of vectors.
+- Everything is in double precision. CPUs sum in different orders, which changes a value by about
+  1e-16 of itself per operation, and by less than 1e-12 over twenty steps (`NUDGE`).
+- A selective update compares gradients in single precision. If an entry is rounded the other way,
+  it changes by 2^-24 = 6e-8 of itself, which `BOUND` allows.
+- No gradient is rounding error alone: the biases of the keys, which do not change the softmax, are
+  frozen. Otherwise they would be 0 on one CPU and 1e-18 on another, and change every rank.
+- Dropout draws uniform numbers, because `bernoulli_` may use a library of the CPU's vendor. Weights
+  are drawn in double precision, because normal numbers in fp32 depend on the vector width.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of methods that act on weights share: a step's loss from the paper, and faults."""
+"""Shared by tests of methods that change weights: the loss of a step from the paper, and faults."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_remove_hooks_restores_attention() -> None:
 
 
 class Plain(nn.Module):
-    """Blocks, and whatever attentions it is given."""
+    """Blocks, and given attentions."""
 
     def __init__(self, attentions: Any) -> None:
         super().__init__()

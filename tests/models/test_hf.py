@@ -73,7 +73,7 @@ def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], dict[str,
 
 
 def refused(match: str, name: object, **how: Any) -> None:
-    """Check that no classifier is loaded under a name, and what is said."""
+    """Check that loading a name raises an error, and its message."""
     with pytest.raises(ModelError, match=match):
         load_classifier(str(name), **how)
 
@@ -316,7 +316,7 @@ def test_a_folder_without_a_tokenizer_raises_an_error(copied: Path) -> None:
 
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a LoRA adapter, its base model beside it."""
+    """Return the folder of a LoRA adapter, next to its base model."""
     folder = tmp_path_factory.mktemp("adapted")
     base = save(folder / "base", tiny("llama"))
     model = tiny(LORA)

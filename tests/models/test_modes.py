@@ -1,4 +1,4 @@
-"""A model is held in a mode for a while, and each module has its own back after it."""
+"""A model is in train or eval mode temporarily, and each module gets its own mode back."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_the_position_is_that_of_the_rule(name: str, side: str) -> None:
 
 @pytest.mark.parametrize(("name", "side"), CASES)
 def test_no_padding_is_read_but_by_the_head_of_an_xlnet(name: str, side: str) -> None:
-    """XLNet's own head takes the last place whatever stands there."""
+    """XLNet's own head reads the last position, also if it is padding."""
     batch = batch_of(name, side=side)
     trace = traced(tiny(name), batch)
     fractions = read_positions(trace.logits, trace.states[-1], time_first=trace.time_first)

@@ -1,4 +1,4 @@
-"""Drive a headless Chromium over its debugging pipe: what a page logs, loads and measures."""
+"""Control a headless Chromium over its debugging pipe: logs, requests and sizes of a page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SWITCHES = (
     *("--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe"),
 )
 
-# A hang has to end; nothing is measured by it.
+# Only to end a hang; no test measures this time.
 PATIENCE = 90.0
 
 _SHIM = (

@@ -262,7 +262,7 @@ def text(index: int, name: str = "dev") -> str:
 
 
 def attacked_text(index: int, name: str = "dev") -> str:
-    """Return what the character edits made of it."""
+    """Return the text after the character edits."""
     return text(index, name).replace("good", "g00d")
 
 

@@ -31,7 +31,7 @@ SCORES = {"task": "accuracy", "calibration": "ece_10", "anomaly": "auroc", "shif
 
 
 def row(perspective: str, reference: float, **ours: tuple[float, Verdict]) -> Row:
-    """Return a leading score with what each column has of it, and what is said of that."""
+    """Return a leading score with its value and verdict for each method."""
     name = SCORES[perspective]
     higher = name != "ece_10"
     cells = {"plain": Cell(dict.fromkeys(range(3), reference), {0: "r"}, reference, 0.01)}
@@ -311,7 +311,7 @@ def test_intervals_of_one_seed_are_stated_to_be_over_rows() -> None:
 
 
 def test_models_at_chance_level_get_no_recommendation() -> None:
-    # Calibration is better by far, as a model's is that answers everything alike.
+    # Calibration is much better, as for a model with the same prediction for all texts.
     columns, rows = (
         ("plain", "new"),
         [

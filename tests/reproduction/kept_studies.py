@@ -1,4 +1,4 @@
-"""Finished studies as JSON alone, with scores that are chosen by hand."""
+"""Finished studies as JSON files only, with given scores."""
 
 from __future__ import annotations
 

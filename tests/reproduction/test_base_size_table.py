@@ -152,22 +152,27 @@ def test_the_pooled_variance_is_that_of_a_loop_in_float64(left_out: list[tuple[s
     assert gain.mean == pytest.approx(mean)
 
 
-def test_holm_corrects_the_larger_p_over_all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holm_corrects_the_larger_p_over_the_methods_of_a_family(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ps = {
         ("uegr", "plain_3x"): 0.010,
         ("uegr_one_pass", "plain_2x"): 0.020,
         ("at", "plain_2x"): 0.015,
+        ("cautious", "plain"): 0.012,
     }
 
     def gain(values: Any, column: str, baseline: str, sign: int) -> Effect | None:
-        if column not in ("uegr", "uegr_one_pass", "at"):
+        if column not in ("uegr", "uegr_one_pass", "at", "cautious"):
             return None
         return effect(0.5, 1.5, ps.get((column, baseline), 0.001))
 
     monkeypatch.setattr(base_size_table, "gain", gain)
     result = {one.column: one.p for one in base_size_table.decide([], "cola", SCORE)}
 
-    # Five methods: 5 x 0.010, then 4 x 0.015, then 3 x 0.020; methods without a p count.
+    # Five methods of the papers: 5 x 0.010, then 4 x 0.015, then 3 x 0.020; methods without a p
+    # count. Three inexpensive ones: 3 x 0.012.
+    assert result["cautious"] == pytest.approx(0.036)
     assert [result[name] for name in ("uegr", "at", "uegr_one_pass")] == pytest.approx(
         [0.05, 0.06, 0.06]
     )

@@ -83,7 +83,7 @@ def test_the_slips_of_the_paper_are_found() -> None:
     prose = {each.says: each for each in check_prose(tables)}
     assert prose["BERT-base rises from 79.02 to 80.76"].right
     assert prose["UEGR is the best method on every model"].right
-    # 90.79 less 89.45, where the prose has 1.67; CoLA 53.98 beside R-AT's 54.17.
+    # 90.79 - 89.45, but the prose has 1.67; CoLA 53.98, and R-AT's 54.17.
     assert prose["RoBERTa gains 1.67 on QQP over the baseline"].numbers.startswith("+1.34 over")
     assert "cola: r_at 54.17" in prose["UEGR is the best of all in every task"].numbers
     assert not prose["RoBERTa-large, sentiment, AdvWeight: 47.52"].right
@@ -234,7 +234,7 @@ def test_claims_on_the_same_scores_are_corrected_together(tmp_path: Path) -> Non
 
 
 def test_a_score_without_a_direction_is_judged_by_that_of_the_claim(tmp_path: Path) -> None:
-    """UEGR's representations are said to stay nearer: higher, in the mean of the layers."""
+    """The claim: UEGR's representations stay nearer, so the mean CKA is higher."""
     study = tmp_path / "reproduction" / "results" / "uegr-figure-2" / "roberta-large-sst2"
     scores = {"plain": (0.50, 0.51, 0.52), "uegr": (0.40, 0.41, 0.43)}
     write_study(study, scores, name="cka", perspective="representation", higher_is_better=None)

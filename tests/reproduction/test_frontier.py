@@ -26,7 +26,7 @@ def test_a_cost_is_the_mean_ratio_of_passes_times_steps(tmp_path: Path) -> None:
 
 
 def make_table(*gains: tuple[str, Interval | None]) -> ReproductionTable:
-    """Return a table of two cases; the gains are those of their mean, which stands last."""
+    """Return a table of two cases; the gains are those of their mean, the last row."""
     one = [make_line("gain", column, [0.0], case="sst2") for column, _ in gains]
     mean = [
         replace(make_line("gain", column, [0.0], case="mean of 2 cases"), to_reference=gain)

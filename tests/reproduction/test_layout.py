@@ -13,7 +13,7 @@ STEADY = (0.80, 0.82, 0.84)
 
 
 def shifted(step: float) -> tuple[float, ...]:
-    """Return scores that lie a step from the steady ones at every seed, give or take .1%."""
+    """Return scores that differ from the steady ones by a step at every seed, up to 0.1%."""
     return tuple(
         value + step + jitter for value, jitter in zip(STEADY, (0.001, 0.0, -0.001), strict=True)
     )

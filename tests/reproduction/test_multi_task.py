@@ -1,4 +1,4 @@
-"""Studies of a model on several tasks: a study a task, on runs that they share."""
+"""Studies of a model on several tasks: one study per task, which share runs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_finished_runs_are_reused_and_stopped_runs_resume(
         run_multi_task_study(plan, tmp_path, progress=Watch(stop=("r_drop, seed 0", 2)))
     again = Watch()
     run_multi_task_study(plan, tmp_path, progress=again)
-    # The checkpoint of a step is written after it is told.
+    # A step is reported before its checkpoint is written.
     assert again.started == {"r_drop, seed 0": 1}
     third = Watch()
     run_multi_task_study(plan, tmp_path, progress=third)

@@ -50,7 +50,7 @@ def test_our_score_is_next_to_the_papers_with_difference_and_interval(folder: Pa
     assert line.to_paper.mean == pytest.approx(0.02)
     assert line.to_paper.high == pytest.approx(0.02 + 4.302653 * 0.01, abs=1e-7)
     assert line.verdict == "not significant"
-    # Our gain of .02 beside the paper's of .01.
+    # Our gain is 0.02, the paper's 0.01.
     assert line.printed_gain == pytest.approx(0.01)
     assert line.to_printed_gain.mean == pytest.approx(0.01)
     assert line.to_printed_gain.high == pytest.approx(0.01 + REACH, abs=1e-7)
@@ -259,7 +259,7 @@ def test_the_facts_compare_the_runs_with_the_publication(folder: Path) -> None:
     facts = reproduction_table(read_specification("uegr-table-4"), folder).facts[0]
     assert facts["trained on"] == "2,000 rows"
     assert facts["evaluated on"] == "1,000 rows"
-    assert facts["rows in the full dataset"] == "25,000 and 25,000"
+    assert facts["rows in the full dataset (train and evaluation)"] == "25,000 and 25,000"
     assert facts["training"] == "2 epochs, batch 16, learning rate 0.001"
     assert facts["minutes"] == "6"
 
@@ -329,4 +329,4 @@ def test_settings_that_differ_from_the_table_are_reported(tmp_path: Path) -> Non
     write_study(tmp_path / "text_cnn-imdb", scores, methods={"uegr": method})
     table = reproduction_table(read_specification("uegr-table-4"), tmp_path)
     messages = [note for note in table.notes if note.startswith("Settings ")]
-    assert messages == ["Settings of uegr: adaptive.low 0.1 (table: 0.3) (text_cnn-imdb)."]
+    assert messages == ["Settings of uegr: adaptive.low 0.1 (scale full: 0.3) (text_cnn-imdb)."]

@@ -1,4 +1,4 @@
-"""A service that runs in a thread, and clients that ask it over a socket."""
+"""A service in a thread, and clients that send requests over a socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from temper.service.settings import ServiceSettings
 from temper.service.web import Service
 
 SECONDS = 60.0
-"""Longer than any of these takes; a test that hangs says where."""
+"""Longer than any test takes, so that a test that hangs fails."""
 
 
 def share_of(text: str) -> float:
@@ -52,7 +52,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]

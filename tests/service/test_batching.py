@@ -1,4 +1,4 @@
-"""`Batcher`: every question gets its own replies, in passes of like length."""
+"""`Batcher`: every request gets its own predictions, in batches of similar length."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ROWS = st.lists(st.integers(0, 50), min_size=1, max_size=9)
 def test_each_request_gets_the_predictions_of_its_rows(questions: Questions) -> None:
     replies, passes = answered(questions)
     assert replies == [[-row for row in rows] for _, rows in questions]
-    # Every row is answered once, beside rows of its own key.
+    # Every row is predicted once, in a batch of rows with its key.
     for key in (False, True):
         asked = [row for own, rows in questions if own is key for row in rows]
         seen = [row for own, rows in passes if own is key for row in rows]

@@ -152,7 +152,7 @@ def test_unknown_paths_methods_and_types_return_errors(client: Client) -> None:
 
 
 def raw(client: Client, content: bytes) -> bytes:
-    """Send bytes and return all that comes back."""
+    """Send bytes and return the response."""
     with socket.create_connection((client.host, client.port), timeout=SECONDS) as connection:
         connection.sendall(content)
         parts = []

@@ -1,4 +1,4 @@
-"""`temper serve` with a calibration: sets, flags, abstention, and shifts of its traffic."""
+"""`temper serve` with a calibration: sets, flags, abstention, and shifts of its requests."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_options_are_checked_before_anything_listens(tmp_path: Path) -> None:
 
 
 def alarms(*, mean: float, windows: int, rows: int = 20) -> int:
-    """Return how many windows of traffic alarm, each beside held-out rows of its own."""
+    """Return the number of windows of requests that raise an alarm, each with new held-out rows."""
     result = []
     for seed in range(windows):
         classifier = calibrated(10_000 + seed, rows=30)

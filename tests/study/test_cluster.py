@@ -1,4 +1,4 @@
-"""A cluster does the runs of a study as this machine does them, or refuses in one line."""
+"""A cluster runs a study with the same results as this machine, or raises one error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain fine-tuning of equal compute, which a comparison adds by itself."""
+"""Plain fine-tuning of equal compute, which a comparison adds automatically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a goal: 1 is perfect, whichever score leads a task."""
+"""The parts of a goal: 1 is perfect, for every leading score."""
 
 from __future__ import annotations
 

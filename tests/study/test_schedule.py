@@ -32,7 +32,7 @@ class Watch(Progress):
         self.name = name
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        # The first call of a run tells where it starts.
+        # The first call of a run has its first step.
         self.trained[self.name] = done - self.started.setdefault(self.name, done)
         if self.stop == (self.name, done):
             raise KeyboardInterrupt

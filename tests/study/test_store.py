@@ -1,4 +1,4 @@
-"""A study in an object store is the study of a folder, whatever is lost on the way."""
+"""A study in an object store equals one in a folder, also after interruptions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["one_thread"]
 
 
 class OneMachine(Progress):
-    """Stand for a cluster of one machine, whose runs lie in a folder of its own."""
+    """Simulate a cluster of one machine, whose runs are in a separate folder."""
 
     runs = 1
 

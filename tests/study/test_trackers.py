@@ -1,4 +1,4 @@
-"""Trackers: the method's terms while it trains, its scores at the end, one run a run."""
+"""Trackers get loss terms during training and scores at the end, one tracker run per run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compare(project: Path) -> Compare:
-    """Return what compares two methods and tells a tracker."""
+    """Return the settings of a comparison of two methods with a tracker."""
 
     def compare_with(out: Path, report_to: str, **settings: Any) -> Any:
         given: dict[str, Any] = {"methods": ["plain", "at"], "seeds": [0], **settings}
@@ -85,7 +85,7 @@ def test_tensorboard_gets_the_terms_of_each_run_and_its_scores(
 
 
 class Recorded:
-    """A stand-in for a tracker's package, which notes what it is told."""
+    """A fake tracker package that records its calls."""
 
     def __init__(self) -> None:
         self.runs: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Studies with text without labels: columns that learn from it and columns that do not."""
+"""Studies with unlabeled texts: methods that use them and methods that do not."""
 
 from __future__ import annotations
 

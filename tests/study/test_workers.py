@@ -1,4 +1,4 @@
-"""Runs side by side are the runs one after the other; a failure or a stop loses nothing."""
+"""Parallel runs equal sequential ones; a failure or a stop loses no finished run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = {"plain, seed 0", "short, seed 0", "plain, seed 1", "short, seed 1"}
 
 
 class Watch(Heard):
-    """Keep what is told; stop the study at the first steps that are told, where asked."""
+    """Record progress; on request, stop the study at the first reported steps."""
 
     def __init__(self, *, stop: bool = False) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ def test_a_stopped_study_resumes_with_or_without_workers(
         int(entry.name.removeprefix("checkpoint-"))
         for entry in out.glob("runs/*/checkpoints/checkpoint-*")
     ) == sorted(halted)
-    # The columns' own steps stand in their settings; only those of `plain` were long.
+    # Other methods set their own steps; only those of `plain` were long.
     study(tiny_model, tiny_data, out, workers=1, **long)
     alone = study(tiny_model, tiny_data, tmp_path / "alone", workers=1, **long)
     assert weights(out) == weights(alone)

@@ -1,4 +1,4 @@
-"""The check of a method lets sound ones pass (tests/contracts) and finds every planted fault."""
+"""`check_method` accepts correct methods (tests/contracts) and detects every planted fault."""
 
 from __future__ import annotations
 

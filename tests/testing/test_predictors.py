@@ -1,4 +1,4 @@
-"""The check of a predictor lets sound ones pass and finds every planted fault."""
+"""`check_predictor` accepts correct predictors and detects every planted fault."""
 
 from __future__ import annotations
 

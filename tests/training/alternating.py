@@ -1,4 +1,4 @@
-"""A method that wants rows without labels, so small that its loss can be worked out by hand."""
+"""A minimal method that needs unlabeled rows, whose loss can be worked out by hand."""
 
 from __future__ import annotations
 

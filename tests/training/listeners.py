@@ -1,4 +1,4 @@
-"""Progress that keeps what it hears, or stops a run."""
+"""`Progress` classes that record messages or stop a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Accumulating splits optimizer steps: their rows stay, and the weights but for rounding.
+"""Gradient accumulation keeps the rows of an optimizer step and, except for rounding, its weights.
 
-Weights are in double precision and dropout is off, so that two ways to one gradient differ by the
-order of sums alone.
+In double precision and without dropout, two ways to compute a gradient differ only by the order of
+sums.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models that Accelerate has placed: one device trains as ever, several are refused."""
+"""Models that Accelerate has placed: one device works, several raise an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_device_map_of_one_device_trains_to_the_same_weights(method: str, tmp_
 
 
 def spread(folder: Path) -> Any:
-    """Return a model whose second block lies on disk."""
+    """Return a model whose second block is on disk."""
     device_map = dict.fromkeys(("bert.embeddings", "bert.pooler", "classifier", "dropout"), "cpu")
     blocks = {"bert.encoder.layer.0": "cpu", "bert.encoder.layer.1": "disk"}
     return dispatch_model(

@@ -1,4 +1,4 @@
-"""Scores after each epoch: they move no weight, survive a stop, and may choose the epoch."""
+"""Scores after each epoch change no weight, survive a stop, and may select the checkpoint."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from tests.training.tiny_training import (
 )
 
 SINGLE = 1e-7
-"""Transformers' own smoother sums in single precision, whatever the logits are in."""
+"""Transformers' label smoother sums in single precision for every dtype of the logits."""
 
 # Clipping would hide a factor on the gradient.
 UNCLIPPED: dict[str, Any] = {"optim": "sgd", "max_grad_norm": 0.0}

@@ -178,7 +178,7 @@ def test_the_trainer_calls_the_hooks_once_a_step_whatever_the_micro_batches(
         tiny_bert(), arguments(tmp_path), method=method_of(rule), train_dataset=dataset()
     )
     trainer.train()
-    # The last one makes sure, whatever ended the loop; it finds nothing to put back.
+    # The last call is for loops that end early; here nothing is left to restore.
     assert rule.calls == [*STEP, *STEP, "on_train_end", "after_backward"]
     assert [step.total for step in rule.steps] == [2, 2, 2, 2]
 

@@ -1,4 +1,4 @@
-"""Training from a checkpoint with a trained head: its classes meet the data's by name."""
+"""Training from a checkpoint with a trained head: its classes match the data's by name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rows_of(path: Path, *labels: object, count: int = 24) -> Path:
 
 
 def trained(model: Path, data: Path, out: Path, **settings: Any) -> tuple[Path, list[str]]:
-    """Train so little that no weight moves, and return the folder and what was said."""
+    """Train without changing any weight, and return the folder and the messages."""
     tree = {
         "model": str(model),
         "data": {"source": str(data), "max_length": 32},

@@ -1,4 +1,4 @@
-"""Two phases on several processes: each takes its part of both, and no batch mixes them."""
+"""Two phases on several processes: each process gets its part of both, in separate batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training stopped at any step and resumed is, on CPU, bit for bit the training that went on."""
+"""Resuming at any step equals training without a stop, bit for bit (on CPU)."""
 
 from __future__ import annotations
 

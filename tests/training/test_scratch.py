@@ -155,7 +155,7 @@ def test_a_run_from_scratch_writes_a_complete_checkpoint(
     assert record["settings"]["architecture"]["embedding"] == 6
     network = AutoModelForSequenceClassification.from_pretrained(out)
     tokenizer = AutoTokenizer.from_pretrained(out)
-    # The words of the training text; "phone" stands in dev alone.
+    # The words of the training text; only dev has "phone".
     assert "awful" in tokenizer.get_vocab()
     assert "phone" not in tokenizer.get_vocab()
     assert network.config.id2label == {0: "negative", 1: "positive"}

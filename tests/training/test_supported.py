@@ -1,6 +1,6 @@
 """Every argument and hook of Trainer works, is refused before training, or has no effect.
 
-Whatever a new release of Transformers brings fails here until it stands in one of the lists.
+A new argument of Transformers fails here until it is in one of the lists.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_every_refused_argument_is_tested_with_a_value() -> None:
 @pytest.mark.parametrize("name", sorted(set(REFUSED) & FIELDS))
 def test_a_refused_argument_is_named_before_training(tmp_path: Path, name: str) -> None:
     args = arguments(tmp_path)
-    # As it would stand there: some values need packages or processes that are not here.
+    # Set without checks, because some values need missing packages or processes.
     object.__setattr__(args, name, REFUSED[name])
     message = re.escape(f"`{name}` is {REFUSED[name]!r}. {ARGUMENTS[name].note}")
     with pytest.raises(SettingError, match=message):

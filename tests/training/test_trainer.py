@@ -103,7 +103,7 @@ def test_the_logged_gradient_norm_is_that_before_masking(tmp_path: Path) -> None
     )
     trainer.train()
     logged = [entry["grad_norm"] for entry in training_logs(trainer)]
-    # The diary stands before the method's own callback, which masks.
+    # The diary runs before the method's callback, which masks.
     assert [norm_of(each) for each in diary.gradients] == pytest.approx(logged, rel=1e-5)
     masked = Diary()
     trainer = make_trainer(tmp_path, more={"method": method}, max_grad_norm=0.0)

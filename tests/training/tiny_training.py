@@ -1,4 +1,4 @@
-"""A tiny classifier, a few rows of unlike lengths, and a Trainer around them."""
+"""A tiny classifier, a few rows of different lengths, and a Trainer for them."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def calibrate(
             too few for a threshold, or no temperature can be fitted.
     """
     progress, settings = progress or Progress(), settings or CalibrationSettings()
-    folder = checkpoint_folder(request.model.name, what="A calibration")
+    folder = checkpoint_folder(request.model.name)
     predictor = request.load()
     kinds = ONE_LABEL if backend == "int8" else (*ONE_ANSWER, "multi_label", "tokens")
     check_kind(predictor, request.model, kinds, what="A calibration")

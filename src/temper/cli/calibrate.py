@@ -76,7 +76,7 @@ def calibrate(
     sets = tree["sets"] = section(SetSources, "sets", tree.get("sets", {}))
     refuse(
         [
-            partial(checkpoint_folder, model, what="A calibration"),
+            partial(checkpoint_folder, model),
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),

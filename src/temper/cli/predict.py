@@ -256,7 +256,7 @@ def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
         others[name] = values
     for index, answer in enumerate(answers):
         row: dict[str, Any] = {}
-        if not isinstance(examples.numbers, range | None):
+        if not isinstance(examples.numbers, range):
             row["row"] = examples.numbers[index]
         row["text"] = examples.text[index]
         if examples.text_pair is not None and answer.choice is not None:

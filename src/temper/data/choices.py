@@ -39,8 +39,11 @@ def choice_columns(table: Table) -> tuple[str, ...] | None:
 
 def choice_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
-) -> Examples:
-    """Read questions with their choices; all rows must have the same number of choices."""
+) -> tuple[Examples, Table]:
+    """Read questions with their choices; return the table without bad rows, too.
+
+    All rows must have the same number of choices.
+    """
     question, choices, *answers = columns
     if not labeled or all(v in (None, "", -1) for each in answers for v in table.column(each)):
         answers = []
@@ -49,7 +52,7 @@ def choice_rows(
     columns = (question, choices, *answers)
     rows, table = read_rows(table, columns, read, skip=skip)
     roles = zip(("text", "text_pair", "label"), columns, strict=False)
-    return Examples(
+    examples = Examples(
         name=name,
         text=StoredTexts.of(asked for asked, _, _ in rows),
         text_pair=StoredTexts.of(as_text(given) for _, given, _ in rows),
@@ -59,6 +62,7 @@ def choice_rows(
         notices=table.notices,
         numbers=table.numbers,
     )
+    return examples, table
 
 
 def as_text(choices: Sequence[str]) -> str:
@@ -116,7 +120,7 @@ def _index(answer: Any, texts: Sequence[str], labels: Sequence[Any]) -> int:
         if index == answer and 0 <= index < len(texts):
             return index
     word = answer.strip() if isinstance(answer, str) else None
-    # Labels of the row come first; a text may look like a letter or a number.
+    # Labels of the row come first, because a text may look like a letter or a number.
     for known in (labels, texts, _LETTERS[: len(texts)], [*map(str, range(len(texts)))]):
         if word is not None and list(known).count(word) == 1:
             return list(known).index(word)

@@ -48,7 +48,6 @@ class Collator:
                 int64; ``context_mask`` [B, T].
         """
         sizes = [item["sizes"] for item in items if "sizes" in item]
-        # Texts with fewer windows than others are filled up with padding.
         count = max(map(len, sizes), default=0)
         batch = {}
         for name, filler in self.fillers.items():

@@ -111,14 +111,7 @@ class FoundColumns:
 
     def record(self) -> dict[str, Any]:
         """Return metadata: ``columns`` by role, and ``other_columns`` if there are any."""
-        roles = {
-            "text": self.text,
-            "text_pair": self.text_pair,
-            "label": self.label,
-            "group": self.group,
-            "pair_id": self.pair_id,
-        }
-        columns = {role: name for role, name in roles.items() if name is not None}
+        columns = {role: name for role, name in vars(self).items() if isinstance(name, str)}
         others = {role: list(names) for role, names in self.others.items()}
         return {"columns": columns, **({"other_columns": others} if others else {})}
 

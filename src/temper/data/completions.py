@@ -47,15 +47,18 @@ def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 
 def completion_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
-) -> Examples:
-    """Read prompts with their completions; prompts alone if not ``labeled``."""
+) -> tuple[Examples, Table]:
+    """Read prompts with their completions; prompts alone if not ``labeled``.
+
+    The table is returned without bad rows.
+    """
     rows, table = read_rows(table, columns, partial(_row, answered=labeled), skip=skip)
     kinds = {chat for _, _, chat in rows}
     if len(kinds) > 1:
         raise DataError(
             f"{table.title} has prompts of both kinds, texts and lists of messages. Use one kind."
         )
-    return Examples(
+    examples = Examples(
         name=name,
         text=StoredTexts.of(prompt for prompt, _, _ in rows),
         labels=[completion for _, completion, _ in rows] if labeled else None,
@@ -68,15 +71,18 @@ def completion_rows(
         notices=table.notices,
         numbers=table.numbers,
     )
+    return examples, table
 
 
 def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[str, str, bool]:
     """Return the prompt, the completion, and whether the prompt is a list of messages.
 
     Without ``completion``, the last message of the prompt is the completion. It is required if
-    ``answered``.
+    ``answered``; otherwise the completion of a text is not read.
     """
     if isinstance(prompt, str):
+        if not answered:
+            return prompt, "", False
         if not isinstance(completion, str) or not completion:
             raise ValueError(f"'completion' must be a text, got {brief(completion)}")
         return prompt, completion, False

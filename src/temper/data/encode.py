@@ -228,20 +228,18 @@ def cut_notices(
     encoded: Any,
     tokenizer: Any,
     *,
-    rows: str,
     max_length: int,
     windows: Windows | None = None,
     stride: str = "",
 ) -> tuple[str, ...]:
-    """Return `cut_notice` for an encoded set; empty if no row was cut."""
+    """Return `cut_notice` for encoded training rows; empty if no row was cut."""
     if not encoded.truncated:
         return ()
-    longest = tokenizer.model_max_length
     notice = cut_notice(
         encoded.truncated,
-        rows=_first(encoded, rows),
+        rows=_first(encoded, "training rows"),
         max_length=max_length,
-        longest=longest,
+        longest=tokenizer.model_max_length,
         windows=windows,
         stride=stride,
     )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 from typing import Any, Literal
 
 import numpy as np
@@ -49,8 +49,7 @@ class Examples:
         source: Origin of the rows: path or Hub id, configuration, split, revision or sha256.
         group: Each row's group (a domain, a heuristic); None if there are none.
         pair: Name of each row's contrast pair; None if there are none.
-        numbers: Number of each row in its file, from 1; a range if no row was left out, None if
-            they are not needed.
+        numbers: Number of each row in its file, from 1; by default a range, as no row was left out.
         others: Column name -> values of the file's other columns, if the reader asked for them.
 
     Raises:
@@ -73,7 +72,7 @@ class Examples:
     notices: tuple[str, ...] = ()
     group: list[str | None] | None = None
     pair: list[str | None] | None = None
-    numbers: Sequence[int] | None = None
+    numbers: Sequence[int] = ()
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,6 +81,8 @@ class Examples:
             raise DataError(f"Set {self.name!r} has kind {self.kind!r}, but it has {have}.")
         if not self.rows:
             object.__setattr__(self, "rows", RowHashes.of(self.text, self.text_pair))
+        if not self.numbers:
+            object.__setattr__(self, "numbers", range(1, len(self.text) + 1))
         for column in _COLUMNS:
             values = getattr(self, column)
             if values is not None and len(values) != len(self.text):
@@ -100,6 +101,11 @@ class Examples:
         if self.label_names is not None:
             return len(self.label_names)
         return int(max(self.labels or [-1])) + 1
+
+    @property
+    def strata(self) -> list[Any]:
+        """Class of each row, for stratified draws; 0 for all rows without classes."""
+        return self.labels if self.kind == "classification" and self.labels else [0] * len(self)
 
     @property
     def origin(self) -> str:
@@ -151,9 +157,9 @@ class Examples:
     def draw(self, n: int, *, seed: int) -> list[int]:
         """Return the indices of the rows that `sample` draws, ascending."""
         seeds = np.array([derive_seed(seed, "sample", row) for row in self.rows], np.int64)
-        labels = self.labels if self.kind == "classification" and self.labels else [0] * len(self)
+        labels = self.strata
         counts = Counter(labels)
-        # By index of the class, because a label may be larger than the integers of an array.
+        # Indices of classes, because a label may not fit into an array's integers.
         codes = {label: code for code, label in enumerate(counts)}
         order = np.lexsort((seeds, np.fromiter(map(codes.__getitem__, labels), np.int64)))
         quotas, first, chosen = _stratified(counts, n), 0, [order[:0]]
@@ -226,36 +232,39 @@ class Examples:
 
     def _with_labels(self, target: tuple[str, ...]) -> Examples:
         """Reorder several labels per row; labels that only the target has are 0."""
-        given, rows = self.label_names or (), self.labels or []
-        indices = match_names(given, target)
-        for position, name in enumerate(given):
-            if indices[position] is None and any(row[position] for row in rows):
-                first = next(index for index, row in enumerate(rows) if row[position])
-                raise DataError(
-                    f"{unknown('label', name, target)} It occurs in {self._where(first)}."
-                )
-        known = [
-            (position, result) for position, result in enumerate(indices) if result is not None
-        ]
+        indices = self._matched(
+            target, kind="label", used=lambda row: compress(range(len(row)), row)
+        )
         labels = []
-        for row in rows:
+        for row in self.labels or []:
             applies = [0] * len(target)
-            for position, result in known:
-                applies[result] = row[position]
+            for index, value in zip(indices, row, strict=True):
+                if index is not None:
+                    applies[index] = value
             labels.append(tuple(applies))
         return replace(self, labels=labels, label_names=target)
 
     def _with_tags(self, target: tuple[str, ...]) -> Examples:
-        known, rows = self.label_names or (), self.labels or []
+        indices = self._matched(target, kind="tag", used=iter)
+        labels = [tuple(indices[tag] for tag in row) for row in self.labels or []]
+        return replace(self, labels=labels, label_names=target)
+
+    def _matched(
+        self, target: tuple[str, ...], *, kind: str, used: Callable[[Any], Iterable[int]]
+    ) -> list[int | None]:
+        """Return the index in ``target`` of each label, None for those that occur in no row.
+
+        ``used`` returns the indices of the labels of a row.
+        """
+        known = self.label_names or ()
         indices = match_names(known, target)
-        for index, row in enumerate(rows):
-            lost = next((tag for tag in row if indices[tag] is None), None)
+        for number, row in enumerate(self.labels or []):
+            lost = next((label for label in used(row) if indices[label] is None), None)
             if lost is not None:
                 raise DataError(
-                    f"{unknown('tag', known[lost], target)} It occurs in {self._where(index)}."
+                    f"{unknown(kind, known[lost], target)} It occurs in {self._where(number)}."
                 )
-        labels = [tuple(indices[tag] for tag in row) for row in rows]
-        return replace(self, labels=labels, label_names=target)
+        return indices
 
     def _by_name(self, names: Mapping[int, str], target: tuple[str, ...]) -> Examples:
         occurring = sorted(names)
@@ -287,9 +296,7 @@ class Examples:
     def _where(self, index: int) -> str:
         """Return a row's file and number, or its set and index, for errors."""
         file = self.source.get("path") or self.source.get("id")
-        if file is None:
-            return f"set {self.name!r}, row {index + 1}"
-        return file if self.numbers is None else f"{file}, row {self.numbers[index]}"
+        return f"{file or f'set {self.name!r}'}, row {self.numbers[index]}"
 
 
 def check_one_label(examples: Examples, *, what: str) -> None:
@@ -334,9 +341,8 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
     # If no class matches, these are other labels, and an error follows.
     if not unknown_labels or len(unknown_labels) == len(first):
         return examples
-    numbers = examples.numbers or range(1, len(examples) + 1)
     bad = {
-        numbers[index]: f"unknown label {unknown_labels[label]!r:.40}"
+        examples.numbers[index]: f"unknown label {unknown_labels[label]!r:.40}"
         for index, label in enumerate(examples.labels)
         if label in unknown_labels
     }
@@ -358,8 +364,8 @@ def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
 
     columns = {key: column(key) for key in _COLUMNS}
     notices = tuple(dict.fromkeys(notice for part in parts for notice in part.notices))
-    # Rows come from several files, so their numbers identify nothing.
-    return replace(parts[0], **{**columns, "numbers": None, "notices": notices, **changes})
+    # Numbers in several files do not identify a row, so all rows are numbered again.
+    return replace(parts[0], **{**columns, "numbers": (), "notices": notices, **changes})
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,6 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
                 f"{path}, row {row + 1}: expected an object, got {bad[row].removeprefix('a ')}. "
                 "Fix the row, or leave such rows out with --set data.skip_bad_rows=true."
             )
-        # A missing key is read as None.
         objects = [row if isinstance(row, dict) else {} for row in content]
         names = dict.fromkeys(name for row in objects for name in row)
         size, columns = len(content), {name: [row.get(name) for row in objects] for name in names}

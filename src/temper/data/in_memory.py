@@ -182,7 +182,7 @@ def _values(column: Any) -> list[object]:
         # pandas writes a missing value as NaN, NaT or NA; tables of files have None.
         column = column.astype(object).where(column.notna(), None)
     values = column.tolist() if hasattr(column, "tolist") else list(column)
-    # NumPy scalars are not Python numbers.
+    # Later checks of types expect Python numbers, not NumPy scalars.
     return [value.tolist() if type(value).__module__ == "numpy" else value for value in values]
 
 
@@ -223,5 +223,4 @@ def _is_of(value: object, package: str, name: str) -> bool:
 
 
 def texts_of(texts: Iterable[object]) -> Any:
-    # An array, or a column of a table.
     return texts.tolist() if hasattr(texts, "tolist") else texts

@@ -122,7 +122,7 @@ def several_labels(names: Iterable[str]) -> set[str]:
         parts = {name: {part.strip() for part in name.split(sign)} for name in distinct}
         counts = Counter(part for each in parts.values() for part in each)
         joined = {name for name, values in parts.items() if len(values) > 1 and all(values)}
-        # A separator: all parts of some label are also parts of other labels.
+        # A real separator: all parts of some label also occur in other labels.
         if any(all(counts[part] > 1 for part in parts[name]) for name in joined):
             several |= joined
     return several

@@ -280,8 +280,8 @@ class LabelColumn:
         if bad is not None:
             first = {"number": words.index(numeral), "string": words.index(bad)}
             raise self._mixed(first, words, "--set data.kind=classification, ")
-        # int() and float() also take "1_000", " 1" and non-ASCII digits; the patterns above have
-        # sorted these out.
+        # int() and float() also accept "1_000", " 1" and non-ASCII digits; the patterns above do
+        # not.
         whole = all(map(_INTEGER.fullmatch, distinct))
         values = {word: int(word) if whole else float(word) for word in distinct}
         return [values[word] for word in words]

@@ -28,7 +28,7 @@ from temper.data.settings import DataSettings
 from temper.data.spans import span_columns, span_rows
 from temper.data.stored import listed
 from temper.data.table import Table, TableOptions
-from temper.data.tags import has_words, tagged_rows, word_faults
+from temper.data.tags import has_words, tagged_rows
 from temper.errors import DataError, unknown
 
 Value = TypeVar("Value")
@@ -170,31 +170,29 @@ def read_split(
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
     if all(given is None for given in vars(columns).values()):
-        read = _recognized(table, name, labeled=labeled, skip=opened.options.skip_bad_rows)
+        read = _recognized(table, opened.options, name=name, labeled=labeled)
         if read is not None:
             return replace(read, source={**read.source, "split": split})
     chosen = find_columns(table, columns, labeled=labeled, known=opened.known)
     if not labeled:
         chosen = replace(chosen, label=None)
+    names = None if chosen.label is None else _one_naming(opened, table, chosen.label)
+    skip = opened.options.skip_bad_rows
     if has_words(table, chosen.text):
         if chosen.text_pair is not None:
             raise DataError(
                 f"{table.title}: {chosen.text!r} has lists of words, which are not supported in "
                 f"text pairs. Name another column with {OPTIONS['text']}."
             )
-        tags = None if chosen.label is None else _one_naming(opened, table, chosen.label)
-        if opened.options.skip_bad_rows:
-            table = table.without(word_faults(table, chosen.text, chosen.label, tags))
-        words = tagged_rows(table, chosen.text, chosen.label, tags, name=name)
+        words, table = tagged_rows(table, chosen.text, chosen.label, names, name=name, skip=skip)
         return replace(
             words,
             source={**words.source, "split": split, **chosen.record()},
             group=read_names(table, chosen.group),
-            others=_others(table, chosen) if opened.options.others else {},
+            others=_others(table, opened.options, texts=[chosen.text]),
         )
     column: LabelColumn | None = None
-    if labeled and chosen.label is not None:
-        names = _one_naming(opened, table, chosen.label)
+    if chosen.label is not None:
         column = LabelColumn(
             table,
             chosen.label,
@@ -203,7 +201,7 @@ def read_split(
             are_indices=chosen.label in table.label_names,
             first=first,
         )
-    if opened.options.skip_bad_rows:
+    if skip:
         table = _readable(table, chosen, column)
     labels = Labels(None, None, "unlabeled")
     doubts = chosen.warnings(table.title)
@@ -230,11 +228,13 @@ def read_split(
         group=read_names(table, chosen.group),
         pair=read_names(table, chosen.pair_id),
         numbers=table.numbers,
-        others=_others(table, chosen) if opened.options.others else {},
+        others=_others(table, opened.options, texts=[chosen.text, chosen.text_pair]),
     )
 
 
-def _recognized(table: Table, name: str, *, labeled: bool, skip: bool) -> Examples | None:
+def _recognized(
+    table: Table, options: TableOptions, *, name: str, labeled: bool
+) -> Examples | None:
     """Read multiple choice, answer spans or completions, recognized by their columns; else None."""
     for result, read in (
         (choice_columns(table), choice_rows),
@@ -242,15 +242,20 @@ def _recognized(table: Table, name: str, *, labeled: bool, skip: bool) -> Exampl
         (completion_columns(table.names), completion_rows),
     ):
         if result is not None:
-            return read(table, result, name=name, labeled=labeled, skip=skip)
+            skip = options.skip_bad_rows
+            examples, table = read(table, result, name=name, labeled=labeled, skip=skip)
+            texts = result[:1] if examples.text_pair is None else result[:2]
+            return replace(examples, others=_others(table, options, texts=texts))
     return None
 
 
-def _others(table: Table, chosen: FoundColumns) -> dict[str, Sequence[object]]:
-    """Return all columns except texts, with class names instead of class indices."""
+def _others(
+    table: Table, options: TableOptions, *, texts: Sequence[str | None]
+) -> dict[str, Sequence[object]]:
+    """Return all columns except ``texts`` if wanted, with class names instead of class indices."""
     read: dict[str, Sequence[object]] = {}
-    for name in table.names:
-        if name in (chosen.text, chosen.text_pair):
+    for name in table.names if options.others else ():
+        if name in texts:
             continue
         classes = dict(enumerate(table.label_names.get(name, ())))
         values = listed(table.column(name))
@@ -373,16 +378,14 @@ def read_like(
         examples = with_codes(examples)
     if opened.options.skip_bad_rows:
         examples = without_misfits(examples, lambda rows: rows.map_labels(names))
-    # With row numbers, so that an error can name the row.
-    numbered = replace(examples, numbers=examples.numbers or range(1, len(examples) + 1))
     try:
-        mapped = numbered.map_labels(names)
+        mapped = examples.map_labels(names)
     except DataError as error:
         raise DataError(
             f"{error} The labels must be those of split {train.source['split']!r}, which is "
             "trained on. Leave other rows out with --set data.skip_bad_rows=true."
         ) from error
-    return replace(mapped, label_names=train.label_names, numbers=examples.numbers)
+    return replace(mapped, label_names=train.label_names)
 
 
 def _like(opened: Opened, train: Examples) -> Opened:

@@ -41,8 +41,25 @@ def source_name(given: Any) -> Any:
     return hold(given)
 
 
-class AugmentationSettings(BaseModel):
-    """Settings of data augmentation. It changes only the texts of training rows."""
+AUGMENTATION = ("augment", "augment_fraction")
+"""Names of the augmentation settings."""
+UNLABELED = ("unlabeled", "unlabeled_rows")
+"""Names of the settings of unlabeled text, which only some methods read."""
+WINDOWS = ("stride", "pool", "max_windows")
+"""Names of the settings of windows over long texts, which are saved with a model."""
+TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELED, *AUGMENTATION)
+"""Names of the settings that only training reads; an evaluation raises an error on them."""
+
+
+class DataSettings(BaseModel):
+    """Settings of the data for training and evaluation, including those of augmentation.
+
+    Example:
+        >>> DataSettings(source="glue:sst2", rows=2000).eval_split is None
+        True
+        >>> DataSettings(task="rte").source
+        'nyu-mll/glue:rte'
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,57 +72,6 @@ class AugmentationSettings(BaseModel):
         default=AUGMENT_FRACTION,
         description="Probability that a training text is perturbed in an epoch.",
     )
-
-    @field_validator("augment", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("augment")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        # Imported late: the names need numpy, which the command-line options do not.
-        from temper.data.perturbations import known_names
-
-        return known_names(names)
-
-    @model_validator(mode="after")
-    def _augment_by_something(self) -> Self:
-        if self.augment_fraction != AUGMENT_FRACTION and not self.augment:
-            raise ValueError(
-                f"augment_fraction is {self.augment_fraction}, but augment is empty; give augment "
-                "too, or leave augment_fraction out"
-            )
-        return self
-
-    def augmentation(self) -> dict[str, Any]:
-        """Return the augmentation settings for a run's fingerprint; empty without augmentation."""
-        # The order matters: a draw selects by index.
-        return {"augment": [list(self.augment), self.augment_fraction]} if self.augment else {}
-
-
-AUGMENTATION = tuple(AugmentationSettings.model_fields)
-"""Names of the augmentation settings."""
-
-
-UNLABELED = ("unlabeled", "unlabeled_rows")
-"""Names of the settings of unlabeled text, which only some methods read."""
-WINDOWS = ("stride", "pool", "max_windows")
-"""Names of the settings of windows over long texts, which are saved with a model."""
-TRAINING_ONLY = ("rows", "drop_overlap", *WINDOWS, *UNLABELED, *AUGMENTATION)
-"""Names of the settings that only training reads; an evaluation raises an error on them."""
-
-
-class DataSettings(AugmentationSettings):
-    """Settings of the data for training and evaluation, including those of augmentation.
-
-    Example:
-        >>> DataSettings(source="glue:sst2", rows=2000).eval_split is None
-        True
-        >>> DataSettings(task="rte").source
-        'nyu-mll/glue:rte'
-    """
-
     source: Annotated[
         str,
         BeforeValidator(source_name),
@@ -217,6 +183,19 @@ class DataSettings(AugmentationSettings):
         default=8, description="Maximum number of windows of a text; the rest is truncated."
     )
 
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("augment")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        # Imported late: the names need numpy, which the command-line options do not.
+        from temper.data.perturbations import known_names
+
+        return known_names(names)
+
     @model_validator(mode="before")
     @classmethod
     def _from_the_hub(cls, given: Any) -> Any:
@@ -235,6 +214,11 @@ class DataSettings(AugmentationSettings):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         faults = []
+        if self.augment_fraction != AUGMENT_FRACTION and not self.augment:
+            faults.append(
+                f"augment_fraction is {self.augment_fraction}, but augment is empty; give augment "
+                "too, or leave augment_fraction out"
+            )
         task = None if self.task is None else TASKS[self.task]
         if task is not None and (self.source == "demo" or self.source.startswith("demo:")):
             faults.append(
@@ -269,6 +253,11 @@ class DataSettings(AugmentationSettings):
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+    def augmentation(self) -> dict[str, Any]:
+        """Return the augmentation settings for a run's fingerprint; empty without augmentation."""
+        # The order matters: a draw selects by index.
+        return {"augment": [list(self.augment), self.augment_fraction]} if self.augment else {}
 
     @property
     def windows(self) -> Windows | None:

@@ -148,8 +148,7 @@ def load_examples(
             f"{source!r} has no labels. Use another split or a set with labels, or name the column "
             "of the labels (--label-column)."
         )
-    numbers = examples.numbers or range(1, len(examples) + 1)
-    return replace(examples, numbers=numbers)
+    return examples
 
 
 def _without_labels(reading: TableOptions, *named: Columns) -> TableOptions:

@@ -39,13 +39,16 @@ def span_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 
 def span_rows(
     table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
-) -> Examples:
-    """Read questions with their contexts, and with their answers if ``labeled``."""
+) -> tuple[Examples, Table]:
+    """Read questions with their contexts, and with their answers if ``labeled``.
+
+    The table is returned without bad rows.
+    """
     labeled = labeled and len(columns) > 2
     columns = columns if labeled else columns[:2]
     rows, table = read_rows(table, columns, _row, skip=skip)
     roles = zip(("text", "text_pair", "label"), columns, strict=False)
-    return Examples(
+    examples = Examples(
         name=name,
         text=StoredTexts.of(question for question, _, _ in rows),
         text_pair=StoredTexts.of(context for _, context, _ in rows),
@@ -55,6 +58,7 @@ def span_rows(
         notices=table.notices,
         numbers=table.numbers,
     )
+    return examples, table
 
 
 def _row(question: object, context: object, *answers: Any) -> Any:
@@ -133,7 +137,7 @@ def token_positions(
     start += len(text) - len(text.lstrip())
     inside = [index for index, at in enumerate(starts) if at >= 0]
     touched = [index for index in inside if ends[index] > start and starts[index] < end]
-    # An answer is whole if its last character is.
+    # Only the end of a context is cut, so the last character decides.
     if not touched or ends[inside[-1]] < end:
         return UNLABELED, UNLABELED
     return touched[0], touched[-1]

@@ -24,8 +24,6 @@ def finish_splits(
     notices: list[str] = []
     if isinstance(sets, Examples):
         _check_classes(sets)
-        # Rows keep their numbers in the file when they are drawn.
-        sets = replace(sets, numbers=sets.numbers or range(1, len(sets) + 1))
         sets = carve(sets, settings.dev_fraction, seed=settings.seed)
     else:
         _check_classes(sets.train)
@@ -66,8 +64,7 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
     ``fraction`` of the rows, in (0, 1), is held out. At least one row of each class stays in train.
     Rows with equal texts stay together if possible.
     """
-    labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
-    kept = {label: index for index, label in enumerate(labels)}
+    kept = {label: index for index, label in enumerate(train.strata)}
     rows = np.arange(len(train))
     free = np.delete(rows, list(kept.values()))
     if not len(free):
@@ -107,9 +104,8 @@ def fold_of_rows(train: Examples, count: int, *, seed: int) -> list[int]:
     Folds depend on hashes of the texts, not on the order of the file. Rows with equal texts are in
     one fold. ``count`` is >= 2.
     """
-    labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     first: dict[str, float] = {}
-    for row, label in zip(train.rows, labels, strict=True):
+    for row, label in zip(train.rows, train.strata, strict=True):
         first.setdefault(row, label)
     of_row: dict[str, int] = {}
     for label in sorted(set(first.values())):

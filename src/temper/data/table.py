@@ -51,10 +51,8 @@ class Table:
     Args:
         title: Path of the file, or id and split on the Hub; used in messages.
         column: Returns the values of a column by name; may read the file again at each call.
-        lines: Line (or row, see ``unit``) of each row in its file, from 1; None if that is its
-            index plus one.
-        unit: What ``lines`` counts: ``line``, or ``row`` in files without lines.
-        numbers: Number of each row in its file, from 1; None if no row was left out.
+        lines: First line of each row in its file, from 1; None for files without lines.
+        numbers: Number of each row in its file, from 1; by default those of a table with all rows.
         decimal_comma: Whether numbers may have a decimal comma, as is common with semicolons.
         label_names: Column -> names of its integer labels, if the file has them.
         source: Metadata that identifies the content: path, sha256 and the like.
@@ -66,35 +64,38 @@ class Table:
     column: Callable[[str], Iterable[object]]
     size: int
     lines: Sequence[int] | None = None
-    unit: str = "line"
-    numbers: Sequence[int] | None = None
+    numbers: Sequence[int] = ()
     decimal_comma: bool = False
     label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not self.numbers:
+            object.__setattr__(self, "numbers", range(1, self.size + 1))
+
+    @property
+    def _positions(self) -> tuple[str, Sequence[int]]:
+        return ("row", self.numbers) if self.lines is None else ("line", self.lines)
+
     def where(self, index: int) -> str:
         """Return a row's position for an error: title, and line or row number."""
-        if self.lines is not None:
-            return f"{self.title}, {self.unit} {self.lines[index]}"
-        return f"{self.title}, row {index + 1}"
+        unit, positions = self._positions
+        return f"{self.title}, {unit} {positions[index]}"
 
     def without(self, bad: Mapping[int, str]) -> Table:
         """Leave out bad rows, with a notice; ``bad`` maps row index (ascending) to fault."""
         if not bad:
             return self
-        lines = range(1, self.size + 1) if self.lines is None else self.lines
-        unit = "row" if self.lines is None else self.unit
-        numbers = range(1, self.size + 1) if self.numbers is None else self.numbers
-        message = skipped_rows(self.title, {lines[row]: why for row, why in bad.items()}, unit=unit)
+        unit, positions = self._positions
+        faults = {positions[row]: why for row, why in bad.items()}
         return replace(
             self,
             column=lambda name: _others(self.column(name), bad),
             size=self.size - len(bad),
-            lines=array("q", _others(lines, bad)),
-            unit=unit,
-            numbers=array("q", _others(numbers, bad)),
-            notices=(*self.notices, message),
+            lines=None if self.lines is None else array("q", _others(self.lines, bad)),
+            numbers=array("q", _others(self.numbers, bad)),
+            notices=(*self.notices, skipped_rows(self.title, faults, unit=unit)),
         )
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from temper.data.examples import Examples
 from temper.data.stored import StoredTexts
-from temper.data.table import Table
-from temper.errors import DataError, unknown
+from temper.data.table import Table, read_rows
+from temper.errors import unknown
 from temper.functional.entities import to_iob2
 
 WORD_COLUMNS = ("tokens", "words")
@@ -48,51 +48,37 @@ def tagged_rows(
     names: Sequence[str] | None,
     *,
     name: str,
-) -> Examples:
-    """Read lists of words, and their tags if there is a column ``tags``."""
-    words = read_words(table, column)
+    skip: bool,
+) -> tuple[Examples, Table]:
+    """Read lists of words, and their tags if there is a column ``tags``.
+
+    Tags may be indices of ``names``. Entity schemes such as IOB1 are converted to IOB2. The table
+    is returned without bad rows.
+    """
+    columns = (column,) if tags is None else (column, tags)
+
+    def read(words: object, *row_tags: object) -> tuple[list[str], list[str]]:
+        if not isinstance(words, list | tuple) or not words or not all(map(_is_text, words)):
+            raise ValueError(f"{column!r} must be a list of words, got {words!r:.60}")
+        # A word with a space inside, or an empty one, would break the split of the joined text.
+        plain = ["_".join(word.split()) or "_" for word in words]
+        return plain, [tag for each in row_tags for tag in _tags(each, len(words), names)]
+
+    rows, table = read_rows(table, columns, read, skip=skip)
     examples = Examples(
         name=name,
-        text=StoredTexts.of(map(" ".join, words)),
+        text=StoredTexts.of(" ".join(words) for words, _ in rows),
         source={**table.source, "words": True},
         notices=table.notices,
         numbers=table.numbers,
     )
-    return examples if tags is None else _with_tags(examples, table, tags, words, names)
-
-
-def read_words(table: Table, column: str) -> list[tuple[str, ...]]:
-    """Return the words of each row; raise a `DataError` on a row without a list of words."""
-    rows = []
-    for index, value in enumerate(table.column(column)):
-        if fault := _words_fault(value):
-            raise DataError(
-                f"{table.where(index)}: {column!r} must be a list of words, got {fault}. {_FIX}"
-            )
-        # A word with a space inside, or an empty one, would break the split of the joined text.
-        words = ("_".join(word.split()) or "_" for word in value)  # type: ignore[attr-defined]
-        rows.append(tuple(words))
-    return rows
-
-
-def _with_tags(
-    examples: Examples,
-    table: Table,
-    column: str,
-    words: Sequence[Sequence[str]],
-    names: Sequence[str] | None,
-) -> Examples:
-    """Add the tags of a column; entity schemes such as IOB1 are converted to IOB2."""
-    rows = []
-    for index, (value, own) in enumerate(zip(table.column(column), words, strict=True)):
-        if fault := _tags_fault(value, len(own), names):
-            raise DataError(f"{table.where(index)}: {column!r} must have {fault} {_FIX}")
-        rows.append([names[tag] if isinstance(tag, int) else tag for tag in value])  # type: ignore
-    converted, scheme = to_iob2(rows)
-    occurring = {tag for row in converted for tag in row}
+    if tags is None:
+        return examples, table
+    converted, scheme = to_iob2([row for _, row in rows])
     if scheme is None and names is not None:
         ordered = tuple(names)
     else:
+        occurring = {tag for row in converted for tag in row}
         kept = {name for name in names or () if name == "O" or name.startswith(("B-", "I-"))}
         order = sorted(occurring | kept, key=lambda tag: (tag != "O", tag.partition("-")[::-1]))
         ordered = tuple(order)
@@ -101,55 +87,37 @@ def _with_tags(
         notices += (f"{table.title}: the tags are converted from {scheme} to IOB2.",)
     indices = {name: position for position, name in enumerate(ordered)}
     labels = [tuple(indices[tag] for tag in row) for row in converted]
-    return replace(examples, labels=labels, label_names=ordered, kind="tokens", notices=notices)
+    tagged = replace(examples, labels=labels, label_names=ordered, kind="tokens", notices=notices)
+    return tagged, table
 
 
-def word_faults(
-    table: Table, column: str, tags: str | None, names: Sequence[str] | None
-) -> dict[int, str]:
-    """Return row index -> fault for rows whose words or tags cannot be read."""
-    faults: dict[int, str] = {}
-    sizes: list[int] = []
-    for index, value in enumerate(table.column(column)):
-        sizes.append(len(value) if isinstance(value, list | tuple) else 0)
-        if fault := _words_fault(value):
-            faults[index] = f"{fault} as words"
-    for index, value in enumerate(() if tags is None else table.column(tags)):
-        if fault := _tags_fault(value, sizes[index], names):
-            faults.setdefault(index, f"tags must have {fault}".rstrip("."))
-    return dict(sorted(faults.items()))
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
-_FIX = "Fix the row, or leave such rows out with --set data.skip_bad_rows=true."
-
-
-def _words_fault(value: object) -> str:
-    """Return the invalid value of a row's words for an error; empty if they are valid."""
-    if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
-        return ""
-    return f"{value!r:.60}"
-
-
-def _tags_fault(value: object, words: int, names: Sequence[str] | None) -> str:
-    """Return the end of the error "A row must have ..." about its tags; empty if they are valid."""
+def _tags(value: object, words: int, names: Sequence[str] | None) -> list[str]:
+    """Return the names of a row's tags; raise a `ValueError` if they are invalid."""
     if not isinstance(value, list | tuple) or len(value) != words:
         came = f"{len(value)} tags" if isinstance(value, list | tuple) else f"{value!r:.40}"
-        return f"one tag for each of the {words} words, got {came}."
+        raise ValueError(f"expected one tag for each of the {words} words, got {came}")
+    tags = []
     for tag in value:
         if isinstance(tag, int) and not isinstance(tag, bool):
             if names is None:
-                return (
-                    "names of tags, got numbers. Name them in dataset.json next to the data: "
-                    '{"label_names": ["O", "B-PER", "I-PER"]}.'
+                raise ValueError(
+                    "expected names of tags, got numbers. Name them in dataset.json next to the "
+                    'data: {"label_names": ["O", "B-PER", "I-PER"]}'
                 )
-            if 0 <= tag < len(names):
-                continue
-            return f"indices of tags, 0 to {len(names) - 1}, got {tag}."
-        if not isinstance(tag, str) or not tag.strip():
-            return f"a tag for every word, got {tag!r:.40}."
-        if names is not None and tag not in names:
-            return f"known tags. {unknown('tag', tag, names)}"
-    return ""
+            if not 0 <= tag < len(names):
+                raise ValueError(f"expected indices of tags, 0 to {len(names) - 1}, got {tag}")
+            tags.append(names[tag])
+        elif not isinstance(tag, str) or not tag.strip():
+            raise ValueError(f"expected a tag for every word, got {tag!r:.40}")
+        elif names is not None and tag not in names:
+            raise ValueError(unknown("tag", tag, names).rstrip("."))
+        else:
+            tags.append(tag)
+    return tags
 
 
 def words_of(text: str) -> list[tuple[int, int]]:

@@ -448,7 +448,7 @@ def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> di
     if not labeled or examples.labels is None:
         return {}
     if prediction.targets is not None:
-        # A perturbed prediction has no bins of confidence.
+        # Predictions under perturbations lack the bins of confidence, which ECE needs.
         return dict(zip(TARGETS, prediction.targets.T, strict=False))
     if prediction.spans is not None:
         result = texts_at(prediction.spans.tolist(), examples.text_pair or ())

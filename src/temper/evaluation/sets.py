@@ -203,7 +203,7 @@ def _of_kind(
     limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
     if (suite := sources.found_suite) is not None:
         labels = suite.suite.labels if labeled else None
-        for name, suite_set in suite.sets(each).items():
+        for name, suite_set in suite.sets[each].items():
             loaded[name] = load_set(suite_set, labels, settings.reading)
             bounds = filter(None, (suite_set.entry.rows, settings.eval_rows))
             limits[name] = min(bounds, default=None)

@@ -290,7 +290,7 @@ class SetSources(BaseModel):
     def named(self, kind: str) -> dict[str, str]:
         """Return name -> source of the sets of a kind, those of the suite last."""
         sources: dict[str, str] = getattr(self, kind)
-        entries = {} if self._found is None else self._found.sets(kind)
+        entries = {} if self._found is None else self._found.sets[kind]
         return {**sources, **{name: entry.source for name, entry in entries.items()}}
 
     def given(self) -> list[str]:

@@ -194,16 +194,7 @@ class PretrainedReader:
             source = _whole_model(name)
             tokenizer = load_tokenizer(source, name)
             config = _load_config(source, weights=source)
-            # As in `load_weights`: the report is checked below.
-            with quiet():
-                model, report = cls.kind.from_pretrained(
-                    source,
-                    config=config,
-                    use_safetensors=True,
-                    ignore_mismatched_sizes=True,
-                    output_loading_info=True,
-                    trust_remote_code=False,
-                )
+            model, report = _load_model(cls.kind, source, config)
         missing = [key for key in report["missing_keys"] if not cls.spare or cls.spare not in key]
         wrong = sorted({*missing, *(key for key, *_ in report["mismatched_keys"])})
         if wrong:
@@ -389,11 +380,11 @@ def set_padding(tokenizer: Any, config: Any, name: str) -> None:
     config.pad_token_id = tokenizer.pad_token_id
 
 
-def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
-    """Load a model with an auto class; return it and the names of randomly initialized weights."""
-    # Transformers prints its report as a warning; it is returned, and checked below.
+def _load_model(auto_class: Any, source: str, config: Any) -> Any:
+    """Return a model and Transformers' report on its weights, which the caller must check."""
+    # The report is printed as a warning, too.
     with quiet():
-        model, report = getattr(modeling_auto, auto).from_pretrained(
+        return auto_class.from_pretrained(
             source,
             config=config,
             use_safetensors=True,
@@ -402,6 +393,11 @@ def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tupl
             output_loading_info=True,
             trust_remote_code=False,
         )
+
+
+def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
+    """Load a model with an auto class; return it and the names of randomly initialized weights."""
+    model, report = _load_model(getattr(modeling_auto, auto), source, config)
     if is_adapted(model):
         # Transformers silently adds an adapter that it finds next to the weights.
         raise ModelError(

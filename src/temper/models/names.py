@@ -71,12 +71,12 @@ def listing() -> list[dict[str, str]]:
     return [{"name": name, **row} for name, row in listed.items()]
 
 
-def checkpoint_folder(model: str, *, what: str) -> Path:
-    """Return the folder of a checkpoint to store ``what`` in, or raise a `SettingError`."""
+def checkpoint_folder(model: str) -> Path:
+    """Return the folder of a checkpoint to calibrate, or raise a `SettingError`."""
     folder = Path(model).expanduser()
     if not any((folder / name).is_file() for name in CONFIGS):
         raise SettingError(
-            f"{what} is stored in the folder of a checkpoint, and {model} is not one (no "
+            f"A calibration is stored in the folder of a checkpoint, and {model} is not one (no "
             f"{' or '.join(CONFIGS)}).{near_folder(model)} Give the folder of a run or of a saved "
             "model."
         )

@@ -19,6 +19,7 @@ from torch import nn
 
 from temper.errors import ModelError, SettingError, install_command, shortened, unknown
 from temper.heads import MultiLabel
+from temper.models.folders import check_names
 from temper.models.kinds import check_outputs, head_of
 from temper.models.modes import in_mode
 
@@ -70,11 +71,7 @@ class TextPipeline:
         self.regression = not head.has_classes
         self.function_to_apply = "none" if self.regression else function_to_apply
         self.labels = [str(config.id2label[index]) for index in range(config.num_labels)]
-        if len(set(self.labels)) < len(self.labels):
-            raise ModelError(
-                f"A pipeline returns labels by name, and two of {self.labels} are the same. Give "
-                "the classes different names in `id2label` of the model's config."
-            )
+        check_names(self.labels, "the pipeline's model")
         self.max_length = _longest(pipeline.tokenizer) if max_length is None else max_length
         if self.max_length < 1:
             raise ModelError(f"`max_length` must be >= 1, got {max_length}.")

@@ -75,7 +75,7 @@ def rank_labels(rows: Examples, probabilities: FloatArray) -> pandas.DataFrame:
     names, labels = np.asarray(label_names(rows)), np.asarray(rows.labels, dtype=np.int64)
     table = pandas.DataFrame(
         {
-            "row": list(rows.numbers or range(1, len(rows) + 1)),
+            "row": list(rows.numbers),
             "text": list(rows.text),
             **({} if rows.text_pair is None else {"text_pair": list(rows.text_pair)}),
             "label": names[labels],

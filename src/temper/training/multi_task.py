@@ -188,7 +188,6 @@ def train_tasks(
             for notice in cut_notices(
                 rows.parts[name],
                 prepared.tokenizer,
-                rows="training rows",
                 max_length=run.data.max_length,
             )
         )

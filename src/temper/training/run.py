@@ -144,7 +144,6 @@ def _prepared(config: RunConfig, splits: Splits, progress: Progress) -> tuple[Sp
         cut_notices(
             prepared.rows,
             tokenizer,
-            rows="training rows",
             max_length=length,
             windows=config.data.windows,
             stride="" if splits.train.kind in NOT_IN_WINDOWS else "--set data.stride=",

@@ -1,9 +1,9 @@
-"""The greedy attack as published, one example at a time and one query a forward pass.
+"""The greedy attack as published, one example and one query per forward pass.
 
 Written from Algorithm 1 of TextFooler (Jin et al., 2020) and the scheme of DeepWordBug (Gao et al.,
-2018) on lists of words that stand between single spaces, in double precision, without a line of the
-package's search. What it is given: a function from one text to probabilities, and one from a list
-of words and a place to candidates.
+2018), in double precision and without code of the package's search. Words are separated by single
+spaces. The arguments are a function from a text to probabilities, and one from a list of words and
+an index to candidates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Counted:
 
 
 def first_of_the_largest(numbers: list[float]) -> int:
-    """Return where the largest number stands, the first of those that are nearly as large."""
+    """Return the first index of the largest number, or of one nearly as large."""
     reach = max(numbers)
     # Everything that a chain of small gaps links to the largest.
     for number in sorted(numbers, reverse=True):
@@ -67,8 +67,8 @@ def slow_attack(
     Args:
         text: Words between single spaces.
         label: Its class.
-        ask: From a text to probabilities.
-        candidates: From the words as they stand and a place to words for it.
+        ask: Returns the probabilities of a text.
+        candidates: Returns the replacements for the word at an index of the words.
         target: Class to reach, None for any other than the label.
         kept: Words that stay, in lower case.
         max_changed: Fraction of words that may change.

@@ -20,7 +20,7 @@ LETTERS = ("d", "n", "o")
 
 
 def by_letters(texts: Sequence[Any]) -> list[list[float]]:
-    """Give each class one more than how often its letter stands in the text."""
+    """Score each class by one plus the count of its letter in the text."""
     joined = [text if isinstance(text, str) else text[1] for text in texts]
     counts = [[1 + text.count(letter) for letter in LETTERS] for text in joined]
     return [[count / sum(row) for count in row] for row in counts]

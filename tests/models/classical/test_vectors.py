@@ -1,4 +1,4 @@
-"""Word vectors are read from the usual text files, and a malformed one is refused by its line."""
+"""Word vectors in the usual text files, and errors that name the malformed line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens are words, or characters of Chinese; the training text alone decides, in any order."""
+"""Vocabularies of words, or characters of Chinese, from the training texts in any order."""
 
 from __future__ import annotations
 

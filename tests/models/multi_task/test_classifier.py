@@ -1,4 +1,4 @@
-"""One encoder under several heads: each task answers as its plain classifier would."""
+"""One encoder with several heads: each task's predictions equal those of its own classifier."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_network_from_scratch_has_the_vocabulary_of_all_tasks(project: Path) -
     out = train_tasks(MultiTaskConfig.of(settings), project / "scratch")
     plain, tokenizer = load_classifier(str(out / "tasks" / "reviews"))
     assert type(plain).__name__ == "TextCNNForSequenceClassification"
-    # "it" stands in the stars alone, "film" in the reviews alone.
+    # Only the stars have "it", and only the reviews have "film".
     words = tokenizer.get_vocab()
     assert {"it", "film"} <= set(words)
 

@@ -124,7 +124,7 @@ def test_a_run_stopped_and_resumed_ends_at_the_same_weights(tmp_path: Path, meth
 
     whole = trainer(tmp_path / "whole")
     whole.train()
-    # Step 5 lies within the first epoch of seven steps, step 10 within the second.
+    # Step 5 is in the first epoch of seven steps, step 10 in the second.
     for step in (5, 10):
         resumed = trainer(tmp_path / f"resumed-{step}")
         resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{step}"))

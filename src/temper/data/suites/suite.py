@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
@@ -195,19 +195,12 @@ class FoundSet:
 class FoundSuite:
     """A suite with the sets that exist on this machine.
 
-    ``missing`` maps each other set to the reason.
+    ``sets`` has the sets of each of `KINDS` by name; ``missing`` maps the others to the reason.
     """
 
     suite: Suite
-    shift: dict[str, FoundSet] = field(default_factory=dict)
-    adversarial: dict[str, FoundSet] = field(default_factory=dict)
-    anomaly: dict[str, FoundSet] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-
-    def sets(self, kind: str) -> dict[str, FoundSet]:
-        """Return the sets of one kind of `KINDS` that exist, by name."""
-        result: dict[str, FoundSet] = getattr(self, kind)
-        return result
+    sets: dict[str, dict[str, FoundSet]]
+    missing: dict[str, str]
 
 
 def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
@@ -240,7 +233,7 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
             f"None of the {len(missing)} sets of suite {suite.name!r} is under {folder}: {first}. "
             "Give the folder with the sets: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
-    return FoundSuite(suite, **sets, missing=missing)
+    return FoundSuite(suite, sets, missing)
 
 
 def load_set(

@@ -215,7 +215,7 @@ class TaskCopy:
             }
         sources = [dict(part.source) for part in parts.values()]
         split = " + ".join(str(source.get("split")) for source in sources)
-        # Metadata of one file cannot replace that of both.
+        # Each file has its own path and hash, so all are kept.
         source = {"files": sources} if "path" in sources[0] else sources[0]
         return joined(list(parts.values()), pair=None, source={**source, "split": split})
 

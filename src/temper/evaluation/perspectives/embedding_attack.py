@@ -96,7 +96,6 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         )
         condition = Condition("embedding_attack", "dev", outcome.attack, parameters)
         answers = measurement.joined(indices, [kept for _, kept in batches])
-        # The budget of each row, absolute and relative to the norm of the row's embeddings.
         measured = {
             "radius": in_order(indices, [each.radius for each in result]),
             "radius_relative": in_order(indices, [each.radius_relative for each in result]),

@@ -74,7 +74,6 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     for sigma, parts in zip(noise.sigmas, answers, strict=True):
         parameters = Parameters({"sigma_relative" if relative else "sigma": sigma})
         condition = Condition("embedding_noise", "dev", "noise", parameters)
-        # The noise of each row, absolute and relative to the RMS of the row's embeddings.
         size = np.full(len(examples), sigma)
         prediction = measurement.joined(indices, parts)
         block = block_of(condition, examples, prediction, index=index)

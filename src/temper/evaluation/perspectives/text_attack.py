@@ -99,7 +99,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         right = clean.correct
         broken = right * (1 - block.correct)
         queries, changed = block.measured["queries"], block.measured["changed"]
-        # Resample all rows and count only the relevant ones: so two models that are right on
+        # All rows are resampled, also irrelevant ones, so that two models that are right on
         # different rows have the same resamples.
         statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),

@@ -128,7 +128,7 @@ def _log_odds(prediction: Prediction, classes: IntegerArray) -> list[float]:
     return [float(value) for value in values[rows, classes] - against]
 
 
-# Maximum number of texts per call of the predictor; all requested texts may be gigabytes.
+# Maximum number of texts per call of the predictor, because all requested texts may be gigabytes.
 _AT_A_TIME = 2048
 
 
