@@ -37,7 +37,7 @@ SCORES: Final = {
     "macro_f1": "Macro-F1",
     "micro_f1": "Micro-F1",
     "map": "mAP",
-    "ece": "Label-wise ECE",
+    "ece": "Class-wise ECE",
     "brier": "Brier score",
 }
 

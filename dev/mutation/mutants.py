@@ -81,8 +81,12 @@ TESTS = {
         "methods/test_weight_ascent.py",
         "methods/test_wise_ft.py",
     ],
+    "methods": [
+        "methods",
+        "contracts/test_methods.py",
+    ],
 }
-"""Package -> the folders in ``tests`` with its tests."""
+"""Package -> the folders and files in ``tests`` with its tests."""
 PLUGIN = "dev.mutation.mutant_tests"
 MARKS = "not slow and not gpu and not network and not browser"
 
@@ -97,9 +101,11 @@ def workplace(target: str) -> Path:
         SystemExit: There is no such package or file, or it has no tests.
     """
     source, package = Path("src/temper", target), Path(target).parts[0]
-    for path in (source, Path("tests", package)):
-        if not (ROOT / path).exists():
-            raise SystemExit(f"There is no {path}. Name a package or a file below src/temper.")
+    if package not in TESTS or not (ROOT / source).exists():
+        raise SystemExit(
+            f"There is no {source}, or its tests are not listed. Name one of "
+            f"{', '.join(TESTS)}, or a file of them."
+        )
     folder = KEPT / target.replace("/", "-").removesuffix(".py")
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("src", "tests"):

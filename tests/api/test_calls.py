@@ -106,6 +106,13 @@ def test_keywords_are_nested_like_their_settings(
     assert nested(TRAIN, None, given) == tree
 
 
+def test_a_table_of_other_commands_raises_an_error_with_their_names() -> None:
+    for paths, table, command in ((EVALUATE, "train", "compare"), (TRAIN, "service", "serve")):
+        with pytest.raises(SettingError, match=rf"^`{table}` .*\b{command}\b") as caught:
+            nested(paths, {table: {}}, {})
+        assert "evaluate" not in str(caught.value)
+
+
 def test_names_of_training_arguments_override_a_file_and_are_given_once() -> None:
     config = {"train": {"num_train_epochs": 3.0, "fp16": False}}
     assert nested(TRAIN, config) == {"train": {"epochs": 3.0, "precision": "fp32"}}
@@ -196,7 +203,7 @@ def test_a_run_without_out_is_reused_by_the_same_call_and_command(
     )  # fmt: skip
     message = " ".join(again.stderr.split())
     assert f"No --out: the run is written to {result.folder}." in message
-    assert "is finished already with these settings; it is kept." in message
+    assert f"{result.folder} is finished already" in message
     assert f"Run: {result.folder}" in " ".join(again.output.split())
 
 
@@ -223,7 +230,7 @@ def test_a_call_trains_the_run_that_the_command_trains(
          "--out", str(run.folder)],
     )  # fmt: skip
     assert again.exit_code == 0, again.stderr
-    assert "is finished already with these settings; it is kept." in " ".join(again.stderr.split())
+    assert f"{run.folder} is finished already" in " ".join(again.stderr.split())
 
 
 def test_a_run_shows_its_scores_and_loads_its_model(run: Any) -> None:
@@ -251,7 +258,7 @@ def test_training_rows_are_excluded_and_that_is_reported_first(
     file = write_csv(tmp_path / "mixed.csv", [*sentences(9), *sentences(21, thing="phone")])
     quick: dict[str, Any] = {"perspectives": "task", "evaluate": {"bootstrap": 0}}
     result = temper.evaluate(run, file, out=tmp_path / "out", **quick)
-    message = "9 of 30 rows of set 'dev' were trained on and are left out"
+    message = "9 of 30 rows of set 'dev' were trained on"
     assert caplog.messages[0].startswith(message)
     assert result.content["notices"][0].startswith(message)
     assert {score["n"] for score in result.content["scores"]} == {21}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_modes_are_restored_after_a_failure() -> None:
     model = tiny_network()
     model.head.weight.data.zero_()
     network, draws = Network(model), torch.Generator()
-    with pytest.raises(ModelError, match="The head is zero or dead"):
+    with pytest.raises(ModelError, match="head is zero or dead"):
         jacobian_norms(network, [Batch.of(ROWS)], projections=1, draws=draws)
     assert all(module.training for module in model.modules())
 
@@ -130,7 +131,7 @@ def test_weights_warn_if_one_layer_dominates(caplog: pytest.LogCaptureFixture) -
     assert float(stepper.state["smoothness"]["weights"].max()) > 0.99
     (record,) = caplog.records
     text = record.getMessage()
-    assert "'printed' puts 100.0% of the weight on one of 2 layers (number 0)" in text
+    assert re.search(r"'printed' puts 100\.0% .* 2 layers \(number 0\)", text)
     assert "Use 'log' with a higher temperature, or 'uniform'" in text
 
 
@@ -164,7 +165,7 @@ def test_no_rows_raise_an_error() -> None:
         # Fractions of s ** (-1 / temperature).
         ([0.2, 0.3], 1.0, [0.6, 0.4], None),
         ([4.0, 9.0], 2.0, [0.6, 0.4], None),
-        ([1.0, 199.0], 1.0, [0.995, 0.005], "99.5% of the weight on one of 2 layers (number 0)"),
+        ([1.0, 199.0], 1.0, [0.995, 0.005], r"99\.5% .* 2 layers \(number 0\)"),
         ([3.0], 1.0, [1.0], None),
     ],
 )
@@ -189,7 +190,7 @@ def test_norms_become_weights_and_a_dominating_layer_warns(
     assert state["norms"].tolist() == norms
     assert state["weights"].tolist() == pytest.approx(weights)
     assert len(caplog.records) == bool(warned)
-    assert (warned or "") in caplog.text
+    assert re.search(warned or "", caplog.text)
 
 
 def test_calibration_passes_bypass_a_distributed_wrapper(

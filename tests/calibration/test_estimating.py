@@ -47,11 +47,13 @@ def test_the_interval_contains_the_accuracy_and_few_batches_raise_an_error() -> 
     for seed in range(150):
         answers = classifier(2 * seed)(drawn(120, 2 * seed + 1))
         assert answers.scores is not None
-        assert answers.own is not None
+        assert answers.uncalibrated is not None
         if (estimate := answers.scores.accuracy) is None:
             continue
         given += 1
-        truth = (answers.own.prediction == right(answers.own, 2 * seed + 1)).mean()
+        truth = (
+            answers.uncalibrated.prediction == right(answers.uncalibrated, 2 * seed + 1)
+        ).mean()
         hits += estimate.low <= truth <= estimate.high
     assert given > 140
     assert 0.83 < hits / given < 0.97

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def test_dev_rows_of_the_run_are_excluded_by_default(
     without = call("calibrate", run, "--data", few, "--device", "cpu", "--json")
     assert json.loads(without.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 3}
     assert json.loads(without.stdout)["held_out"]["rows"] == 20
-    assert "3 of 23 rows, the first row 1, are left out: they are validation rows" in without.stderr
+    assert "3 of 23 rows, the first row 1, are left out" in without.stderr
     taken = call("calibrate", run, "--data", few, "--with-dev", "--device", "cpu", "--json")
     assert json.loads(taken.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 0}
     assert json.loads(taken.stdout)["held_out"]["rows"] == 23
@@ -138,7 +139,7 @@ def test_a_doubtful_temperature_and_a_replaced_one_are_reported(
     assert any(notice.startswith(few) for notice in first["notices"])
     assert "is replaced" not in message
     ece = first["ece_15"]
-    assert ("ECE of these rows got worse" in message) == (ece["after"] > ece["before"])
+    assert ("increases the ECE" in message) == (ece["after"] > ece["before"])
     many = write_csv(tmp_path / "many.csv", [row for _ in range(3) for row in labeled(held_out)])
     second, message = calibrated(many)
     assert "fewer than" not in message
@@ -150,7 +151,7 @@ def test_a_doubtful_temperature_and_a_replaced_one_are_reported(
 def test_scores_that_a_temperature_worsens_are_named() -> None:
     before, after = {"nll": 0.7, "ece_15": 0.23}, {"nll": 0.6, "ece_15": 0.34}
     (message,) = doubts(50, before, after)
-    assert message.startswith("The temperature increases the ECE of these rows, 0.2300 -> 0.3400")
+    assert re.search(r"increases the ECE .* 0\.2300 -> 0\.3400", message)
     assert "--remove" in message
     assert len(doubts(50, after, before)) == 1
     assert doubts(50, before, before) == []
@@ -163,7 +164,7 @@ def test_a_temperature_alone_does_not_replace_a_full_calibration(run: Path, held
     before = (run / "calibration.json").read_bytes()
     refused(
         call("calibrate", run, "--data", held_out, "--device", "cpu"),
-        "calibration.json has prediction sets and a detector", "20 rows", "--remove",
+        "prediction sets and a detector", "20 rows", "--remove",
     )  # fmt: skip
     assert (run / "calibration.json").read_bytes() == before
 
@@ -216,7 +217,7 @@ def test_a_calibration_is_exported_whole(run: Path, held_out: Path, tmp_path: Pa
 def test_another_maximum_length_than_in_the_fit_is_reported(run: Path, held_out: Path) -> None:
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
     result = call("predict", run, "--data", held_out, "--max-length", 16, "--device", "cpu")
-    assert "fitted on texts cut at 32 tokens, and these are cut at 16" in result.stderr
+    assert re.search(r"cut at 32 tokens, .*cut at 16 tokens", result.stderr)
 
 
 def test_rows_without_an_error_keep_temperature_1_with_a_warning(
@@ -227,7 +228,7 @@ def test_rows_without_an_error_keep_temperature_1_with_a_warning(
     right = write_csv(tmp_path / "right.csv", rows)
     result = succeed("calibrate", run, "--data", right, "--device", "cpu", "--json")
     assert json.loads(result.stdout)["temperature"] == 1.0
-    assert "All 20 rows that a temperature is fitted on are right" in result.stderr
+    assert re.search("All 20 rows .* are right", result.stderr)
     after = predicted(run, held_out)
     for one, other in zip(before, after, strict=True):
         assert one["probabilities"] == pytest.approx(other["probabilities"])
@@ -251,7 +252,7 @@ def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nowhere", "--data", "d.csv"), "stored in the folder of a checkpoint"),
+        (("nowhere", "--data", "d.csv"), "nowhere is not one"),
         (("nowhere",), "--data is missing"),
         (("nowhere", "--remove", "--data", "d.csv"), "--remove accepts no other option"),
         (("model", "--data", "demo", "--set", "train.epochs=1"), "train"),

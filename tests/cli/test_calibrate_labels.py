@@ -275,4 +275,4 @@ def test_thresholds_that_cannot_be_chosen_raise_an_error(
     surest = 1 + int(np.diff(own.logits).argmax())
     lines[surest] = lines[surest].replace("positive", "negative")
     data.write_text("\n".join(lines), encoding="utf-8")
-    refused(call(*words, "precision=1"), "no threshold has a precision of 1")
+    refused(call(*words, "precision=1"), "has a precision of 1")

@@ -88,7 +88,7 @@ def test_a_task_has_its_metric_whatever_the_path_of_its_data(
         (("--set", "data_root={root}", "--data", "demo"), ("`task`", "there is neither")),
         (
             ("--task", "rte", "--data", "x.csv", "--set", "data_root={root}"),
-            ("`data_root`", "the data of the task are x.csv"),
+            ("`data_root`", "are x.csv"),
         ),
         (("--task", "sst2", "--data", "demo"), ("`data`", "not a copy of task 'sst2'")),
     ],

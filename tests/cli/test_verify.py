@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from temper.export.verify import verify
 from tests.cli.calls import answer, call, refused, succeed
+from tests.messages import assert_messages
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +67,7 @@ def test_a_flipped_bit_in_any_file_is_named(
     file = data.draw(st.sampled_from(files))
     flip(file, position)
     (verified,) = verify(copy)
-    assert verified.faults == (
-        f"{file} is damaged or was changed: its SHA-256 is not the recorded one.",
-    )
+    assert_messages(verified.faults, f"^{re.escape(str(file))} is damaged")
 
 
 def test_a_changed_score_is_reported_even_if_its_hash_was_updated(
@@ -96,4 +96,4 @@ def test_a_missing_file_and_an_empty_folder_are_reported(measured: Path, tmp_pat
     (copy / "config.json").unlink()
     refused(call("verify", copy), "config.json is missing")
     (tmp_path / "empty").mkdir()
-    refused(call("verify", tmp_path / "empty"), "Give a folder that Temper wrote")
+    refused(call("verify", tmp_path / "empty"), "folder that Temper wrote")

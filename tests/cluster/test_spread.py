@@ -169,6 +169,6 @@ def test_an_object_in_memory_cannot_be_spread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("temper.cluster.machines.Cluster.check", lambda _: None)
-    with pytest.raises(SettingError, match="load the model by its name"):
+    with pytest.raises(SettingError, match="cluster .*object in memory"):
         temper.evaluate(lambda texts: texts, "demo", out=tmp_path / "out", cluster="auto")
     assert not (tmp_path / "out").exists()

@@ -34,7 +34,7 @@ def test_rows_that_depend_on_their_position_are_detected() -> None:
             values = np.arange(len(block), dtype=np.float64)
             yield replace(block, measured={**block.measured, "place": values})
 
-    with pytest.raises(AssertionError, match="`place` of noise on dev depends on the batch size"):
+    with pytest.raises(AssertionError, match="`place` of noise on dev .*batch size"):
         check_perspective(replace(kept, rows=by_place))
 
 
@@ -53,9 +53,9 @@ def test_a_model_that_is_changed_is_found() -> None:
     ("change", "said"),
     [
         ({"scores": ("accuracy",)}, "The score 'macro_f1' is not in its `scores`"),
-        ({"leads": "macro_f2"}, "No row is of the score that leads, 'macro_f2'"),
-        ({"words": lambda key: "a score"}, "Two scores have the same label: 'a score'"),
-        ({"score": lambda scoring: []}, "gave no score under its own name"),
+        ({"leads": "macro_f2"}, "score that leads, 'macro_f2'"),
+        ({"words": lambda key: "a score"}, "have the same label: 'a score'"),
+        ({"score": lambda scoring: []}, "score under its own name"),
         ({"summary": " "}, "`summary` says nothing"),
     ],
 )

@@ -184,7 +184,7 @@ BAD: list[tuple[list[object], dict[str, object], str]] = [
     (["a", 1], {}, r"mixed types: a string, 'a', at a.csv, line 2; a number, 1, at a.csv, line 3"),
     (["1", "0", "good"], {}, r"mixed types: a number, '1', .*; a string, 'good', at a.csv, line 4"),
     ([True, 1], {}, "mixed types: a truth value, True"),
-    ([0, [1]], {}, "line 3: 'label' must be a string or a number, got a list"),
+    ([0, [1]], {}, "line 3: 'label' must be .*, got a list"),
     ([0.5, math.nan], {}, "line 3: 'label' must be a label, got nan"),
     ([0.5, -math.inf], {}, "line 3: 'label' must be finite .*, got -inf"),
     (["0.5", "NaN"], {}, "line 3: 'label' must be a label, got 'NaN'"),
@@ -198,7 +198,7 @@ BAD: list[tuple[list[object], dict[str, object], str]] = [
     (["negative", "posit"], {"names": NAMES}, "line 3: Unknown label 'posit'. Did you mean"),
     ([0.0, 0.5], {"names": NAMES}, "line 3: 'label' must be a class index, got 0.5"),
     ([0, 0.5], {"kind": "classification"}, "line 3: 'label' must be a class index, got 0.5"),
-    (["a", "b"], {"kind": "regression"}, "line 2: 'label' must be a number for a regression"),
+    (["a", "b"], {"kind": "regression"}, "line 2: 'label' must be a number"),
 ]
 
 
@@ -279,7 +279,7 @@ def test_a_group_column_that_is_missing_or_the_label_raises_an_error(tmp_path: P
     file = json_lines(tmp_path / "set.jsonl", [{"text": "one", "label": 0, "genre": "fiction"}])
     with pytest.raises(DataError, match=r"column 'gender'.*'?genre"):
         load_examples(str(file), columns=Columns(group="gender"))
-    with pytest.raises(DataError, match="text, pair, label and group must be different columns"):
+    with pytest.raises(DataError, match=r"different columns, got .*label"):
         load_examples(str(file), columns=Columns(group="label"))
 
 
@@ -309,13 +309,13 @@ def test_class_names_are_read_from_a_column(values: list[Any], names: Any) -> No
 
 
 def test_a_group_of_half_a_surrogate_pair_raises_an_error() -> None:
-    with pytest.raises(DataError, match=r"made\.csv.*'mark' has half of a surrogate pair"):
+    with pytest.raises(DataError, match=r"made\.csv.*'mark' .*surrogate pair"):
         read_names(table(["a", "b\udfff"]), "mark")
 
 
 @pytest.mark.parametrize("value", [0.5, ["a"], {"a": 1}])
 def test_a_group_is_a_word_or_a_whole_number(value: object) -> None:
-    with pytest.raises(DataError, match=r"made\.csv.*'mark' must be a word or a whole number"):
+    with pytest.raises(DataError, match=r"made\.csv.*'mark' must be .*whole number"):
         read_names(table(["a", value]), "mark")
 
 

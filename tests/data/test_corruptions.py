@@ -175,12 +175,12 @@ def test_an_unknown_token_that_also_ends_texts_is_spared() -> None:
     assert result.spared == {0}
     assert result.ordinary.tolist() == [1, 2, 3, 4, 5]
     assert result.lacks("random") == result.lacks("drop") == ""
-    assert result.lacks("mask") == "the tokenizer has no mask token"
+    assert "no mask token" in result.lacks("mask")
 
 
 def test_tokens_of_a_tokenizer_without_a_vocabulary_can_only_be_dropped() -> None:
     bare = Vocabulary.of(SimpleNamespace(pad_token_id=0))
     assert bare.spared == {0}
-    assert bare.lacks("random") == "the tokenizer lists fewer than two ordinary tokens"
-    assert bare.lacks("mask") == "the tokenizer has no mask token"
+    assert "fewer than two ordinary tokens" in bare.lacks("random")
+    assert "no mask token" in bare.lacks("mask")
     assert bare.lacks("drop") == ""

@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -152,10 +153,10 @@ def test_quotes_that_could_join_the_rows_of_a_tsv_are_reported(tmp_path: Path) -
     # The header shows that quotes enclose fields, and the same rows are one.
     table = read_table(write(tmp_path, '"text"\t"label"\n"a\tx\nb\ty\nc"\tx\n', "a.tsv"))
     assert rows(table) == [("a\tx\nb\ty\nc", "x")]
-    assert "2 rows are probably lost to quotes. From line 2 on" in " ".join(table.notices)
+    assert re.search(r"2 rows are probably lost .*line 2 ", " ".join(table.notices))
     # A line that is no row says nothing for quotes where they would join more lines that are.
     path = write(tmp_path, 'text\tlabel\n"a\tx\nb\ty\ntorn\nc"\tx\n', "a.tsv")
-    with pytest.raises(DataError, match=r"line 4: expected 2 fields .*quote the names in its f"):
+    with pytest.raises(DataError, match=r"line 4: expected 2 fields .*quote the names"):
         read_table(path)
 
 
@@ -163,7 +164,7 @@ def test_rows_of_a_csv_that_quotes_join_are_counted(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, 'text,label\n"a,x\nb,y\nc",x\nd,y\n'))
     assert rows(table) == [("a,x\nb,y\nc", "x"), ("d", "y")]
     (message,) = table.notices
-    assert "2 rows are probably lost to quotes" in message
+    assert "2 rows are probably lost" in message
     assert "line 2" in message
     # Most texts with line breaks do not look like rows; one that does is no news.
     table = read_table(write(tmp_path, 'text,label\n"a,x\nb",x\n"a\nb",x\n"a\n\nc",y\n'))
@@ -261,10 +262,10 @@ def test_lines_that_are_no_json_objects_are_skipped_on_request(tmp_path: Path) -
 
 def test_no_row_left_is_an_error(tmp_path: Path) -> None:
     for name, content in (("a.csv", "a,b\n1\n2\n"), ("a.jsonl", "3\n"), ("a.json", "[3]")):
-        with pytest.raises(DataError, match="no rows that can be read"):
+        with pytest.raises(DataError, match=f"{name} .*no rows"):
             read_table(write(tmp_path, content, name), SKIPPING)
     path = write(tmp_path, '{"text": null, "label": 1}\n', "a.jsonl")
-    with pytest.raises(DataError, match="line 1: no row has a readable text"):
+    with pytest.raises(DataError, match="line 1: .*readable text"):
         load_examples(str(path), reading=SKIPPING)
 
 

@@ -131,7 +131,7 @@ def test_unencodable_or_unpaddable_rows_raise_an_error() -> None:
         encode(reviews("good"), tokenizer(), max_length=65)
     with pytest.raises(DataError, match=r"Row 2 of set 'toy' has no tokens .*\(text ' '\)"):
         encode(reviews("good", " "), tokenizer(special=False), max_length=8)
-    with pytest.raises(SettingError, match="The tokenizer has no padding token"):
+    with pytest.raises(SettingError, match="tokenizer has no padding token"):
         Collator(tokenizer(pad_token=None))
 
 

@@ -108,8 +108,8 @@ BROKEN = {
     "empty": ("a.csv", b"", "a.csv is empty"),
     "only white space": ("a.jsonl", b" \n\n", "a.jsonl is empty"),
     "header alone": ("a.csv", b"text,label\n", "header but no rows"),
-    "no header": ("a.csv", b",\na,0\n", "line 1: the first line must name the columns"),
-    "an empty field alone": ("a.csv", b'""', "line 1: the first line must name the columns"),
+    "no header": ("a.csv", b",\na,0\n", "line 1: .*must name the columns"),
+    "an empty field alone": ("a.csv", b'""', "line 1: .*must name the columns"),
     "a blank line alone before a header alone": ("a.csv", b"\ntext\n", "header but no rows"),
     "too many fields": (
         "a.csv",
@@ -136,14 +136,14 @@ BROKEN = {
     "JSON without rows": ("a.json", b"[]", "a.json has no rows"),
     "uneven JSON columns": ("a.json", b'{"a": [1], "b": []}', "columns must have equal lengths"),
     "cut gzip": ("a.csv.gz", gzip.compress(b"text\n" + b"word\n" * 99)[:-12], "is cut short"),
-    "no gzip": ("a.csv.gz", b"text\na\n", "is not a whole gzip file"),
+    "no gzip": ("a.csv.gz", b"text\na\n", "not a whole gzip"),
     "damaged gzip": ("a.csv.gz", gzip.compress(b"text\na")[:-8] + b"\0" * 8, "not a whole gzip"),
-    "no Parquet": ("a.parquet", b"text\na\n", "is not a whole Parquet file"),
-    "cut Parquet": ("a.parquet", as_parquet()[:-20], "is not a whole Parquet file"),
+    "no Parquet": ("a.parquet", b"text\na\n", "not a whole Parquet"),
+    "cut Parquet": ("a.parquet", as_parquet()[:-20], "not a whole Parquet"),
     "zip archive called CSV": ("a.csv", b"PK\x03\x04...", "not a text file"),
     "program called CSV": ("a.csv", b"\x7fELF\x02\x01\0\0\0\0", "not a text file"),
     "missing": ("a.csv", None, "No such file: "),
-    "unknown format": ("a.xlsx", b"x", "the name must end with one of .csv"),
+    "unknown format": ("a.xlsx", b"x", "must end with one of .csv"),
 }
 
 
@@ -170,7 +170,7 @@ def test_a_parquet_file_whose_names_are_no_utf_8_is_an_error(tmp_path: Path) -> 
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": ["a"], "label": [0]}), path)
     path.write_bytes(path.read_bytes().replace(b"label", b"l\xaebel"))
-    with pytest.raises(DataError, match=r"a\.parquet is not a whole Parquet file .*utf-8"):
+    with pytest.raises(DataError, match=r"a\.parquet .*whole Parquet file .*utf-8"):
         read_table(path)
 
 

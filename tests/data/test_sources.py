@@ -17,6 +17,7 @@ from temper.data.settings import DataSettings
 from temper.data.sources import check_source, load_examples, load_splits
 from temper.errors import DataError
 from tests.data.task_files import json_lines, splits_of
+from tests.messages import assert_messages
 
 
 def rows(count: int, start: int = 0) -> list[dict[str, object]]:
@@ -60,7 +61,7 @@ def test_a_missing_dev_split_is_held_out_reproducibly_and_reported(tmp_path: Pat
     assert (len(splits.train), len(splits.dev)) == (32, 8)
     assert sum(splits.dev.labels or []) == 4
     assert not splits.train.overlap(splits.dev)
-    assert "8 rows of train are held out as dev rows (seed 5, fraction 0.2)" in splits.notices[0]
+    assert_messages(splits.notices, r"8 rows of train .*seed 5, fraction 0\.2")
     other = splits_of(source, dev_fraction=0.2, seed=6)
     assert other.dev.rows != splits.dev.rows
 
@@ -100,17 +101,16 @@ def test_a_test_split_without_labels_is_not_evaluated(tmp_path: Path) -> None:
 def test_train_rows_in_evaluation_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(10), dev=rows(5, 7), test=rows(2, 0))
     kept = splits_of(source)
-    assert kept.notices == (
-        "3 train rows are also in dev (--set data.drop_overlap=true leaves such rows out)",
-        "2 train rows are also in test (--set data.drop_overlap=true leaves such rows out)",
+    option = "--set data.drop_overlap=true"
+    assert_messages(
+        kept.notices, f"^3 train rows .*in dev .*{option}", f"^2 train rows .*in test .*{option}"
     )
     dropped = splits_of(source, drop_overlap=True)
     assert dropped.train.text == [f"row {i}" for i in range(2, 7)]
     assert list(dropped.train.numbers) == [3, 4, 5, 6, 7]
     assert list(dropped.dev.numbers) == [1, 2, 3, 4, 5]
-    assert dropped.notices == (
-        "3 rows dropped from train because their text is in dev",
-        "2 rows dropped from train because their text is in test",
+    assert_messages(
+        dropped.notices, "^3 rows dropped from train .*in dev$", "^2 rows .*from train .*in test$"
     )
 
 
@@ -125,7 +125,7 @@ def test_rows_are_drawn_and_too_large_a_number_is_reported(tmp_path: Path) -> No
 def test_empty_texts_are_reported(tmp_path: Path) -> None:
     content = [*rows(4), {"text": " ", "label": 0}]
     splits = splits_of(folder(tmp_path / "d", train=content, dev=rows(2, 4)))
-    assert splits.notices == ("1 row of train with an empty text",)
+    assert_messages(splits.notices, "^1 row of train .*empty text")
 
 
 def test_words_are_the_same_classes_in_every_split(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_an_unknown_class_in_an_unread_split_is_ignored(tmp_path: Path) -> None:
     splits = splits_of(folder(tmp_path / "data", train=rows(8), dev=rows(4, 8), test=odd))
     assert (splits.test.text, splits.test.kind) == (["odd", "row 1"], "unlabeled")
     # Its texts are still compared with those that are trained on.
-    assert "1 train row is also in test" in " ".join(splits.notices)
+    assert "1 train row is also in" in " ".join(splits.notices)
     source = folder(tmp_path / "b", train=rows(8), dev=odd, test=rows(4, 8))
     assert len(splits_of(source, eval_split="test").dev) == 4
 
@@ -314,8 +314,8 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 
 
 BAD_FOLDERS = [
-    ({"train": rows(2)}, {}, "has 2 rows in 2 classes, too few to hold out a dev split"),
-    ({"train": rows(4), "dev": rows(6)}, {"drop_overlap": True}, "Every train row is also in dev"),
+    ({"train": rows(2)}, {}, "has 2 rows in 2 classes, .*dev split"),
+    ({"train": rows(4), "dev": rows(6)}, {"drop_overlap": True}, "Every train row is also"),
     ({"train": rows(9), "dev": rows(2)}, {"rows": 1}, "rows must be >= 2, one for each class"),
     (
         {"train": [{"text": "a", "label": 1}] * 9, "dev": rows(2)},
@@ -335,7 +335,7 @@ BAD_FOLDERS = [
     ({"train": rows(4), "dev": [{"text": "a", "label": "no"}]}, {}, "Unknown label 'no'.*row 1"),
     ({"dev": rows(4)}, {}, "Unknown split 'train'.*Known: dev"),
     ({"train": rows(4), "dev": rows(2)}, {"eval_split": "tset"}, "Unknown split 'tset'"),
-    ({"train": [{"text": "a"}], "dev": rows(2)}, {}, "split 'train' has no labels to train on"),
+    ({"train": [{"text": "a"}], "dev": rows(2)}, {}, "split 'train' has no labels"),
     (
         {"train": [{"text": "a", "label": ""}, {"text": "b", "label": ""}]},
         {},
@@ -346,7 +346,7 @@ BAD_FOLDERS = [
         {},
         r"columns are text, stars: name the label column with --label-column \(`label_column`\)",
     ),
-    ({"train": rows(4), "dev": [{"text": "a"}]}, {}, "split 'dev' has no labels to evaluate on"),
+    ({"train": rows(4), "dev": [{"text": "a"}]}, {}, "split 'dev' has no labels"),
     ({"train": [{"text": None, "label": 0}]}, {}, r"line 1: 'text' must be a text, got nothing"),
     ({"train": [*rows(1), {"text": 7, "label": 0}]}, {}, r"line 2: 'text' must be a text, got 7"),
     (
@@ -361,7 +361,7 @@ BAD_FOLDERS = [
     (
         {"train": rows(4), "dev": [{"text": "a", "text_pair": "b", "label": 0}]},
         {},
-        "split 'dev' must have one text as those of split 'train'",
+        "split 'dev' must have one text .*split 'train'",
     ),
     (
         {
@@ -475,7 +475,7 @@ def test_an_unknown_demo_set_is_named() -> None:
 
 def test_labels_that_are_missing_or_targets_cannot_be_matched(tmp_path: Path) -> None:
     path = str(json_lines(tmp_path / "a.jsonl", [{"text": "a", "label": 0.5}]))
-    with pytest.raises(DataError, match="must have class labels to be matched"):
+    with pytest.raises(DataError, match=r"must have class labels .*\['negative', 'positive'\]"):
         load_examples(path).map_labels(["negative", "positive"])
     with pytest.raises(DataError, match="'demo:anomaly' has no labels"):
         load_examples("demo:anomaly")
@@ -485,7 +485,7 @@ def test_settings_that_cannot_be_followed_are_errors() -> None:
     with pytest.raises(DataError, match="'demo' has classes. Leave `kind` out"):
         load_examples("demo", kind="regression")
     for settings in ({"text_column": "text"}, {"group_column": "genre"}):
-        with pytest.raises(DataError, match="The demo corpus has fixed columns"):
+        with pytest.raises(DataError, match="demo corpus has fixed columns"):
             splits_of("demo", **settings)
     with pytest.raises(DataError, match="demo:shift is for evaluation only"):
         splits_of("demo:shift")
@@ -519,7 +519,7 @@ def test_a_huge_label_raises_an_error_at_once(tmp_path: Path, ending: str) -> No
 def test_a_pipe_raises_an_error_at_once(tmp_path: Path) -> None:
     pipe = tmp_path / "rows.csv"
     os.mkfifo(pipe)
-    with pytest.raises(DataError, match="neither a file nor a folder"):
+    with pytest.raises(DataError, match=r"rows\.csv .*neither a file"):
         check_source(str(pipe))
-    with pytest.raises(DataError, match="neither a file nor a folder"):
+    with pytest.raises(DataError, match=r"rows\.csv .*neither a file"):
         load_splits(DataSettings(source=str(pipe)))

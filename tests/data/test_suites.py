@@ -62,7 +62,7 @@ def test_an_unknown_suite_is_named_with_those_that_are_near() -> None:
     [
         ('[shift.a]\npath = "a"\nrowz = 3\n', r"shift\.a: .*key 'rowz'.*rows"),
         ('[shfit.a]\npath = "a"\n', r"top: .*key 'shfit'.*shift"),
-        ("[shift.a]\nrows = 3\n", r"shift\.a: must have either a path or parts"),
+        ("[shift.a]\nrows = 3\n", r"shift\.a: .*either a path or parts"),
         ('[shift.a]\npath = "a"\nparts = {b = "b"}\n', "either a path or parts"),
         ('[shift.a]\npath = "../a"\n', "under the data root, got '../a'"),
         ('[shift.a]\npath = "/a"\n', "under the data root, got '/a'"),
@@ -72,7 +72,7 @@ def test_an_unknown_suite_is_named_with_those_that_are_near() -> None:
         ('[shift.a]\npath = "a"\n[anomaly.a]\npath = "b"\n', "got 'a' twice"),
         ('[shift.dev]\npath = "a"\n', "none 'dev'"),
         ('[shift."a b"]\npath = "a"\n', "got 'a b'"),
-        ("", "must have at least one set"),
+        ("", "at least one set"),
         ("labels = 3\n", "not valid TOML"),
         ('name = "other"\n[shift.a]\npath = "a"\n', "must not set `name`"),
     ],

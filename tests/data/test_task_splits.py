@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from temper.data.sources import load_splits, load_task_dev
 from temper.data.tasks.registry import TASKS, task_source
 from temper.errors import DataError
 from tests.data.task_files import json_lines, mnli_folder, plain_folder, splits_of
+from tests.messages import assert_messages
 
 NLI = ("entailment", "neutral", "contradiction")
 SENTIMENT = ("negative", "positive")
@@ -110,9 +112,8 @@ def test_a_dev_set_of_mnli_without_labels_is_an_error(tmp_path: Path) -> None:
 def test_a_partial_copy_reports_expected_and_actual_sizes(tmp_path: Path) -> None:
     source = plain_folder(tmp_path, SENTIMENT, train=[0, 1, 1], dev=[1], test=[0, 1])
     splits = splits_of(source, task="sst2")
-    assert splits.notices == (
-        "sst2: this copy is partial, train has 3 of 67,349 published rows.",
-        "sst2: this copy is partial, dev has 1 of 872 published rows.",
+    assert_messages(
+        splits.notices, "^sst2: .*train has 3 of 67,349 ", "^sst2: .*dev has 1 of 872 published"
     )
     assert splits.dev.notices == splits.notices[1:]
 
@@ -131,11 +132,8 @@ def test_a_copy_of_mrpc_with_dev_rows_in_train_is_reported(tmp_path: Path) -> No
     source = pairs(tmp_path, train=4076, test=1725)
     splits = splits_of(source, task="mrpc")
     assert splits.dev.source["split"] == "test"
-    assert any(
-        message
-        == "mrpc: train has 4,076 rows, and 3,668 are published. The dev rows are among them."
-        for message in splits.notices
-    )
+    (message,) = (text for text in splits.notices if "3,668" in text)
+    assert re.search(r"^mrpc: train has 4,076 rows.* dev rows are among them", message)
 
 
 def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_train(
@@ -144,12 +142,10 @@ def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_
     source = plain_folder(tmp_path, SENTIMENT, train=[0, 1] * 10, test=[0, 1] * 3)
     splits = splits_of(source, task="imdb")
     assert (len(splits.train), splits.dev.source["split"], splits.test) == (20, "test", None)
-    assert any(
-        "data.eval_split=dev holds out dev rows from train" in message for message in splits.notices
-    )
+    assert any("data.eval_split=dev holds out dev rows" in message for message in splits.notices)
     carved = splits_of(source, task="imdb", eval_split="dev", dev_fraction=0.2)
     assert (len(carved.train), len(carved.dev), carved.dev.source["split"]) == (16, 4, "train")
-    assert any("4 rows of train are held out" in message for message in carved.notices)
+    assert any("4 rows of train are" in message for message in carved.notices)
     # Evaluating alone carves nothing: the rest of train is not known to be apart.
     with pytest.raises(DataError, match="no split to evaluate task 'imdb' on: expected dev or tes"):
         load_task_dev(DataSettings(task="imdb", source=source, eval_split="dev"))
@@ -168,10 +164,8 @@ def test_a_copy_with_a_split_evaluation_set_never_evaluates_training_rows(tmp_pa
     splits = load_splits(settings)
     # The whole dev set holds the rows of both parts.
     assert (len(splits.train), splits.dev.source["split"]) == (8, "resplit_test")
-    assert (
-        "qnli: resplit_test (4 rows), a part of an evaluation set, replaces dev (5,463 rows are "
-        "published). Scores are not comparable with published ones." in splits.notices
-    )
+    (message,) = (text for text in splits.notices if text.startswith("qnli: resplit_test (4 rows)"))
+    assert re.search(r"replaces dev \(5,463 rows .*not comparable", message)
     # A model that was trained elsewhere is evaluated on all of it.
     assert len(load_task_dev(settings)) == 12
 
@@ -185,8 +179,8 @@ def test_labels_of_a_copy_in_another_order_are_matched_by_name(tmp_path: Path) -
 
 BOTH = {"train": [0, 1], "dev": [0, 0]}
 BAD_COPIES = [
-    ("sst2", ("bad", "good"), BOTH, "split 'train': the labels are not those of task 'sst2'.*U"),
-    ("rte", None, BOTH, "must have two texts as those of task 'rte' do, got one"),
+    ("sst2", ("bad", "good"), BOTH, "split 'train': .*task 'sst2'.*Unknown label"),
+    ("rte", None, BOTH, "two texts .*task 'rte' .*got one"),
     (
         "sst2",
         SENTIMENT,
@@ -207,7 +201,7 @@ def test_a_copy_that_is_not_the_tasks_is_an_error(
 
 
 def test_a_copy_of_pairs_is_no_task_of_single_texts(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="must have one text as those of task 'sst2' do, got two"):
+    with pytest.raises(DataError, match="one text .*task 'sst2' .*got two"):
         splits_of(pairs(tmp_path, train=4, dev=2), task="sst2")
 
 
@@ -231,7 +225,7 @@ def test_named_splits_are_used(tmp_path: Path) -> None:
         ),
         (
             {"task": "sst2", "source": "demo"},
-            "source 'demo' is generated and not a copy of task 'sst2'",
+            "source 'demo' is generated .*task 'sst2'",
         ),
         ({}, "source\n  Field required"),
     ],

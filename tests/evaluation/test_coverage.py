@@ -15,7 +15,7 @@ from temper.display.folders import read
 from temper.evaluation.folder import write
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.perspectives.calibration import fold_numbers
-from temper.evaluation.perspectives.coverage import MOST, in_words
+from temper.evaluation.perspectives.coverage import MOST, NOWHERE, in_words
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
@@ -173,15 +173,15 @@ def test_the_page_names_sets_with_significantly_low_coverage(tmp_path: Path) -> 
     folder = write(result, tmp_path / "whole")
     scores = values(result, "coverage", parameters={})
     fraction = f"{100 * scores['far', 'lac', 'coverage']:.1f}%"
-    assert in_words(comparison(folder)) == (
-        f"The prediction set contains the label for {100 * scores['dev', 'lac', 'coverage']:.1f}% "
-        f"of dev, with {scores['dev', 'lac', 'set_size']:.2f} classes per set, "
-        f"least often on far ({fraction}). Coverage breaks on far ({fraction})."
-    )
+    message = in_words(comparison(folder))
+    assert f"{100 * scores['dev', 'lac', 'coverage']:.1f}% of dev" in message
+    assert f"{scores['dev', 'lac', 'set_size']:.2f} classes per set" in message
+    assert f"least often on far ({fraction})" in message
+    assert message.endswith(f"Coverage breaks on far ({fraction}).")
     assert f"Coverage breaks on far ({fraction})." in build(folder).read_text(encoding="utf-8")
     calm = evaluate(speaker(), EvaluationData(data.dev, {"near": near}), ONLY)
     message = in_words(comparison(write(calm, tmp_path / "calm")))
-    assert message.endswith("Coverage is not significantly below the nominal rate on any set.")
+    assert message.endswith(NOWHERE)
 
 
 def test_undefined_coverage_has_a_reason() -> None:
@@ -194,7 +194,8 @@ def test_undefined_coverage_has_a_reason() -> None:
     settings = ONLY.model_copy(update={"perspectives": ("task", "coverage")})
     result = evaluate(values_only, EvaluationData(dev, metric="pearson"), settings)
     reasons = {e["reason"] for e in result.scores if e["perspective"] == "coverage"}
-    assert reasons == {"a regression has no classes to predict sets of"}
+    (reason,) = reasons
+    assert "a regression has no classes" in reason
 
 
 def test_a_set_of_merged_classes_has_no_sets() -> None:
@@ -209,4 +210,5 @@ def test_a_set_of_merged_classes_has_no_sets() -> None:
     reasons = {
         e["reason"] for e in result.scores if (e["perspective"], e["set"]) == ("coverage", "two")
     }
-    assert reasons == {"its classes differ from those of dev"}
+    (reason,) = reasons
+    assert "classes differ from those" in reason

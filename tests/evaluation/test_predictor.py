@@ -271,7 +271,7 @@ def test_placeholder_label_names_of_a_pipeline_are_ignored() -> None:
     ("change", "settings", "message"),
     [
         ({"problem_type": "multi_label_classification"}, {}, "predicts several labels per text"),
-        ({"problem_type": "regression"}, {}, "A regression must have one output"),
+        ({"problem_type": "regression"}, {}, "A regression .*one output"),
         ({"id2label": {0: "a", 1: "a"}}, {}, "names two classes .a."),
         ({}, {"function_to_apply": "sigmoid"}, "Unknown function_to_apply 'sigmoid'"),
         ({}, {"max_length": 0}, "`max_length` must be >= 1, got 0"),
@@ -291,7 +291,7 @@ def test_a_pipeline_that_cannot_be_measured_raises_an_error(
 def test_a_tokenizer_without_a_limit_needs_a_length() -> None:
     made = piped(classes=2).pipeline
     made.tokenizer.model_max_length = int(1e30)
-    with pytest.raises(ModelError, match="maximum length of the pipeline's tokenizer is unknown"):
+    with pytest.raises(ModelError, match="maximum length .*tokenizer is unknown"):
         PipelinePredictor(made)
     assert PipelinePredictor(made, max_length=8).max_length == 8
 
@@ -302,7 +302,7 @@ def test_a_function_as_a_pipeline_raises_an_error() -> None:
 
 
 def test_an_estimator_of_several_outputs_or_unfitted_raises_an_error() -> None:
-    with pytest.raises(ModelError, match="must be fitted on one label per text"):
+    with pytest.raises(ModelError, match="LogisticRegression .*one label per text"):
         EstimatorPredictor(LogisticRegression())
 
 

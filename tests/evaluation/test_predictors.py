@@ -210,7 +210,7 @@ def test_a_pickle_raises_an_error_even_if_the_file_is_missing(tmp_path: Path, na
 
 def test_a_damaged_or_missing_skops_file_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "m.skops").write_bytes(b"hello")
-    with pytest.raises(ModelError, match=r"m\.skops is not a skops file, or is damaged"):
+    with pytest.raises(ModelError, match=r"m\.skops .*not a skops file"):
         load_predictor(Checkpoint.of(tmp_path / "m.skops"))
     with pytest.raises(ModelError, match="There is no file .*gone.skops"):
         load_predictor(Checkpoint.of(tmp_path / "gone.skops"))

@@ -143,7 +143,7 @@ def test_damaged_rows_raise_an_error() -> None:
         to_blocks(table.drop_columns(["loss"]))
     position = table.schema.get_field_index("index")
     texts = table.set_column(position, "index", pa.array(["0", "1", "2"]))
-    with pytest.raises(CheckpointError, match="'index' of the stored rows must be int64, got str"):
+    with pytest.raises(CheckpointError, match="'index' .*int64, got str"):
         to_blocks(texts)
     with pytest.raises(CheckpointError, match="have row 0 twice"):
         to_blocks(pa.concat_tables([table, table]))
@@ -152,7 +152,7 @@ def test_damaged_rows_raise_an_error() -> None:
     mixed = mixed.set_column(position, schema().field(position), pa.array(["clean"] * 6))
     index = table.schema.get_field_index("index")
     mixed = mixed.set_column(index, schema().field(index), pa.array(list(range(6))))
-    with pytest.raises(CheckpointError, match="differ in their number of classes"):
+    with pytest.raises(CheckpointError, match="number of classes"):
         to_blocks(mixed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -84,6 +85,7 @@ def test_every_score_has_all_its_fields(
     assert result.task == {"kind": "classification", "metric": "accuracy", "labels": ["0", "1"]}
     assert result.truncated == {"dev": 0.0, "far": 0.0, "odd": 0.0}
     assert all(0 <= done <= total for done, total, _ in heard)
+    assert {name.replace("_", " ") for name in QUICK.perspectives} <= {what for *_, what in heard}
     assert heard[-1][0] == heard[-1][1]
 
 
@@ -182,7 +184,7 @@ def test_undefined_scores_have_a_reason() -> None:
     result = evaluate(fixed([[1.0, 0.0], [0.2, 0.8], [0.0, 1.0]]), data, CLEAN)
     entry = by_name(result, "task", "mcc")
     assert (entry["value"], entry["low"]) == (None, None)
-    assert entry["reason"] == "the labels hold one class only"
+    assert "one class only" in entry["reason"]
     # The last row's label has probability 0.
     entry = by_name(result, "calibration", "nll", condition="clean")
     assert entry["reason"] == "a label has probability 0"
@@ -238,10 +240,9 @@ def test_perspectives_that_a_function_does_not_support_are_reported() -> None:
     settings = EvaluationSettings(perspectives=("task", "embedding_attack", "embedding_noise"))
     result = evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])), settings)
     assert {entry["perspective"] for entry in result.scores} == {"task"}
-    why = "needs a model whose embeddings can be perturbed, got CallablePredictor."
-    assert result.skipped == {
-        name: f"{name} {why}" for name in ("embedding_attack", "embedding_noise")
-    }
+    assert list(result.skipped) == ["embedding_attack", "embedding_noise"]
+    for name, message in result.skipped.items():
+        assert re.search(f"^{name} needs .*embeddings .*got CallablePredictor", message)
     assert result.notices == tuple(
         f"Not measured: {message}" for message in result.skipped.values()
     )
@@ -249,7 +250,7 @@ def test_perspectives_that_a_function_does_not_support_are_reported() -> None:
 
 def test_an_evaluation_without_a_supported_perspective_raises_an_error() -> None:
     settings = EvaluationSettings(perspectives=("embedding_attack",))
-    with pytest.raises(SettingError, match="embedding_attack needs a model whose embeddings"):
+    with pytest.raises(SettingError, match="embedding_attack needs .*embeddings"):
         evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])), settings)
 
 
@@ -291,7 +292,7 @@ def test_all_unsuitable_sets_are_reported_at_once() -> None:
         ({"perspectives": ("taks",)}, "Unknown perspective 'taks'. Did you mean 'task'"),
         ({"embedding_attack": {"radii": (0.1, 0.1)}}, "must not repeat a value"),
         ({"embedding_attack": {"radii": (-0.1,)}}, "greater than 0"),
-        ({"embedding_noise": {"sigmas": ()}}, "must have at least one value"),
+        ({"embedding_noise": {"sigmas": ()}}, "at least one value"),
         ({"text_attack": {"rows": 5}}, r"`text_attack` \(only 'text_attack' does\)"),
         ({"embedding_attack": {"pgd": {"steps": 0}}}, "greater than or equal to 1"),
         ({"embedding_attack": {"fgm": False, "pgd": None}}, "neither `fgm` nor `pgd`"),

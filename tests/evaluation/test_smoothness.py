@@ -25,6 +25,7 @@ from temper.types import Batch
 from tests.contracts.architectures import LORA, batch_of, tiny
 from tests.evaluation.conftest import assert_same_scores, make_model
 from tests.evaluation.test_token_corruption import left_padded, tiny_decoder
+from tests.messages import assert_messages
 
 
 class Layer(nn.Module):
@@ -258,7 +259,7 @@ def test_a_norm_that_is_not_finite_leaves_its_score_undefined(
     result = evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
     entry = entries(result)["jacobian_norm", None]
     assert (entry["value"], entry["standard_error"]) == (None, None)
-    assert entry["reason"] == "a row's norm is not a finite number"
+    assert "norm is not a finite" in entry["reason"]
     back = read(write(result, tmp_path / "evaluation"))
     assert_same_scores(score(back.rows, "accuracy", settings=ONLY), result.scores)
 
@@ -269,9 +270,7 @@ def test_a_model_without_blocks_has_its_logits_measured_and_a_notice(
     predictor = ClassifierPredictor(ByHand(), tokenizer, max_length=64)
     result = evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
     assert list(measured(result)) == [("jacobian", None), ("hessian", None)]
-    assert result.notices == (
-        "Smoothness is measured only at the logits: the model has no repeated blocks.",
-    )
+    assert_messages(result.notices, "only at the logits: .*no repeated blocks")
 
 
 @pytest.mark.parametrize("how", ["zero head", "constant"])
@@ -285,7 +284,7 @@ def test_logits_that_depend_on_no_word_are_perfectly_smooth(
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
     result = evaluate(predictor, EvaluationData(examples_of(rows=3)), ONLY)
     assert [entry["value"] for entry in entries(result).values()] == [0.0, 0.0]
-    assert "only at the logits: they do not depend on the last layer" in result.notices[0]
+    assert_messages(result.notices, "only at the logits: .*the last layer")
 
 
 def test_half_precision_models_are_measured_in_single_precision(

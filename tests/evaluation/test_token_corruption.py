@@ -28,6 +28,7 @@ from temper.functional.entities import COUNTS, tag_counts
 from temper.functional.scores import measure_of
 from temper.testing.tiny import WORDS
 from tests.evaluation.conftest import changed, make_model
+from tests.messages import assert_messages
 
 ONLY = EvaluationSettings(perspectives=("token_corruption",), bootstrap=20)
 KINDS = ("random", "mask", "drop")
@@ -176,9 +177,7 @@ def test_a_regression_has_its_errors_and_an_area_that_may_be_worse_lower(
 def test_masking_without_a_mask_token_is_skipped_with_a_notice(examples_of: Any) -> None:
     predictor = ClassifierPredictor(tiny_decoder(), left_padded(), max_length=64)
     result = evaluate(predictor, EvaluationData(examples_of(rows=5)), ONLY)
-    assert result.notices == (
-        "Token corruption by 'mask' is left out: the tokenizer has no mask token.",
-    )
+    assert_messages(result.notices, "'mask' is left out: .*no mask token")
     assert {kind for kind, _ in corrupted(result)} == {"random", "drop"}
 
 
@@ -189,7 +188,7 @@ def test_only_masking_without_a_mask_token_raises_an_error_before_any_work(
     decoder.register_forward_pre_hook(lambda *_: pytest.fail("the model was run"))
     predictor = ClassifierPredictor(decoder, left_padded(), max_length=64)
     settings = changed(ONLY, {"token_corruption": {"kinds": ("mask",)}})
-    message = "supports none of `kinds`: not 'mask' because the tokenizer has no mask token"
+    message = "supports none of `kinds`: not 'mask' .*no mask token"
     with pytest.raises(SettingError, match=message):
         evaluate(predictor, EvaluationData(examples_of(rows=5)), settings)
 

@@ -132,8 +132,8 @@ def unrecorded(run: Path) -> None:
     [
         (unfinished, {}, "is not finished .status 'stopped'., so it has no"),
         (pickled, {}, r"has optimizer\.pt: a pickle runs code"),
-        (damaged, {}, r"config\.json is damaged or was changed"),
-        (unrecorded, {}, "is not the folder of a run"),
+        (damaged, {}, r"config\.json is damaged"),
+        (unrecorded, {}, "is not the folder of"),
         (spoil_nothing, {"repo": "a/b/c"}, "'a/b/c' is not a repository name"),
         (spoil_nothing, {"evaluation": "nowhere"}, r"nowhere has no scores\.json"),
     ],

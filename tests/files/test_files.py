@@ -52,7 +52,7 @@ def test_a_folder_that_a_killed_process_had_moved_away_is_put_back(tmp_path: Pat
 
 
 def test_two_do_not_write_one_folder(tmp_path: Path) -> None:
-    error = pytest.raises(LockedError, match=r"out is being written by process \d+ on")
+    error = pytest.raises(LockedError, match=r"out is being written .*process \d+ on")
     with staged_folder(tmp_path / "out"), error:
         fill(tmp_path / "out", "second")
     assert names(tmp_path / "out") == []
@@ -124,7 +124,7 @@ def test_work_without_disk_space_is_not_started(
 ) -> None:
     monkeypatch.setattr(files, "free_bytes", lambda _: 5_000_000)
     check_free(tmp_path, 5_000_000, what="the model")
-    with pytest.raises(WriteError, match="has room for 5 MB, and the model takes at least 6.5 MB"):
+    with pytest.raises(WriteError, match=r"room for 5 MB, .*the model .* 6\.5 MB"):
         check_free(tmp_path, 6_500_000, what="the model")
 
 

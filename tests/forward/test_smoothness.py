@@ -120,7 +120,7 @@ def test_cross_hoelder_sums_over_pairs_of_logits_in_every_scheme(scheme: str) ->
 
 def test_cross_hoelder_raises_an_error_for_a_single_output() -> None:
     regression = rows(4, 3, regression=True)
-    with pytest.raises(ModelError, match=r"needs classes, and the model has one output"):
+    with pytest.raises(ModelError, match=r"needs classes, .*one output"):
         rows_of(
             smooth_bert(classes=1), regression, {"strength": {"weight": 1.0}}, name="cross_holder"
         )
@@ -290,5 +290,5 @@ def test_half_precision_weights_raise_an_error_for_the_hessian(kind: torch.dtype
 def test_a_ratio_raises_an_error_before_the_first_labeled_batch() -> None:
     stepper = Stepper(smooth_bert(), configure("jachess", {"layers": "uniform"}))
     unlabeled = {key: tensor for key, tensor in ROWS.items() if key != "labels"}
-    with pytest.raises(SettingError, match="needs a batch with labels before .* Set strength="):
+    with pytest.raises(SettingError, match="gradient_ratio needs .*with labels .* Set strength="):
         stepper.backward(unlabeled)

@@ -80,7 +80,7 @@ def test_rates_are_detached_and_none_without_a_gradient() -> None:
 def test_gradient_rates_need_the_clean_pass() -> None:
     network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
     submodels = SubModels(adaptive="gradient", low=0.1, high=0.3)
-    with pytest.raises(ValueError, match="needs the recording of the clean pass"):
+    with pytest.raises(ValueError, match="'gradient' needs the recording"):
         StepContext(network, batch, {}, Step(), Streams(0)).passes(submodels)
 
 

@@ -86,7 +86,7 @@ def test_a_parameter_that_no_term_uses_has_a_zero_gradient() -> None:
 def test_computing_the_attack_before_backward_raises_an_error() -> None:
     losses = totals_of(AT(), Network(tiny_network()), rows(5, 3))
     next(losses)
-    with pytest.raises(ValueError, match="The clean pass has no gradient"):
+    with pytest.raises(ValueError, match="clean pass has no gradient"):
         next(losses)
 
 

@@ -85,7 +85,7 @@ def test_detectors_do_not_depend_on_the_scale_of_a_layer(seed: int, unit: float)
 @pytest.mark.parametrize(
     ("fit", "words"),
     [
-        (lambda: Mahalanobis.of(np.full((4, 1, 2), np.nan)), "a state is NaN or infinite"),
+        (lambda: Mahalanobis.of(np.full((4, 1, 2), np.nan)), "state is NaN or infinite"),
         (lambda: Mahalanobis.of(np.ones((6, 2, 3))), "the same for all rows"),
         (lambda: Mahalanobis.of(np.eye(3)[:, None]), "at least 4 in-distribution rows"),
         (lambda: Mahalanobis.of(np.zeros((0, 1, 3))), r"got shape \[0, 1, 3\]"),

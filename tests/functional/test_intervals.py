@@ -21,6 +21,7 @@ from temper.functional.detectors import auroc
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Proportion
 from temper.functional.resampling import FloatArray, weighted_mean
+from tests.messages import assert_messages
 
 
 def mean_of(values: object) -> Statistic:
@@ -245,9 +246,7 @@ def test_the_average_relative_improvement_by_hand() -> None:
 def test_a_perfect_reference_has_no_relative_improvement_and_a_reason() -> None:
     result = intervals.average_relative_improvement(BASE, {**BASE, "anomaly": 1.0}, perfect=PERFECT)
     assert result.value is None
-    assert result.reasons == (
-        "anomaly: the reference is perfect, so the improvement is undefined.",
-    )
+    assert_messages(result.reasons, "^anomaly: the reference is perfect")
     with pytest.raises(ValueError, match=r"The reference is perfect \(1\)"):
         intervals.relative_improvement(0.5, 1.0, 1.0)
 
@@ -257,9 +256,9 @@ def test_a_missing_part_is_skipped_and_reported() -> None:
         {**BASE, "shift": 90.0, "adversarial": None}, BASE, perfect=PERFECT
     )
     assert result.value == pytest.approx(50 / 3)
-    assert result.reasons == ("adversarial is left out: the model has no score for it.",)
+    assert_messages(result.reasons, "^adversarial is left out: the model ")
     unknown = intervals.average_relative_improvement(BASE, {**BASE, "shift": None}, perfect=PERFECT)
-    assert unknown.reasons == ("shift is left out: the reference has no score for it.",)
+    assert_messages(unknown.reasons, "^shift is left out: the reference ")
 
 
 def test_an_improvement_has_ten_decimals() -> None:

@@ -48,8 +48,8 @@ def test_given_names_replace_the_models_and_are_mapped_after() -> None:
     [
         (GivenNames(("a", "b", "c")), "gives 3 names, a, b, c, and the model has 2 classes"),
         (GivenNames(label_map={"X": "a"}), "Unknown class 'X'. Known: A, B"),
-        (GivenNames(label_map={"A": "B"}), "two classes of the model the name 'B'"),
-        (GivenNames(("a", "a")), "two classes of the model the name 'a'"),
+        (GivenNames(label_map={"A": "B"}), "two classes .*the name 'B'"),
+        (GivenNames(("a", "a")), "two classes .*the name 'a'"),
     ],
 )
 def test_names_that_do_not_fit_raise_an_error(given: GivenNames, message: str) -> None:

@@ -67,7 +67,7 @@ def switched_off(name: str) -> tuple[Any, str]:
 
 @pytest.mark.parametrize("name", ["uegr", "r_at", "r_at_su", "adv_embed", "roast"])
 def test_only_both_weights_at_0_disable_the_attack(name: str, deltas: list[Tensor]) -> None:
-    with pytest.raises(SettingError, match="set divergence_weight=0 too to switch the attack off"):
+    with pytest.raises(SettingError, match="set divergence_weight=0 too"):
         configure(name, {"adversarial_weight": 0.0})
     step(configure(name, {"adversarial_weight": 0.0, "divergence_weight": 0.0}))
     assert not any(each.any() for each in deltas)
@@ -90,7 +90,7 @@ def test_an_attack_of_size_0_without_dropout_warns(
         tiny_bert(dropout=0.0, attention=0.0), configure("adv_embed", {"epsilon": epsilon})
     )
     stepper.backward(BATCH)
-    assert caplog.text.count("Every dropout rate of the model is 0") == warned
+    assert caplog.text.count("Every dropout rate of") == warned
 
 
 def test_all_known_attacks_are_tested() -> None:

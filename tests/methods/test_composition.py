@@ -13,6 +13,7 @@ from temper.forward import Losses, Plan, StepContext, SubModels
 from temper.forward.plan import merge
 from temper.forward.totals import step_totals
 from temper.methods import Method, build, compose, configure, names
+from temper.methods.composition import Composed
 from temper.methods.embedding_noise import EmbeddingNoise
 from temper.seeding import Streams
 from temper.training.config import RunConfig
@@ -151,8 +152,9 @@ def test_method_names_compose_with_default_settings() -> None:
 
 
 def test_a_composition_of_no_methods_raises_an_error() -> None:
-    with pytest.raises(CompositionError, match="at least one method"):
-        compose()
+    for composed in (compose, lambda: Composed(methods=())):
+        with pytest.raises(CompositionError, match="at least one method"):
+            composed()
 
 
 # Clashes
@@ -161,12 +163,12 @@ def test_a_composition_of_no_methods_raises_an_error() -> None:
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        ("at + uegr", "'at' and 'uegr' both use the perturbation in their losses"),
+        ("at + uegr", "'at' and 'uegr' both use the perturbation .*losses"),
         ("r_drop + r_at", "'r_drop' and 'r_at' both use the sub-models in their losses"),
         ("r_drop + dropout", "'r_drop' and 'dropout' both use the sub-models"),
         (
             "uegr + child_tuning_f",
-            "'uegr' and 'child_tuning_f' both use the mask in their update rules",
+            "'uegr' and 'child_tuning_f' both use the mask .*update rules",
         ),
         ("at + at", "The method 'at' is named twice in 'at . at'"),
     ],
@@ -182,10 +184,10 @@ def test_incompatible_methods_raise_an_error_with_the_reason(methods: str, messa
         ("r_dorp + at", {}, "Unknown method 'r_dorp'. Did you mean 'r_drop'"),
         ("uegr.rule", {}, "Unknown method 'uegr.rule'"),
         ("", {}, "Unknown method ''"),
-        ("at +", {}, r"A method's name is missing in 'at \+'"),
-        ("+", {}, r"A method's name is missing in '\+'"),
-        ("r_drop + at", {"weight": 2.0}, r"`method.weight` cannot be set for the composition"),
-        ("r_drop + at", {"at": 1}, "`method.at` must be a table of settings, got 1"),
+        ("at +", {}, r"name is missing in 'at \+'"),
+        ("+", {}, r"name is missing in '\+'"),
+        ("r_drop + at", {"weight": 2.0}, r"`method.weight` cannot be set"),
+        ("r_drop + at", {"at": 1}, "`method.at` must be a table .*got 1"),
         (
             "r_drop + at",
             {"at": {"epsilon": -1}, "r_drop": {"weight": -1}},
@@ -222,13 +224,9 @@ def test_clean_weights_that_differ_are_named() -> None:
 
 def test_changing_a_clean_pass_that_does_not_run_raises_an_error() -> None:
     silent = ("mine", Plan(totals=1, task_weight=0.0))
-    with pytest.raises(
-        CompositionError, match="'other' trains on a changed clean pass, and 'mine'"
-    ):
+    with pytest.raises(CompositionError, match="'other' trains on .*clean pass, and 'mine'"):
         merge([silent, ("other", Plan(submodels=SubModels(passes=2)))])
-    with pytest.raises(
-        CompositionError, match="'other' trains on a changed clean pass, and 'mine'"
-    ):
+    with pytest.raises(CompositionError, match="'other' trains on .*clean pass, and 'mine'"):
         merge([silent, ("other", EmbeddingNoise().plan(Step()))])
     # One pass at a rate is how all single passes run, those of other methods too.
     assert merge([silent, ("other", Dropout().plan(Step()))]).submodels is not None

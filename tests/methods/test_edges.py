@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -86,7 +87,7 @@ def test_mixout_excludes_embeddings_and_the_head(name: str) -> None:
 def test_mixout_warns_if_the_head_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
         stepper = Stepper(MeanOfWords(), "mixout")
-    assert "parameters of the classifier cannot be identified" in caplog.text
+    assert "classifier cannot be identified" in caplog.text
     (rule,) = build("mixout").rule.rules
     assert rule.names(stepper.params) == ["head.weight"]
 
@@ -112,7 +113,7 @@ def test_r_drop_on_a_decoder_without_dropout_drops_block_outputs_and_warns(
             terms = stepper.backward(inputs_of("llama"))
             stepper.discard()
     assert terms["loss/divergence"] > 0
-    assert caplog.text.count("drop 15.00% of the output of each of its 2 blocks") == 1
+    assert len(re.findall(r"drop 15\.00% .*2 blocks", caplog.text)) == 1
 
 
 def test_r_drop_on_a_model_without_dropout_and_blocks_warns(
@@ -122,4 +123,4 @@ def test_r_drop_on_a_model_without_dropout_and_blocks_warns(
     with caplog.at_level(logging.WARNING, logger="temper"):
         terms = stepper.backward(rows(5, 3))
     assert terms["loss/divergence"] == pytest.approx(0.0, abs=1e-7)
-    assert caplog.text.count("Every dropout rate of the model is 0") == 1
+    assert caplog.text.count("Every dropout rate of") == 1

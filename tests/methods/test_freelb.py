@@ -150,7 +150,7 @@ def test_a_loss_scale_does_not_change_the_ascent_and_an_overflow_stops_it() -> N
 
 def test_a_pass_before_the_last_backward_raises_an_error() -> None:
     stepper = Stepper(tiny_network(), "freelb")
-    with pytest.raises(ValueError, match="Run backward on each total before"):
+    with pytest.raises(ValueError, match="Run backward on each total"):
         stepper.run_passes(Batch.of(rows(5, 3)), Step(units=2), backward=lambda total: None)
 
 

@@ -275,7 +275,5 @@ def test_special_tokens_can_be_excluded_from_the_cut() -> None:
 
 def test_a_network_without_attention_raises_an_error() -> None:
     stepper = Stepper(tiny_network(), "hidden_cut")
-    with pytest.raises(
-        ModelError, match="needs a transformer that returns attention probabilities"
-    ):
+    with pytest.raises(ModelError, match="needs a transformer .*attention probabilities"):
         stepper.backward(rows(5, 3))

@@ -128,7 +128,7 @@ def test_the_head_may_have_a_learning_rate_of_its_own() -> None:
 
 
 def test_without_a_number_of_steps_or_a_head_it_raises_an_error() -> None:
-    with pytest.raises(SettingError, match="needs the number of optimizer steps"):
+    with pytest.raises(SettingError, match="the number of optimizer steps"):
         stepper_of("lp_ft").backward(*two_batches())
     headless = MeanOfWords()
     headless.head = nn.Identity()

@@ -199,7 +199,7 @@ def test_an_unidentified_head_warns_if_it_would_be_excluded(
 ) -> None:
     params = Parameters(parameters(head=(3, 2)), blocks=frozenset(), head=frozenset(head))
     assert Mixing(scope=scope).init(params) == {}
-    assert caplog.text.count("parameters of the classifier cannot be identified") == warned
+    assert caplog.text.count("classifier cannot be identified") == warned
 
 
 def test_matrices_from_the_blocks_to_before_the_head_are_mixed() -> None:

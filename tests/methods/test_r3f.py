@@ -148,4 +148,4 @@ def test_negligible_noise_without_dropout_warns(
         for _ in range(2):
             stepper.backward(rows(5, 3))
             stepper.discard()
-    assert caplog.text.count("Every dropout rate of the model is 0") == int(warned)
+    assert caplog.text.count("Every dropout rate of") == int(warned)

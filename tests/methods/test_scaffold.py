@@ -100,7 +100,7 @@ def test_in_a_clone_new_files_are_written_to_their_folders(tmp_path: Path) -> No
 
 def test_new_method_overwrites_no_file(tmp_path: Path) -> None:
     (tmp_path / "mine.md").write_text("mine", encoding="utf-8")
-    with pytest.raises(SettingError, match=r"mine\.md already exists and was not changed"):
+    with pytest.raises(SettingError, match=r"mine\.md already exists"):
         new_method("mine", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.md"]
 

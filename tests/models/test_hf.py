@@ -91,7 +91,7 @@ def test_a_missing_folder_is_not_requested_from_the_hub(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     for name in ("runs/mistyped", "./mistyped", "a/b/c", str(tmp_path / "mistyped"), "./absent"):
-        refused("No model could be loaded from .*no such folder", name)
+        refused("could be loaded from .*no such folder", name)
 
 
 def test_short_names_resolve_and_others_are_unchanged(minilm: str) -> None:
@@ -125,7 +125,7 @@ def test_without_its_package_minilm_raises_an_error_with_the_install_command(
     ],
 )
 def test_an_unknown_model_name_raises_an_error_with_examples(name: str, near: str) -> None:
-    refused(f"No model could be loaded from .*{near}", name, labels=["no", "yes"])
+    refused(f"could be loaded from .*{near}", name, labels=["no", "yes"])
 
 
 def test_a_file_is_not_a_model(bert: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_head_whose_outputs_cannot_be_found_raises_an_error(
     stars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("temper.models.heads.find_head", lambda *_: frozenset())
-    refused("cannot be put in the order", stars, labels=["1", "2", "3"])
+    refused("cannot be put in", stars, labels=["1", "2", "3"])
 
 
 def test_another_number_of_labels_initializes_a_new_head(bert: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_body_without_a_head_needs_labels(body: Any, tmp_path: Path) -> None:
 
 def test_labels_are_two_or_more_different_names(bert: Path) -> None:
     for labels in ([], ["one"], ["same", "same"]):
-        refused("`labels` must be two or more different names", bert, labels=labels)
+        refused("`labels` must be two or more", bert, labels=labels)
 
 
 # Padding
@@ -296,7 +296,7 @@ def test_the_model_looks_for_the_padding_that_its_tokenizer_writes(tmp_path: Pat
 def test_an_unknown_padding_token_raises_an_error(tmp_path: Path) -> None:
     tiny("gpt2").save_pretrained(tmp_path / "gpt2")
     save_tokenizer(tmp_path / "gpt2", bos_token="[BEGIN]")
-    refused("neither a padding token nor another to pad with", tmp_path / "gpt2")
+    refused("neither a padding token nor", tmp_path / "gpt2")
     # Qwen2's own tokenizer class adds one where the files have none.
     folder = save(tmp_path / "qwen2", tiny("qwen2"), unk_token="[UNK]", eos_token="[END]")
     refused("pads with token 60 .* and the model has 60 embeddings", folder)
@@ -369,7 +369,7 @@ def test_an_adapter_without_its_base_weights_or_head_raises_an_error(
     config = json.loads((lost / "adapter_config.json").read_text("utf-8"))
     config["base_model_name_or_path"] = str(tmp_path / "absent")
     (lost / "adapter_config.json").write_text(json.dumps(config), "utf-8")
-    refused("No model could be loaded from", lost)
+    refused("could be loaded from .*absent", lost)
     headless = Path(shutil.copytree(adapter, tmp_path / "headless"))
     weights = load_file(headless / "adapter_model.safetensors")
     kept = {name: value for name, value in weights.items() if "lora_" in name}
@@ -411,7 +411,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "heads that do not divide": (
         lambda folder: change_config(folder, hidden_size=15),
-        "not a multiple of the number of attention heads",
+        "not a multiple of .*attention heads",
     ),
     "foreign code": (
         lambda folder: change_config(
@@ -553,4 +553,4 @@ def test_attention_from_the_hub_is_not_fetched(copied: Path) -> None:
 def test_pickled_weights_are_not_opened(copied: Path) -> None:
     (copied / "model.safetensors").unlink()
     (copied / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch /tmp/executed'\ntR.")
-    refused(r"as a pickle \(pytorch_model\.bin\), which can run code and is not opened", copied)
+    refused(r"as a pickle \(pytorch_model\.bin\), which can run code", copied)

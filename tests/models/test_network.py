@@ -133,7 +133,7 @@ def test_unsupported_requests_to_a_network_raise_an_error() -> None:
         network.logits(batch, delta=torch.zeros(2, 4, 8))
     with pytest.raises(ModelError, match="needs a delta"):
         network.logits(batch, recording=Recording())
-    with pytest.raises(ModelError, match="does not wrap the model of this network"):
+    with pytest.raises(ModelError, match="does not wrap the model"):
         network.use(tiny_bert())
     flat = Network(Flat())
     assert flat.width(batch) == 4

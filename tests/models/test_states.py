@@ -148,10 +148,10 @@ def test_the_head_is_found_despite_canceling_logits_or_a_dead_row() -> None:
 
 
 def test_a_zero_head_or_one_not_after_the_last_block_raises_an_error() -> None:
-    with pytest.raises(ModelError, match="The head is zero or dead"):
+    with pytest.raises(ModelError, match="head is zero or dead"):
         head(lambda last: last[:, 0, :2] * 0)
     other = torch.randn(3, 2, requires_grad=True)
-    with pytest.raises(ModelError, match=r"do not depend on the output of the last block.*jacob"):
+    with pytest.raises(ModelError, match=r"do not depend on .*last block.*jacobian"):
         head(lambda last: other * 2)
 
 
@@ -293,7 +293,7 @@ class Flat(nn.Module):
 
 
 def test_a_model_without_blocks_trains_on_logits_only() -> None:
-    message = r"no repeated blocks. Use a method that reads the logits \(jacobian\)"
+    message = r"no repeated blocks\. .*\(jacobian\)"
     with pytest.raises(ModelError, match=message):
         Stepper(Flat(), "jachess").prepare([rows(5, 3)])
     with pytest.raises(ModelError, match=message):

@@ -68,7 +68,7 @@ def test_an_external_checkpoint_has_a_card_from_its_evaluation(
     model = tmp_path / "foreign"
     model.mkdir()
     text = card(CardSources(model, evaluation, {"dev": "/data/reviews.csv"}))
-    assert "how it was trained was not recorded" in text
+    assert "trained was not recorded" in text
     first = ModelCard(text).data.eval_results[0]
     # A path of this machine says nothing to others, its name does.
     assert first.dataset_type == "reviews"
@@ -108,11 +108,11 @@ def test_hostile_names_are_escaped_and_the_metadata_is_readable(tmp_path: Path) 
 
 
 def test_writing_a_card_into_a_locked_folder_raises_an_error(run: Path) -> None:
-    with locked(run), pytest.raises(LockedError, match=r"README.md is being written by process"):
+    with locked(run), pytest.raises(LockedError, match=r"README\.md is being written"):
         write_card(CardSources(run))
     with locked(run):
         (run / ".lock-owner").write_text("process 1 on elsewhere, since then")
-        with pytest.raises(LockedError, match="README.md is being written by process 1 on elsewh"):
+        with pytest.raises(LockedError, match=r"README\.md .*process 1 on elsewhere"):
             check_card(run)
     write_card(CardSources(run))
     assert not list(run.glob(".lock*"))
@@ -123,7 +123,7 @@ def test_a_card_is_rewritten_and_a_user_written_one_is_kept(run: Path) -> None:
     assert target == run / "README.md"
     assert write_card(CardSources(run)) == target
     target.write_text("# Mine\n")
-    with pytest.raises(CheckpointError, match=r"not written by Temper and is kept.*--card-path"):
+    with pytest.raises(CheckpointError, match=r"not written by Temper.*--card-path"):
         write_card(CardSources(run))
     assert target.read_text() == "# Mine\n"
     other = write_card(CardSources(run), run / "cards" / "card.md")

@@ -25,6 +25,8 @@ from tests.report.conftest import Plan, add_detectors, attack_study, robustness_
 
 MakeStudy = Callable[[Plan], Path]
 
+CLOSED = "Gap to a perfect score that is closed"  # the title of a figure
+
 
 def drawn(folder: Path) -> dict[str, Figure]:
     source = read(folder)
@@ -226,7 +228,7 @@ def test_rows_without_anomalies_draw_no_curve(make_study: MakeStudy) -> None:
 
 def test_the_bar_of_a_perspective_is_the_fraction_of_the_gap_closed(make_study: MakeStudy) -> None:
     study = make_study(Plan(columns=["plain", "uegr", "other"]))
-    figure = drawn(study)["Gap to a perfect score that is closed"]
+    figure = drawn(study)[CLOSED]
     result = bars(figure, "uegr")
     # Accuracy 0.82 becomes 0.85: 0.03 of 0.18. ECE 0.11 becomes 0.06: 0.05 of 0.11.
     assert result["In distribution: Accuracy, dev \u2191"] == pytest.approx(100 * 0.03 / 0.18)
@@ -244,14 +246,14 @@ def test_a_perfect_reference_has_no_bar(make_study: MakeStudy) -> None:
         return [score("text_attack", "dev", "accuracy", value, condition="characters")]
 
     plan = Plan(columns=["plain", "uegr", "other"], extra=perfect)
-    result = bars(drawn(make_study(plan))["Gap to a perfect score that is closed"], "uegr")
+    result = bars(drawn(make_study(plan))[CLOSED], "uegr")
     assert len(result) > 4
     assert not [label for label in result if label.startswith("Text attack")]
 
 
 def test_two_columns_have_no_figure_of_closed_gaps(run: Path, study: Path) -> None:
     for folder in (run, study):
-        assert "Gap to a perfect score that is closed" not in drawn(folder)
+        assert CLOSED not in drawn(folder)
 
 
 def test_attacks_perturbations_and_groups_are_bars_by_condition(make_study: MakeStudy) -> None:
@@ -295,7 +297,7 @@ def test_several_columns_share_the_detector_with_the_largest_mean_area(study: Pa
     chance, *curves = chart(figure, Lines).curves
     assert chance.column is None
     assert [one.column for one in curves] == ["plain", "uegr"]
-    assert figure.caption.startswith("ROC of the detector with the highest mean AUROC, by ")
+    assert "the highest mean AUROC, by " in figure.caption
 
 
 def test_a_line_figure_has_the_reference_and_the_three_best_columns(make_study: MakeStudy) -> None:
@@ -317,7 +319,7 @@ def many(seeds: int = 3) -> Plan:
 
 def test_many_columns_are_a_heat_map_of_the_same_numbers(make_study: MakeStudy) -> None:
     result = drawn(make_study(many()))
-    figure = result["Gap to a perfect score that is closed"]
+    figure = result[CLOSED]
     heat = chart(figure, HeatMap)
     assert list(heat.columns) == many().columns[1:]
     # 0.11 becomes 0.06: 0.05 of 0.11, as of few columns.
@@ -338,7 +340,7 @@ def test_a_few_columns_are_bars(make_study: MakeStudy) -> None:
     plan = many()
     del plan.columns[MOST_SERIES:]
     result = drawn(make_study(plan))
-    for title in ("Gap to a perfect score that is closed", "Groups, dev"):
+    for title in (CLOSED, "Groups, dev"):
         assert isinstance(result[title].chart, Bars)
 
 

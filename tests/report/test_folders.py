@@ -88,7 +88,7 @@ def test_a_run_without_evaluation_still_has_a_report(run: Path) -> None:
 
 def test_damaged_rows_name_the_file(study: Path) -> None:
     (study / "runs/uegr-s0-abc/evaluation/rows.parquet").write_bytes(b"PAR1 nothing")
-    with pytest.raises(CheckpointError, match=r"Cannot read the evaluated rows in .*rows.parquet"):
+    with pytest.raises(CheckpointError, match=r"Cannot read .*rows\.parquet"):
         build(study)
 
 
@@ -101,7 +101,7 @@ def test_rows_without_a_needed_column_are_an_error(study: Path) -> None:
 def test_a_broken_line_of_metrics_raises_an_error_with_its_number(study: Path, line: str) -> None:
     path = study / "runs/uegr-s0-abc/metrics.jsonl"
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(CheckpointError, match=r"Line 11 of .*metrics.jsonl is not a JSON object"):
+    with pytest.raises(CheckpointError, match=r"Line 11 of .*metrics\.jsonl .*JSON object"):
         build(study)
 
 

@@ -91,10 +91,8 @@ def test_a_detector_that_a_run_lacks_is_left_out_of_its_means(make_study: MakeSt
     keys = {(row.key.condition, row.key.set) for row in result.rows if "mean" in row.key.set}
     assert ("energy", "mean of 2 sets") not in keys
     assert ("knn", "mean of 2 sets") in keys
-    assert (
-        "OOD detection: set 'news' is left out of the means by the energy; uegr (seed 1) "
-        "lacks it." in result.notices
-    )
+    facts = r"OOD detection: .*'news' .*left out .*the energy; uegr \(seed 1\)"
+    assert sum(bool(re.match(facts, notice)) for notice in result.notices) == 1
 
 
 @pytest.mark.parametrize(
@@ -200,7 +198,7 @@ def test_with_one_seed_nothing_is_marked(make_study: MakeStudy) -> None:
 
 
 def test_a_perspective_without_scores_raises_an_error(study: Path) -> None:
-    with pytest.raises(SettingError, match="perspective with scores in this report.*smoothness"):
+    with pytest.raises(SettingError, match="Unknown perspective .*'smoothness'"):
         markdown(comparison(study), ["smoothness"])
 
 

@@ -91,7 +91,7 @@ UP = {0: (0.80, 0.83), 1: (0.80, 0.84), 2: (0.81, 0.84)}
         (
             {0: (0.70, 0.68), 1: (0.70, 0.68), 2: (0.70, 0.68)},
             True,
-            "undecidable (the same scores at every seed)",
+            "undecidable (the same scores",
         ),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_verdict_follows_from_the_seeds_and_the_direction(
     seeds: dict[int, tuple[float, float]], higher: bool | None, said: str
 ) -> None:
     difference = differ(seeds, higher=higher)
-    assert difference.said == said
+    assert difference.said.startswith(said)
     # Without a verdict there is no interval either.
     assert (difference.low is None) == ("undecidable" in said) == (difference.p is None)
 
@@ -279,14 +279,13 @@ def test_a_study_with_one_finished_run_reports_that_nothing_can_be_compared(
     tmp_path: Path,
 ) -> None:
     result = unfinished(tmp_path / "one", done={"plain": ["0"]})
-    assert result.answer.startswith(
-        "Only 1 of 6 runs is finished and measured, so nothing can be compared yet: `temper"
-    )
+    assert result.answer.startswith("Only 1 of 6 runs")
+    assert "`temper compare`" in result.answer
     assert not [row for row in result.rows if row.key.perspective == "summary"]
     assert not any("average relative improvement" in notice for notice in result.notices)
     assert ("runs", "1 of 6 finished and measured") in about(read(tmp_path / "one"), result)
     apart = unfinished(tmp_path / "apart", done={"plain": ["0", "1"], "uegr": ["2"]})
-    assert apart.answer.startswith("Only 3 of 6 runs are finished and measured, so nothing can be")
+    assert apart.answer.startswith("Only 3 of 6 runs")
     assert not [row for row in apart.rows if row.key.perspective == "summary"]
 
 

@@ -110,7 +110,7 @@ def test_the_margin_can_be_set_for_a_report(study: Path) -> None:
     assert row_of(wide, "task", "accuracy").cells["uegr"].difference.verdict == "non-inferior"  # type: ignore[union-attr]
     assert "3 points" in wide.answer
     assert wide.to_json()["margin"] == 3.0
-    with pytest.raises(SettingError, match="`margin` must be a finite number of points >= 0"):
+    with pytest.raises(SettingError, match="`margin` .*>= 0, got -1"):
         comparison(study, margin=-1.0)
 
 
@@ -138,7 +138,7 @@ def test_scores_undefined_for_one_reason_are_one_line(make_study: MakeStudy) -> 
     result = comparison(make_study(Plan(drop=undefined)))
     messages = [notice for notice in result.notices if "no temperature was fitted" in notice]
     assert len(messages) == 1
-    assert "scores are undefined for plain and uegr" in messages[0]
+    assert "undefined for plain and uegr" in messages[0]
 
 
 def test_holm_multiplies_by_the_number_of_columns_left(make_study: MakeStudy) -> None:
@@ -207,7 +207,7 @@ def test_a_set_that_one_run_lacks_is_excluded_from_all_means_and_reported(
     result = comparison(make_study(Plan(drop=lost)))
     with pytest.raises(AssertionError, match="found 0"):
         row_of(result, "shift", "accuracy", set="mean of 2 sets")
-    assert any("'yelp' is left out of the means" in notice for notice in result.notices)
+    assert any("'yelp' is left out of" in notice for notice in result.notices)
 
 
 def test_the_average_relative_improvement_is_the_tables(study: Path) -> None:

@@ -209,7 +209,8 @@ def test_a_claim_is_not_judged_by_a_single_case(tmp_path: Path) -> None:
     assert judged(tmp_path, "uegr-table-4", against="").verdict == HOLDS
     write_study(kept / "bilstm-imdb", {"plain": plain})
     result = judged(tmp_path, "uegr-table-4", against="")
-    assert (result.verdict, result.number) == (UNTESTED, "not every finished case has runs of uegr")
+    assert result.verdict == UNTESTED
+    assert "not every finished case" in result.number
 
 
 def test_a_claim_may_be_against_another_method_and_of_one_model(tmp_path: Path) -> None:
@@ -283,8 +284,8 @@ def test_pairs_are_not_judged_before_all_are_finished(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("named", "match"),
     [
-        ({}, "either a column or the bounds"),
-        ({"column": "uegr", "within": (0.3, 0.5)}, "either a column or the bounds"),
+        ({}, "either a column or"),
+        ({"column": "uegr", "within": (0.3, 0.5)}, "either a column or"),
         ({"column": "uegr", "claimed": "same"}, "needs one"),
     ],
 )

@@ -43,7 +43,7 @@ def test_without_the_repository_reproduce_prints_one_error(
         monkeypatch.delitem(sys.modules, name)
     result = call("uegr-table-4")
     assert result.exit_code == 2
-    assert "are in Temper's repository and not in the installed package" in result.stderr
+    assert "not in the installed package" in result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_a_failed_command_leaves_no_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--scale", "small"), "the list of all tables only reads numbers and trains nothing"),
+        (("--scale", "small"), "the list of all tables"),
         (("uegr-tabel-4",), "Did you mean 'uegr-table-4'"),
         (("uegr-table-4", "--scale", "tiny"), "Unknown scale 'tiny'"),
         (
@@ -218,14 +218,14 @@ def test_a_failed_command_leaves_no_folder(tmp_path: Path) -> None:
             "--from only reads finished runs",
         ),
         (("uegr-table-4", "--figure", "f.svg"), "leave --figure out"),
-        (("uegr-table-4", "--write"), "so the name of a table has no effect"),
+        (("uegr-table-4", "--write"), "so the name of a"),
         (("--claims", "--seeds", "3"), "so --seeds has no effect"),
         (("--check-arithmetic", "--scale", "full"), "trains nothing, so --scale has no effect"),
         (("uegr-table-4", "--from", "somewhere", "--scale", "full"), "so --scale has no effect"),
         (("uegr-theorem-1", "--seeds", "3", "--out", "x"), "so --seeds, --out have no effect"),
         (("uegr-table-4", "--out", "x", "--keep", "x/kept"), "must be outside of x"),
         (("uegr-table-4", "--markdown", "--json"), "not allowed with argument"),
-        (("uegr-table-4", "--workers", "0"), "--workers is the number of processes"),
+        (("uegr-table-4", "--workers", "0"), "at least 1, got 0"),
         (("uegr-table-4", "--from", "somewhere", "--workers", "2"), "so --workers has no effect"),
     ],
 )

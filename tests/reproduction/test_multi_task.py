@@ -83,7 +83,7 @@ def test_finished_runs_are_reused_and_stopped_runs_resume(
 
 def test_all_faults_of_all_tasks_are_reported_before_loading(settings: dict[str, Any]) -> None:
     lora = {**settings["train"], "lora": {}}
-    with pytest.raises(SettingError, match="adapter.*is for a training on one task"):
+    with pytest.raises(SettingError, match="adapter.*on one task"):
         config(settings, train=lora)
     with pytest.raises(SettingError, match="two or more tasks"):
         config(settings, tasks={"reviews": settings["tasks"]["reviews"]})

@@ -148,7 +148,7 @@ TABLE = read_specification("uegr-table-4").model_dump(exclude={"printed"})
         ({"model": "cnn"}, "Unknown model 'cnn'"),
         ({"column": "ueg"}, "Unknown column 'ueg'"),
         ({"score": "acuracy"}, "Unknown score 'acuracy'"),
-        ({"value": "about 83"}, "must be the digits as printed"),
+        ({"value": "about 83"}, "the digits as printed"),
         ({"value": 83.0}, "in quotes"),
     ],
 )

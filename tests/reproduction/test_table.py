@@ -297,7 +297,7 @@ def test_saving_into_the_same_or_from_an_empty_folder_raises_an_error(
     read = read_specification("uegr-table-4")
     with pytest.raises(CheckpointError, match="must be outside"):
         keep(read, folder, folder / "kept")
-    with pytest.raises(CheckpointError, match="has no finished case of uegr-table-4"):
+    with pytest.raises(CheckpointError, match="no finished case of uegr-table-4"):
         keep(read, tmp_path_factory.mktemp("empty"), folder.parent / "kept-elsewhere")
 
 

@@ -75,7 +75,7 @@ def refused(
     [
         (
             {"recipes": "masked", "masked_model": "absent"},
-            r"`masked_model`: No model could be loaded from .*absent",
+            r"`masked_model`: No model .*absent",
         ),
         (
             {"recipes": "masked", "masked_model": "masked_bare"},
@@ -142,7 +142,7 @@ def test_a_study_without_disk_space_raises_an_error_before_training(
         tiny_data / "reviews",
         tmp_path / "study",
         error=WriteError,
-        match=r"has room for .*, and all of 1 run of .* of weights each takes at least",
+        match=r"has room for .*, and all of 1 run of .* weights",
     )
 
 
@@ -159,7 +159,7 @@ def test_too_little_memory_for_predictions_raises_an_error_before_the_first_pass
         check_size(data, tmp_path / "out")
     monkeypatch.setattr(memory, "free_memory", lambda: None)
     monkeypatch.setattr(files, "free_bytes", lambda _: 6 * 8 - 1)
-    with pytest.raises(WriteError, match=r"the rows of the evaluation takes at least 48 bytes"):
+    with pytest.raises(WriteError, match=r"rows of the evaluation .* 48 bytes"):
         check_size(data, tmp_path / "out")
 
 
@@ -189,7 +189,7 @@ def test_held_out_labels_of_two_classes_raise_an_error_for_three() -> None:
     check_before_training(EvaluationData(dev, shift={"two": held_out}), EvaluationSettings(), train)
     with pytest.raises(DataError, match="Held-out set 'held_out' has two labels"):
         check_before_training(EvaluationData(dev, held_out=held_out), EvaluationSettings(), train)
-    with pytest.raises(DataError, match="The validation set has two labels"):
+    with pytest.raises(DataError, match="validation set has two labels"):
         check_before_training(EvaluationData(held_out), EvaluationSettings(), train)
 
 

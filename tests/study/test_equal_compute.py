@@ -110,6 +110,6 @@ def test_a_comparison_adds_plain_of_equal_compute_by_default(
         out=tmp_path / "study",
         config=study_tree(tiny_model, tiny_data / "reviews"),
     )
-    assert "A comparison needs at least 50 evaluation rows, and there are 12." in caplog.text
+    assert "at least 50 evaluation rows, and there are 12" in caplog.text
     wanted = ("plain", "r_drop", "plain_x2")
     assert study.comparison.columns == (wanted if equal_compute else wanted[:2])

@@ -39,7 +39,7 @@ def test_validation_rows_that_are_trained_on_too_are_not_scored(tmp_path: Path) 
     of = plan(tree=tree)
     sets = evaluation_sets(of, load_splits(of.data))
     assert len(sets.data.dev) == 8
-    assert sets.seen[0].startswith("4 of 12 rows of set 'dev' were trained on and are left out")
+    assert sets.seen[0].startswith("4 of 12 rows of set 'dev' were trained on")
     apart = plan(tree={**tree, "data": {**tree["data"], "drop_overlap": True}})
     assert len(evaluation_sets(apart, load_splits(apart.data)).data.dev) == 12
 

@@ -122,13 +122,13 @@ def test_a_correct_method_passes_all_laws() -> None:
 @pytest.mark.parametrize(
     ("config", "law", "message"),
     [
-        (KeepsActing, "off", "off: With OFF it is not plain fine-tuning: "),
+        (KeepsActing, "off", "off: .*not plain fine-tuning: "),
         (DrawsFromTheGlobalGenerator, "off", "draws from the global generator"),
-        (DoesNothing, "on", "With these settings it is plain fine-tuning"),
+        (DoesNothing, "on", "on: .* it is plain fine-tuning"),
         (Undocumented, "declaration", r"without Field\(description=...\): hidden"),
-        (Forgetful, "resumption", "A resumed run differs from a whole one"),
+        (Forgetful, "resumption", "resumed run differs from"),
         (DependsOnTheBatch, "micro_batches", "have another gradient .* say draws_by_row=True"),
-        (Hoarding, "memory", "must state whether it keeps a copy"),
+        (Hoarding, "memory", "whether it keeps a copy"),
         (Moving, "failing_pass", "A failing pass leaves moved: "),
     ],
 )
@@ -149,6 +149,6 @@ def test_all_faults_are_reported_together_including_exceptions() -> None:
 def test_an_uncheckable_method_raises_an_error() -> None:
     with pytest.raises(SettingError, match="Unknown law 'of'. Did you mean 'off'"):
         check_method("r_drop", laws=["of"])
-    with pytest.raises(SettingError, match="A composition is not checked as a whole"):
+    with pytest.raises(SettingError, match="A composition is not checked"):
         check_method("r_drop + at")
     assert {"off", "resumption", "micro_batches", "composition"} <= set(LAWS)

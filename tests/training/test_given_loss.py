@@ -159,7 +159,7 @@ def test_a_loss_function_with_settings_that_it_ignores_raises_an_error(
 )
 def test_a_loss_function_that_returns_something_else_is_named(value: Any, came: str) -> None:
     stepper = Stepper(tiny_model(), task_loss=value)
-    with pytest.raises(SettingError, match=rf"scalar or one loss per row \[4\], got {came}"):
+    with pytest.raises(SettingError, match=rf"loss per row \[4\], got {came}"):
         stepper.backward(collate([Rows(4)[index] for index in range(4)]))
 
 

@@ -134,7 +134,7 @@ def test_an_adapter_next_to_model_weights_raises_an_error(
     settings = json.loads((whole / "adapter_config.json").read_text(encoding="utf-8"))
     settings["base_model_name_or_path"] = str(both)
     (both / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    with pytest.raises(ModelError, match=r"next to the weights of a model\. Move the adapter"):
+    with pytest.raises(ModelError, match=r"next to the weights .*Move the adapter"):
         load_classifier(str(both), labels=["negative", "positive"])
 
 
@@ -287,7 +287,7 @@ def test_a_frozen_head_of_a_given_adapter_is_a_warning(
     from temper import Stepper
     from tests.training.tiny_training import Rows, collate, make_trainer, tiny_model
 
-    for task, words in ((None, "head of the PEFT model is frozen"), ("SEQ_CLS", "")):
+    for task, words in ((None, "PEFT model is frozen"), ("SEQ_CLS", "")):
         config = LoraConfig(task_type=task, target_modules=["query", "value"])
         model = get_peft_model(tiny_model(), config)
         before = {name: p.detach().clone() for name, p in model.named_parameters()}

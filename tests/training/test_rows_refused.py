@@ -51,7 +51,7 @@ def test_rows_that_cannot_be_trained_on_are_named(
 
 def test_a_batch_of_unknown_lengths_is_checked_in_backward() -> None:
     stepper = Stepper(tiny_model())
-    for width, message in ((17, "17 tokens, and the model has positions for 16"), (0, "no tokens")):
+    for width, message in ((17, "17 tokens, .*positions for 16"), (0, "no tokens")):
         ids = torch.full((2, width), 5)
         with pytest.raises(DataError, match=message):
             stepper.backward(

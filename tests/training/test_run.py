@@ -228,7 +228,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_not_resumed_from(project: Path) -> Non
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
     file.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is damaged or was changed"):
+    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is damaged"):
         train(config(project), out)
 
 
@@ -245,7 +245,7 @@ def test_a_full_disk_is_reported_before_the_first_step(
 ) -> None:
     monkeypatch.setattr("temper.files.free_bytes", lambda _: 1000)
     heard = Heard()
-    with pytest.raises(WriteError, match=r"has room for 1 kB, and the model with a checkpoint"):
+    with pytest.raises(WriteError, match=r"has room for 1 kB, .*with a checkpoint"):
         train(config(project), project / "no-room", progress=heard)
     assert not heard.done
     assert not (project / "no-room").exists()
@@ -273,7 +273,7 @@ def test_training_again_on_changed_rows_raises_an_error(project: Path) -> None:
     out = train(RunConfig.of(tree), project / "rows")
     path = data / "reviews" / "train.csv"
     path.write_text(path.read_text().replace("the film", "a film", 1), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="the rows of the data or the model's weights"):
+    with pytest.raises(CheckpointError, match="the rows of the data"):
         train(RunConfig.of(tree), out)
 
 
@@ -318,7 +318,7 @@ def test_balanced_class_weights_equal_the_formula() -> None:
 
 
 def test_class_weights_must_fit_the_labels() -> None:
-    with pytest.raises(SettingError, match=r"2 numbers, one per label in the order no, yes"):
+    with pytest.raises(SettingError, match=r"`train\.class_weights` .*2 numbers, .*no, yes"):
         class_weights((1.0,), examples([0, 1]))
     scores = Examples("toy", ["a", "b"], labels=[0.5, 1.5], kind="regression")
     with pytest.raises(SettingError, match="needs classes"):

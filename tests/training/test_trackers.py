@@ -13,6 +13,7 @@ from temper.errors import SettingError
 from temper.progress import Progress
 from temper.training.trackers import KNOWN, TrackedRun, Tracker, tracked
 from tests.cli.tiny_project import make_data, make_model, study_tree
+from tests.messages import assert_messages
 
 
 def broken(*_: object) -> Tracker:
@@ -47,11 +48,11 @@ def test_a_failing_tracker_is_reported_and_others_get_the_scores(
     with tracked(TrackedRun(tmp_path, {}), ["tensorboard", "wandb"], heard.notice) as trackers:
         trackers.send({"a": 0.5, "b": None}, 3)
     assert sent == [({"a": 0.5}, 3), False]
-    assert heard.notices == [
-        "The tracker 'tensorboard' did not take the scores of step 3: ConnectionError: no route to "
-        "the host. Continuing.",
-        "The tracker 'tensorboard' cannot be closed: OSError: failed is False. Continuing.",
-    ]
+    assert_messages(
+        heard.notices,
+        "'tensorboard' .*step 3: ConnectionError: no route to the host",
+        "'tensorboard' .*closed: OSError: failed is False",
+    )
 
 
 def test_a_study_keeps_its_scores_if_no_tracker_can_be_opened(

@@ -193,7 +193,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_true_row(
         save_strategy="steps",
         save_steps=1,
     )
-    with pytest.raises(NonFiniteError, match=r"'task' is not finite at step \d, rows \[17\]") as e:
+    with pytest.raises(NonFiniteError, match=r"'task' .*not finite at step \d, rows \[17\]") as e:
         trainer.train()
     assert e.value.rows == [17]
     assert e.value.term == "task"
@@ -217,7 +217,7 @@ def test_a_gradient_that_is_not_finite_stops_even_with_a_finite_loss(tmp_path: P
     model.register_forward_hook(poison)
     trainer = make_trainer(tmp_path, model=model, save_strategy="steps", save_steps=1)
     before = weights(model)
-    with pytest.raises(NonFiniteError, match="The gradient's norm is nan at step 0"):
+    with pytest.raises(NonFiniteError, match="norm is nan at step 0"):
         trainer.train()
     assert not unequal(before, weights(model))
     assert list(tmp_path.iterdir()) == []

@@ -231,3 +231,9 @@ SERVE: Paths = {
     **_PREDICTOR,
     **{name: ("service", name) for name in ServiceSettings.model_fields},
 }
+SETTINGS: Mapping[str, Paths] = {
+    "fit": TRAIN, "train": TRAIN, "check-labels": TRAIN, "compare": COMPARE, "tune": COMPARE,
+    "evaluate": EVALUATE, "calibrate": CALIBRATE, "predict": PREDICT, "serve": SERVE,
+    "export": EXPORT,
+}  # fmt: skip
+"""Command -> the settings that its ``--set`` accepts: keyword -> path."""

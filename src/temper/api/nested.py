@@ -13,12 +13,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from temper.api.keywords import TABLES, Paths
+from temper.api.keywords import SETTINGS, TABLES, Paths
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import check_room
 from temper.data.settings import source_name
 from temper.data.sources import check_source
 from temper.data.tasks.registry import task_named, task_source
+from temper.display.wording import listed
 from temper.errors import SettingError, brief, unknown
 from temper.evaluation.settings import ROOT
 from temper.models.names import check_model
@@ -83,7 +84,7 @@ def nested(
                 assigned.append((path, value))
     roots = {path[0] for path in paths.values()}
     tables = dict.fromkeys((*tree, *(path[0] for path, _ in assigned)))
-    faults += [unknown("setting", each, roots) for each in tables if each in TABLES.keys() - roots]
+    faults += [_misplaced(each) for each in tables if each in TABLES.keys() - roots]
     faults.refuse()
     lora = values.pop("lora", None)
     pairs: list[tuple[tuple[str, ...], Any]] = []
@@ -103,6 +104,16 @@ def nested(
     elif lora is False and isinstance(train := tree.get("train"), dict):
         train.pop("lora", None)
     return tree
+
+
+def _misplaced(table: str) -> str:
+    commands = [
+        name for name, paths in SETTINGS.items() if table in {path[0] for path in paths.values()}
+    ]
+    return (
+        f"`{table}` is a table of temper {listed(commands)}, and this command does not read it. "
+        "Leave it out."
+    )
 
 
 def split_list(text: str | Iterable[str], option: str) -> list[str]:

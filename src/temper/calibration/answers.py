@@ -145,7 +145,7 @@ class Answers(Sequence[Answer]):
         shift: Shift test of all texts together; None for fewer than 20 texts or without a
             calibration.
         scores: Estimated accuracy and macro-F1; None without held-out rows.
-        own: The uncalibrated predictions.
+        uncalibrated: The uncalibrated predictions.
         states: Hidden states of the middle layer, [n, D].
         abstained: Rule -> number of texts on which it abstains.
     """
@@ -154,7 +154,7 @@ class Answers(Sequence[Answer]):
     notices: tuple[str, ...] = ()
     shift: Shift | None = None
     scores: UnlabeledScores | None = None
-    own: Prediction | None = field(default=None, repr=False, compare=False)
+    uncalibrated: Prediction | None = field(default=None, repr=False, compare=False)
     states: FloatArray | None = field(default=None, repr=False, compare=False)
     abstained: Mapping[str, int] = field(default_factory=dict, compare=False)
 

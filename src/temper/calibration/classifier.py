@@ -292,7 +292,12 @@ class Classifier:
         if len(examples) >= LEAST_BATCH:
             notices += tuple(str(each) for each in (shift, scores) if each is not None)
         return replace(
-            made, notices=notices, shift=shift, scores=scores, own=predictions, states=states
+            made,
+            notices=notices,
+            shift=shift,
+            scores=scores,
+            uncalibrated=predictions,
+            states=states,
         )
 
     def notices(self, terms: Terms) -> tuple[str, ...]:
@@ -306,9 +311,9 @@ class Classifier:
             )
         if known is not None and longest != known.max_length:
             notices.append(
-                f"The calibration of {self.name} was fitted on texts cut at {known.max_length} "
-                f"tokens, and these are cut at {longest}. Use the same --max-length, or calibrate "
-                "again."
+                f"The texts that the calibration of {self.name} was fitted on were "
+                f"{_cut(known.max_length)}, and these are {_cut(longest)}. Use the same "
+                "--max-length, or calibrate again."
             )
         if (result := terms.selection) is not None:
             notices.append(
@@ -319,19 +324,19 @@ class Classifier:
             )
         return tuple(notices)
 
-    def shift(self, own: Prediction, states: FloatArray) -> Shift | None:
+    def shift(self, uncalibrated: Prediction, states: FloatArray) -> Shift | None:
         """Test whether a batch of texts has shifted from the calibration's held-out rows.
 
-        ``own`` and ``states`` are those of `Answers`. Returns None for fewer than 20 texts, or
-        without held-out rows.
+        ``uncalibrated`` and ``states`` are those of `Answers`. Returns None for fewer than 20
+        texts, or without held-out rows.
         """
-        known, count = self.calibration, len(own)
+        known, count = self.calibration, len(uncalibrated)
         reference = None if known is None else known.compared
         if known is None or reference is None or count < LEAST_BATCH:
             return None
         # Few rows, because the test costs their square.
         indices = np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64)
-        seen = outputs(own) if known.reference is None else states
+        seen = outputs(uncalibrated) if known.reference is None else states
         p = mmd_test(reference, seen[indices], seed=0).p
         return Shift(p, p <= ALARM, len(indices))
 
@@ -344,7 +349,7 @@ class Classifier:
 
     def _described(
         self,
-        own: Prediction,
+        uncalibrated: Prediction,
         anomaly: FloatArray | None,
         terms: Terms,
         examples: Examples,
@@ -352,8 +357,8 @@ class Classifier:
     ) -> Answers:
         """Calibrate predictions, and add prediction sets, anomaly flags and abstentions."""
         known, notices = self.calibration, self.notices(terms)
-        notices += cut_in(self.predictor, own.truncated, rows="texts")
-        scaled = own if known is None else known.applied(own)
+        notices += cut_in(self.predictor, uncalibrated.truncated, rows="texts")
+        scaled = uncalibrated if known is None else known.applied(uncalibrated)
         names = self.names_of(scaled)
         second = examples.text_pair or ()
         if scaled.spans is not None:
@@ -415,6 +420,10 @@ class Classifier:
                 scores.append(known.detector.score(predictions, known.applied(predictions), layers))
         whole = answers[0] if len(answers) == 1 else joined(range(len(examples)), answers)
         return whole, np.concatenate(scores) if scores else None, np.concatenate(states)
+
+
+def _cut(length: int | None) -> str:
+    return "not cut" if length is None else f"cut at {length} tokens"
 
 
 def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -20,7 +20,10 @@ LEAST = 20
 
 
 def unlabeled_scores(
-    known: Calibration | None, own: Prediction, anomaly: FloatArray | None, shift: Shift | None
+    known: Calibration | None,
+    uncalibrated: Prediction,
+    anomaly: FloatArray | None,
+    shift: Shift | None,
 ) -> UnlabeledScores | None:
     """Estimate accuracy and macro-F1 of texts without labels.
 
@@ -30,34 +33,38 @@ def unlabeled_scores(
 
     The result is None without held-out rows, or unless each text has one class.
     """
-    if known is None or known.held_out is None or own.logits is None or anomaly is None:
+    if known is None or known.held_out is None or uncalibrated.logits is None or anomaly is None:
         return None
-    if not one_class(own):
+    if not one_class(uncalibrated):
         return None
     if known.thresholds is not None:
-        return UnlabeledScores(len(own), reason="decisions are not made at a probability of 0.5")
+        return UnlabeledScores(
+            len(uncalibrated), reason="decisions are not made at a probability of 0.5"
+        )
     held_out = known.held_out
-    reason = next(_doubts(held_out, own, anomaly, shift), None)
+    reason = next(_doubts(held_out, uncalibrated, anomaly, shift), None)
     if reason is None:
         assert held_out.prediction.logits is not None
         try:
-            scores = estimate_scores(held_out.labels, held_out.prediction.logits, own.logits)
-            return UnlabeledScores(len(own), scores["accuracy"], scores["macro_f1"])
+            scores = estimate_scores(
+                held_out.labels, held_out.prediction.logits, uncalibrated.logits
+            )
+            return UnlabeledScores(len(uncalibrated), scores["accuracy"], scores["macro_f1"])
         except ValueError:
             reason = "the confidence on the held-out rows does not show how often they are right"
-    return UnlabeledScores(len(own), reason=reason)
+    return UnlabeledScores(len(uncalibrated), reason=reason)
 
 
 def _doubts(
-    held: HeldOut, own: Prediction, anomaly: FloatArray, shift: Shift | None
+    held: HeldOut, uncalibrated: Prediction, anomaly: FloatArray, shift: Shift | None
 ) -> Iterator[str]:
     """Yield reasons why an estimate might be wrong: too few texts, then shifts."""
-    if len(own) < LEAST:
-        yield f"{LEAST} texts or more are needed, got {len(own)}"
+    if len(uncalibrated) < LEAST:
+        yield f"{LEAST} texts or more are needed, got {len(uncalibrated)}"
         return
     if shift is not None and shift.shifted:
         yield f"the texts have shifted from the held-out rows (p = {shift.p:.2g})"
-    confidences = (each.probabilities.max(axis=1) for each in (held.prediction, own))
+    confidences = (each.probabilities.max(axis=1) for each in (held.prediction, uncalibrated))
     for what, (known, new) in {
         "anomaly scores": (held.anomaly, anomaly),
         "confidences": confidences,

@@ -11,22 +11,24 @@ from temper.evaluation.prediction import Prediction
 
 
 def picked_choices(
-    fields: Sequence[dict[str, Any]], own: Prediction, choices: Sequence[str]
+    fields: Sequence[dict[str, Any]], predictions: Prediction, choices: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Add the index of the predicted choice as ``choice``, and its text as ``label``.
 
     ``fields`` are those of `Answer`, one mapping per question. Each of ``choices`` is a JSON list
     (`temper.data.choices`).
     """
-    rows = zip(fields, own.prediction.astype(int).tolist(), choices, strict=True)
+    rows = zip(fields, predictions.prediction.astype(int).tolist(), choices, strict=True)
     return [{**each, "choice": best, "label": choices_of(text)[best]} for each, best, text in rows]
 
 
-def picked_spans(own: Prediction, contexts: Sequence[str]) -> list[dict[str, Any]]:
+def picked_spans(predictions: Prediction, contexts: Sequence[str]) -> list[dict[str, Any]]:
     """Return ``span`` of each `Answer`; its text is empty if the model read no context."""
-    assert own.spans is not None
+    assert predictions.spans is not None
     fields = []
-    rows = zip(own.spans.tolist(), own.probabilities[:, 0].tolist(), contexts, strict=True)
+    rows = zip(
+        predictions.spans.tolist(), predictions.probabilities[:, 0].tolist(), contexts, strict=True
+    )
     for (start, end), chance, context in rows:
         start, end = max(start, 0), max(end, 0)
         fields.append({"span": Span(context[start:end], start, end, chance)})

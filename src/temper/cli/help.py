@@ -7,17 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from temper.api.keywords import (
-    CALIBRATE,
-    COMPARE,
-    EVALUATE,
-    EXPORT,
-    PREDICT,
-    SERVE,
-    TABLES,
-    TRAIN,
-    Paths,
-)  # fmt: skip
+from temper.api.keywords import SETTINGS, TABLES
 from temper.cli.options import GROUPS, OUTPUT
 from temper.errors import SettingError
 
@@ -51,13 +41,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "new-method": ("temper new-method my_method",),
     "new-perspective": ("temper new-perspective my_perspective",),
 }
-
-SETTINGS: Mapping[str, Paths] = {
-    "fit": TRAIN, "train": TRAIN, "check-labels": TRAIN, "compare": COMPARE, "tune": COMPARE,
-    "evaluate": EVALUATE, "calibrate": CALIBRATE, "predict": PREDICT, "serve": SERVE,
-    "export": EXPORT,
-}  # fmt: skip
-"""Command -> the settings that its ``--set`` accepts: keyword -> path."""
 
 
 def assignable(command: str, name: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,9 +25,8 @@ from temper.evaluation.session import ModelSession, opened, read_states, special
 from temper.functional.precision import at_least_single
 from temper.heads import Completions, Seq2Seq, per_row
 from temper.heads.completions import in_chunks
-from temper.models.kinds import head_of
+from temper.models.kinds import head_inputs, head_of
 from temper.models.modes import in_mode
-from temper.models.probing import innermost
 from temper.models.states import lacks_second_derivative
 from temper.types import UNLABELED, Batch
 
@@ -97,11 +95,8 @@ class TextGenerator:
         return read_states(self.model, parts, self._run, name=examples.name)
 
     def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
-        model = innermost(self.model)
-        further = self.head.inputs(part.batch, model)
-        taken = inspect.signature(model.forward).parameters
-        known = {name: value for name, value in further.items() if name in taken}
-        output = self.model(**part.batch.inputs, **known, **asked)
+        further = head_inputs(self.head, part.batch, self.model)
+        output = self.model(**part.batch.inputs, **further, **asked)
         values = self._targets(part, self.head.logits(output, part.batch)).cpu().numpy()
         return output, Prediction.of_targets(values, truncated=part.truncated)
 

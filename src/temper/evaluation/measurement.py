@@ -275,8 +275,6 @@ class Measurement(EvaluationData):
         thresholds: Probability above which each label, or class 1 of two, is predicted, [L]; None
             for 0.5.
         truncated: Set -> fraction of truncated rows; filled in during the evaluation.
-        pending: Progress to report before the next prediction, at most one entry. A perspective
-            that predicts nothing is not reported.
     """
 
     predictor: Predictor
@@ -287,7 +285,6 @@ class Measurement(EvaluationData):
     truncated: dict[str, float] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     texts: Texts = field(default_factory=Texts)
-    pending: list[tuple[int, int, str]] = field(default_factory=list)
     _clean: dict[str, Prediction] = field(default_factory=dict)
 
     @property
@@ -312,8 +309,6 @@ class Measurement(EvaluationData):
 
     def predict(self, examples: Examples) -> Prediction:
         """Predict examples at the thresholds, without caching; see `clean` for unchanged sets."""
-        if self.pending:
-            self.report(*self.pending.pop())
         answers = self.predictor.predict(examples, batch_size=self.settings.batch_size)
         return decided(answers, self.thresholds)
 

@@ -135,7 +135,7 @@ def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, l
     chosen.sort(key=lambda entry: entry.needs != "embeddings")
     result = {}
     for number, entry in enumerate(chosen):
-        measurement.pending[:] = [(number, len(chosen), entry.name.replace("_", " "))]
+        measurement.report(number, len(chosen), entry.name.replace("_", " "))
         result[entry.name] = list(entry.rows(measurement))
     measurement.report(len(chosen), len(chosen), "all perspectives")
     return result

@@ -22,7 +22,7 @@ class Composed(Method):
     """Several methods as one method.
 
     Raises:
-        CompositionError: If two methods conflict.
+        CompositionError: If two methods conflict, or there is none.
     """
 
     methods: tuple[Method, ...]
@@ -32,6 +32,8 @@ class Composed(Method):
         return " + ".join(method.name for method in self.methods)
 
     def check(self) -> None:
+        if not self.methods:
+            raise CompositionError("A composition needs at least one method, got none.")
         # The rules' conflicts; `plan` raises on those of the losses.
         for index, later in enumerate(self.methods):
             for earlier in self.methods[:index]:
@@ -75,8 +77,6 @@ def compose(*methods: Method | str) -> Method:
         'r_drop + adv_weight'
     """
     members = tuple(member for method in methods for member in build(method).composed())
-    if not members:
-        raise CompositionError("A composition needs at least one method, got none.")
     named = [name_of(member) for member in members]
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:

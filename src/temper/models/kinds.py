@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from temper.errors import ModelError
 from temper.heads import HEADS, Classification, Head, Regression
 from temper.models.blocks import unwrap
 from temper.models.probing import innermost
+from temper.types import Batch
 
 # Learned embeddings of absolute positions; relative and rotary positions have no such table.
 _POSITIONS = re.compile(r"(^|\.)(position_embeddings?|embed_positions|wpe)$")
@@ -82,3 +84,10 @@ def check_outputs(config: Any, *, model: str = "the model") -> None:
             f"A regression must have one output, {model} has {outputs}. "
             "Correct `problem_type` or `num_labels` in its config."
         )
+
+
+def head_inputs(head: Head, batch: Batch, model: nn.Module) -> dict[str, Any]:
+    """Return the arguments that a head adds to the forward and the model accepts."""
+    inner = innermost(unwrap(model))
+    accepted = inspect.signature(inner.forward).parameters
+    return {name: value for name, value in head.inputs(batch, inner).items() if name in accepted}

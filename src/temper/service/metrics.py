@@ -113,7 +113,7 @@ class ShiftWindow:
         parts, self._parts = self._parts, []
         last = np.arange(count - self._rows, count)
         predictions = joined(
-            range(count), [part.own for part in parts if part.own is not None]
+            range(count), [part.uncalibrated for part in parts if part.uncalibrated is not None]
         ).take(last)
         states = [part.states for part in parts if part.states is not None]
         shift = self._classifier.shift(predictions, np.concatenate(states)[last])

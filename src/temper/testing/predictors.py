@@ -39,6 +39,8 @@ LEAST_ROWS = 4
 """Minimum number of different texts; with fewer, a wrong order may go unnoticed."""
 BATCH = 3
 """Rows of the smaller batches; fewer than `LEAST_ROWS`."""
+CHECKED: tuple[Gives, ...] = ("logits", "probabilities", "values", "choices")
+"""Kinds of output that are checked: those with one row of numbers per text."""
 TOLERANCE = 1e-5
 """Allowed difference of probabilities, and of values relative to the largest."""
 
@@ -53,7 +55,8 @@ def check_predictor(predictor: object, examples: Examples) -> None:
             is also checked that predictions do not depend on them.
 
     Raises:
-        ModelError: If it breaks a contract; the message lists every fault.
+        ModelError: If it breaks a contract; the message lists every fault. Or if it gives labels,
+            tags, spans or texts, which are not checked.
         DataError: If the examples are too few or too similar to find faults.
 
     Example:
@@ -66,6 +69,12 @@ def check_predictor(predictor: object, examples: Examples) -> None:
         raise DataError(
             f"A predictor is checked on {LEAST_ROWS} different texts or more, but set "
             f"{examples.name!r} has {len(set(examples.rows))}. Give more."
+        )
+    gives = getattr(predictor, "gives", None)
+    if gives in get_args(Gives) and gives not in CHECKED:
+        raise ModelError(
+            f"A predictor that gives {gives} cannot be checked, only one that gives "
+            f"{', '.join(CHECKED)}."
         )
     result = list(_of_form(predictor))
     if not result:
@@ -244,6 +253,9 @@ class _Check:
                 if part.rows != [self.examples.rows[index] for index in part.indices]:
                     yield "`parts` gives rows under hashes of others."
                 logits = session.logits(part).detach().double().cpu().numpy()
+                if logits.ndim != 2:
+                    yield f"`logits` of a session must be [B, C], got {list(logits.shape)}."
+                    return
                 if plain is None:
                     plain = np.full((len(self.examples), logits.shape[-1]), np.nan)
                 plain[part.indices] = logits

@@ -27,7 +27,7 @@ from temper.functional.answers import SPAN_SCORES, answer_scores
 from temper.functional.entities import COUNTS, tag_counts, tag_score
 from temper.heads import Heads, best_spans
 from temper.memory import MEBIBYTE, Gauge, gauge_of
-from temper.models.kinds import head_of
+from temper.models.kinds import head_inputs, head_of
 from temper.models.modes import in_mode
 from temper.progress import Progress
 from temper.training.checkpoint_files import check_sums, put_in_place, read_state, write_state
@@ -218,10 +218,13 @@ class ScoredSet:
         """Return the mean negative log-likelihood of the completions' tokens."""
         total, tokens, heads = 0.0, 0, Heads(head_of(model))
         with torch.no_grad(), in_mode(model, training=False):
-            for _, batch in self._batches(model, collate, batch_size):
-                targets = heads.units(Batch.of(batch))
-                total += float(model(**batch).loss) * targets
-                tokens += targets
+            for _, inputs in self._batches(model, collate, batch_size):
+                batch = Batch.of(inputs)
+                assert batch.labels is not None
+                head = heads.of(batch.labels)
+                output = model(**batch.inputs, **head_inputs(head, batch, model))
+                total += float(head.loss(head.logits(output, batch), batch.labels).sum())
+                tokens += head.units(batch)
         return total / tokens if tokens else None
 
 

@@ -152,7 +152,7 @@ def test_scores_without_a_row_to_attack_have_a_reason() -> None:
     for name in ("attack_success", "queries"):
         entry = value(result, name)
         assert entry["value"] is None
-        assert entry["reason"] == "no row is right without an attack"
+        assert "no row is right" in entry["reason"]
     assert value(result, "changed_words")["reason"] == "no attack succeeded"
     assert value(result, "accuracy")["value"] == 0
 
@@ -184,14 +184,14 @@ def test_unsuitable_targets_and_data_raise_an_error() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"recipes": ()}, "must have at least one value"),
+        ({"recipes": ()}, "at least one value"),
         ({"recipes": ("characters", "characters")}, "must not repeat a value"),
         ({"recipes": "chars"}, "Input should be 'characters', 'swaps' or 'masked'"),
         ({"goal": "targeted"}, "`target` must be given with goal 'targeted'"),
         ({"target": 1}, "`target` must be given with goal 'targeted', and only then"),
         ({"min_similarity": 0.8}, "must be given together"),
-        ({"masked_model": "folder"}, "`masked_model` must be given with the recipe 'masked'"),
-        ({"recipes": "masked"}, "`masked_model` must be given with the recipe 'masked'"),
+        ({"masked_model": "folder"}, "`masked_model` .*with the recipe 'masked'"),
+        ({"recipes": "masked"}, "`masked_model` .*with the recipe 'masked'"),
         ({"protected": "two words"}, "single words, got 'two words'"),
         ({"max_changed": 0}, "greater than 0"),
         ({"max_queries": 0}, "greater than or equal to 1"),

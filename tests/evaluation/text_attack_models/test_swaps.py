@@ -317,7 +317,7 @@ def test_the_gradient_cache_is_limited_to_rows_in_flight(
 
 def test_a_bare_function_cannot_be_attacked_by_gradient() -> None:
     predictor = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
-    assert "'swaps' needs a model whose embeddings can be perturbed" in lacks_swaps(predictor)
+    assert "embeddings can be perturbed, got CallablePredictor" in lacks_swaps(predictor)
 
 
 def test_a_tokenizer_without_offsets_cannot_be_attacked() -> None:
@@ -329,7 +329,7 @@ def test_a_tokenizer_without_offsets_cannot_be_attacked() -> None:
 
     predictor = ClassifierPredictor(classifier_bert(tokenizer), Slow(), max_length=8)
     reason = lacks_swaps(predictor)
-    assert "its tokenizer (Slow) does not return the positions of tokens" in reason
+    assert "tokenizer (Slow) does not return" in reason
     assert "Use 'characters' or 'masked'" in reason
 
 
@@ -346,5 +346,5 @@ def test_a_gradient_that_is_not_finite_names_the_row() -> None:
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight[5] = float("inf")
     draft = draft_of("row7", 0, "good film", None)
-    with pytest.raises(ModelError, match="gradient at the words of row row7 is not finite"):
+    with pytest.raises(ModelError, match="gradient .*row row7 is not finite"):
         Gradients(ClassifierPredictor(model, tokenizer, max_length=8)).of([draft])

@@ -178,7 +178,7 @@ def test_the_encoder_comes_from_a_classifier_and_heads_from_the_seed() -> None:
 
 @pytest.mark.parametrize("name", ["a.b", "", "../up", "keys", "-x", "training", "T_destination"])
 def test_an_invalid_task_name_raises_an_error(name: str) -> None:
-    with pytest.raises(ModelError, match="The name of a task must consist of letters, digits"):
+    with pytest.raises(ModelError, match="name of a task must .*letters, digits"):
         check_task(name)
 
 
@@ -207,7 +207,7 @@ def test_labels_without_two_classes_raise_an_error(labels: tuple[str, ...]) -> N
     "config", [BartConfig(), MTDNNConfig.of(ENCODERS["bert"], TASKS)], ids=["bart", "mt_dnn"]
 )
 def test_a_model_without_an_encoder_raises_an_error(config: Any) -> None:
-    with pytest.raises(ModelError, match="shares one encoder between its tasks"):
+    with pytest.raises(ModelError, match="MT-DNN shares one encoder"):
         MTDNNConfig.of(config, TASKS)
 
 
@@ -222,7 +222,7 @@ def test_sharing_the_encoder_of_an_adapter_raises_an_error() -> None:
 
     plain = AutoModelForSequenceClassification.from_config(ENCODERS["bert"])
     adapted = get_peft_model(plain, LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
-    with pytest.raises(ModelError, match="An adapter belongs to one classifier"):
+    with pytest.raises(ModelError, match="An adapter .*several tasks"):
         share_encoder(adapted, TASKS)
 
 

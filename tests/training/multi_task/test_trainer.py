@@ -134,10 +134,10 @@ def test_a_run_stopped_and_resumed_ends_at_the_same_weights(tmp_path: Path, meth
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"class_weights": [1.0, 2.0]}, "class_weights are supported only with one task"),
+        ({"class_weights": [1.0, 2.0]}, "class_weights .*only with one task"),
         (
             {"unlabeled_dataset": Unlabeled(4), "method": "jachess_unlabeled"},
-            "unlabeled_dataset and class_weights are supported only with one task",
+            "unlabeled_dataset .*only with one task",
         ),
     ],
 )
