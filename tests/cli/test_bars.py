@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from temper.cli.screen import ScreenProgress
-from temper.data.examples import Examples
 from temper.display.bars import EVERY, Bars, fitting
-from temper.evaluation.function import CallablePredictor
-from temper.evaluation.run import EvaluationData, evaluate
-from temper.evaluation.settings import EvaluationSettings
 
 
 class Terminal(io.StringIO):
@@ -121,22 +117,6 @@ def test_the_bar_has_a_fixed_width(columns: int, monkeypatch: pytest.MonkeyPatch
     description = "loss" + lines[-1].rstrip().partition("loss")[2]
     assert description in {", ".join(parts[:count]) for count in range(2, len(parts) + 1)}
     assert "epoch 1: dev accuracy 75.0%" in terminal.getvalue()
-
-
-def test_evaluation_without_sets_reports_no_phase_of_sets() -> None:
-    rows = Examples("dev", ["0", "1"], labels=[0, 1], kind="classification")
-    predictor = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
-    names = ("task", "shift", "adversarial", "calibration")
-    phases: list[str] = []
-    evaluate(
-        predictor,
-        EvaluationData(rows),
-        EvaluationSettings(perspectives=names, bootstrap=10),
-        progress=lambda done, total, what: phases.append(what),
-    )
-    assert phases[0] == "task"
-    assert not {"shift", "adversarial"} & set(phases)
-    assert phases[-1] == "all perspectives"
 
 
 def test_a_python_call_logs_messages_once(caplog: pytest.LogCaptureFixture) -> None:
