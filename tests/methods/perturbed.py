@@ -1,4 +1,4 @@
-"""What a method adds to the embeddings in each pass, for tests that repeat it."""
+"""Record the perturbation that a method adds to the embeddings in each pass."""
 
 from __future__ import annotations
 

@@ -33,14 +33,18 @@ def test_every_module_is_in_the_mode_and_is_restored_afterwards(
     assert tuple(module.training for module in model.modules()) == before
 
 
+@pytest.mark.parametrize("shown", [True, False])
 def test_only_bars_of_downloads_are_shown_while_a_model_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
+    shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The tests' environment disables both.
     module = sys.modules[are_progress_bars_disabled.__module__]
     monkeypatch.setattr(module, "HF_HUB_DISABLE_PROGRESS_BARS", None)
+    monkeypatch.setattr(module, "progress_bar_states", {"_global": shown})
     monkeypatch.setattr(logging, "_tqdm_active", True)
     with quiet():
         assert not logging.is_progress_bar_enabled()
-        assert not are_progress_bars_disabled()
+        assert are_progress_bars_disabled() is not shown
     assert logging.is_progress_bar_enabled()
+    # What the user chose for downloads is kept.
+    assert are_progress_bars_disabled() is not shown

@@ -14,6 +14,7 @@ from temper.calibration.classifier import Classifier
 from temper.checkpoints.folder import RUN, read_json
 from temper.data.examples import Examples, Splits
 from temper.display.wording import plural
+from temper.evaluation.perspectives.coverage import ASKED
 from temper.functional.intervals import LEAST_ROWS, mean_difference_interval
 from temper.functional.resampling import FloatArray
 from temper.functional.units import PERCENT, Unit
@@ -22,7 +23,7 @@ from temper.study.fit import DEFAULT, LINEAR, PARTS, SIMPLE, WITH_SETFIT, Choice
 from temper.study.wrong_labels import rank_labels
 
 RESAMPLES: Final = 2000
-HEADS: Final = {
+STARTS: Final = {
     None: "a random head",
     FROZEN: "a linear classifier on its frozen embeddings",
     SETFIT: "SetFit",
@@ -111,7 +112,7 @@ def _model(best: Trial, rows: int, train: Mapping[str, Any]) -> str:
         return f"Model: SetFit of {base}, trained on {rows:,} rows."
     how = "" if candidate.method == DEFAULT.method else f" with {candidate.name}"
     return (
-        f"Model: {base}, fine-tuned{how} on {rows:,} rows from {HEADS[candidate.start]} (learning "
+        f"Model: {base}, fine-tuned{how} on {rows:,} rows from {STARTS[candidate.start]} (learning "
         f"rate {train['learning_rate']:g}, {plural(round(train['epochs']), 'epoch')})."
     )
 
@@ -120,9 +121,9 @@ def _score(
     evaluation: Mapping[str, Any], perspective: str, name: str, condition: str = "clean"
 ) -> dict[str, Any]:
     wanted = perspective, name, condition
-    for each in evaluation["scores"]:
-        if (each["perspective"], each["name"], each["condition"]) == wanted:
-            return dict(each)
+    for score in evaluation["scores"]:
+        if (score["perspective"], score["name"], score["condition"]) == wanted:
+            return dict(score)
     return {"value": None}
 
 
@@ -150,7 +151,7 @@ def _calibration(evaluation: Mapping[str, Any]) -> str:
         return f"Calibration: ECE {_with_interval(before)} without temperature scaling."
     return (
         f"Calibration: ECE {_with_interval(after)} after temperature scaling, "
-        f"{PERCENT.text(before['value'])}% before. Prediction sets at 90% coverage contain "
+        f"{PERCENT.text(before['value'])}% before. Prediction sets at {ASKED} coverage contain "
         f"{PERCENT.text(covered)}% of the labels. Each half of the rows that were set aside is "
         "scored with the temperature and the threshold of the other half."
     )

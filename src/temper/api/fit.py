@@ -113,6 +113,7 @@ def fit(
         TemperError: If data, models or settings do not fit, or the folder has another result.
     """
     if progress is None:
+        # Open bars would stay in the terminal or notebook.
         with closing(Bars()) as progress:
             return fit(
                 data,
@@ -268,13 +269,13 @@ def candidate_lines(candidates: Iterable[Mapping[str, Any]]) -> list[dict[str, s
     """Return a table of ``candidates`` of ``fit.json``: one dict from column to text per line."""
     return [
         {
-            "candidate": each["candidate"],
-            "model": Path(each["model"]).name,
-            "measured on": f"{each['rows']:,} training rows ({plural(each['folds'], 'fold')})",
-            "accuracy": f"{100 * each['accuracy']:.1f}%",
-            "Brier score": f"{each['brier']:.3f}",
+            "candidate": scores["candidate"],
+            "model": Path(scores["model"]).name,
+            "measured on": f"{scores['rows']:,} training rows ({plural(scores['folds'], 'fold')})",
+            "accuracy": f"{100 * scores['accuracy']:.1f}%",
+            "Brier score": f"{scores['brier']:.3f}",
         }
-        for each in candidates
+        for scores in candidates
     ]
 
 

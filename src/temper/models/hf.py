@@ -382,7 +382,7 @@ def set_padding(tokenizer: Any, config: Any, name: str) -> None:
 
 def _load_model(auto_class: Any, source: str, config: Any) -> Any:
     """Return a model and Transformers' report on its weights, which the caller must check."""
-    # The report is printed as a warning, too.
+    # Transformers also prints the report, as a warning.
     with quiet():
         return auto_class.from_pretrained(
             source,

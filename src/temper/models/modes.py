@@ -32,25 +32,29 @@ def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence warnings of libraries and the bars of Transformers inside this context."""
-    from huggingface_hub.utils import enable_progress_bars
+    from huggingface_hub import utils as hub
     from transformers.utils import logging as transformers_logging
 
     # logging has no getter for the level that other code may have set.
     level = logging.root.manager.disable
     logging.disable(max(level, logging.WARNING))
     bars = transformers_logging.is_progress_bar_enabled()
+    downloads = not hub.are_progress_bars_disabled()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if bars:
-                # Its bar of loaded weights would break ours. Those of downloads stay.
+                # Its bar of loaded weights would break ours. The call hides downloads', too.
                 transformers_logging.disable_progress_bar()
-                enable_progress_bars()
+                if downloads:
+                    hub.enable_progress_bars()
             yield
     finally:
         logging.disable(level)
         if bars:
             transformers_logging.enable_progress_bar()
+            if not downloads:
+                hub.disable_progress_bars()
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def build(
         examples: Maximum number of attacked examples on the page, >= 0.
         margin: Smallest relevant difference in points; 0 turns it off.
         detect: Difference in points to detect; the page reports the number of seeds it needs.
-        opening: Replaces the headline.
+        opening: Replaces the headline and the next steps of the error analysis.
 
     Raises:
         CheckpointError: The folder is none of these or damaged, or ``out`` cannot be written.
