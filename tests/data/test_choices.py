@@ -9,6 +9,7 @@ import pytest
 
 from temper.data.choices import choices_of
 from temper.data.collator import Collator
+from temper.data.columns import Columns
 from temper.data.encode import LazilyEncoded, encode
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
@@ -42,6 +43,16 @@ def test_choices_are_recognized_by_their_columns(
     assert result.text[0] == "word5"
     assert result.text_pair is not None
     assert len(choices_of(result.text_pair[0])) == 3
+
+
+def test_a_named_group_column_does_not_change_what_the_rows_are(tmp_path: Path) -> None:
+    rows = [{"question": "word5", "choices": CHOICES, "answer": 2, "topic": each} for each in "ab"]
+    path = str(write(tmp_path / "rows.jsonl", rows))
+    result = load_examples(path, columns=Columns(group="topic"))
+    assert result.kind == "choices"
+    assert result.group == ["a", "b"]
+    with pytest.raises(DataError, match="subject"):
+        load_examples(path, columns=Columns(group="subject"))
 
 
 @pytest.mark.parametrize("answer", [{}, {"answer": ""}, {"answer": -1}, {"answer": None}])

@@ -132,6 +132,14 @@ class FoundColumns:
         return tuple(warnings)
 
 
+def check_columns(table: Table, wanted: Columns) -> None:
+    """Raise a `DataError` if a table lacks a column that the user named."""
+    for role, option in OPTIONS.items():
+        name = getattr(wanted, role)
+        if name is not None and name not in table.names:
+            raise DataError(f"{table.title}: {unknown('column', name, table.names)} Fix {option}.")
+
+
 def find_columns(
     table: Table, wanted: Columns, *, labeled: bool, known: Sequence[Columns] = ()
 ) -> FoundColumns:
@@ -140,10 +148,6 @@ def find_columns(
     Names in ``wanted`` come first. Then come the first ``known`` columns, those of the task's other
     tables, that this table has. Then come the usual names.
     """
-    for role, option in OPTIONS.items():
-        name = getattr(wanted, role)
-        if name is not None and name not in table.names:
-            raise DataError(f"{table.title}: {unknown('column', name, table.names)} Fix {option}.")
     for others in known:
         wanted = _completed(wanted, others, table)
     if wanted.text is None and wanted.text_pair is None and labeled:

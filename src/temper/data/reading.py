@@ -15,6 +15,7 @@ from temper.data.columns import (
     OPTIONS,
     Columns,
     FoundColumns,
+    check_columns,
     find_columns,
     read_names,
     read_texts,
@@ -169,8 +170,9 @@ def read_split(
     table = opened.splits[split]()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
-    if all(given is None for given in vars(columns).values()):
-        read = _recognized(table, opened.options, name=name, labeled=labeled)
+    check_columns(table, columns)
+    if replace(columns, group=None) == Columns():
+        read = _recognized(table, opened.options, name=name, group=columns.group, labeled=labeled)
         if read is not None:
             return replace(read, source={**read.source, "split": split})
     chosen = find_columns(table, columns, labeled=labeled, known=opened.known)
@@ -233,7 +235,7 @@ def read_split(
 
 
 def _recognized(
-    table: Table, options: TableOptions, *, name: str, labeled: bool
+    table: Table, options: TableOptions, *, name: str, group: str | None, labeled: bool
 ) -> Examples | None:
     """Read multiple choice, answer spans or completions, recognized by their columns; else None."""
     for result, read in (
@@ -245,7 +247,8 @@ def _recognized(
             skip = options.skip_bad_rows
             examples, table = read(table, result, name=name, labeled=labeled, skip=skip)
             texts = result[:1] if examples.text_pair is None else result[:2]
-            return replace(examples, others=_others(table, options, texts=texts))
+            others = _others(table, options, texts=texts)
+            return replace(examples, group=read_names(table, group), others=others)
     return None
 
 

@@ -38,6 +38,7 @@ from temper.files import checksums, put_back, staged_folder, write_json, write_t
 from temper.functional.label_names import placeholders
 from temper.models.adapters import is_adapted
 from temper.models.classical import ARCHITECTURES
+from temper.models.folders import save
 from temper.models.onnx_files import INT8, ONNX, check_onnx_installed, write_int8, write_onnx
 from temper.models.standalone import pipeline
 from temper.models.standalone.mean_pooled import MeanPooledConfig
@@ -299,8 +300,7 @@ def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
     network: Any = predictor.model
     if is_adapted(network):
         network = predictor.model = network.merge_and_unload()
-    network.save_pretrained(folder)
-    predictor.tokenizer.save_pretrained(folder)
+    save(network, predictor.tokenizer, folder)
     for file in folder.glob("*.json"):
         content = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(content, dict) and content.keys() & HOOKS:

@@ -12,6 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from temper.errors import ModelError
+from temper.models.modes import quiet
 
 PICKLED = {"pytorch_model.bin", "adapter_model.bin"}
 DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
@@ -21,6 +22,13 @@ OBJECTS = ("config.json", "adapter_config.json", "tokenizer.json", "tokenizer_co
 
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 """Matches the number of a block in the name of a weight."""
+
+
+def save(model: Any, tokenizer: Any, folder: Path | str, **options: Any) -> None:
+    """Write a model and its tokenizer without Transformers' bar; ``options`` are its own."""
+    with quiet():
+        model.save_pretrained(folder, **options)
+    tokenizer.save_pretrained(folder)
 
 
 def check_folder(folder: Path) -> None:

@@ -17,6 +17,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from temper.errors import ModelError
 from temper.functional.resampling import FloatArray
+from temper.models.folders import save
 from temper.models.hf import PretrainedReader
 from temper.models.modes import in_mode
 from temper.models.standalone.mean_pooled import mean_embedding
@@ -125,8 +126,7 @@ def contrast(
 
     logging.getLogger("setfit").setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder, _own_draws(seed, encoder.device):
-        encoder.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save(encoder, tokenizer, folder)
         body = SentenceTransformer(folder, device=str(encoder.device))
         arguments = TrainingArguments(
             output_dir=folder,

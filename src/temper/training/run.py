@@ -29,6 +29,7 @@ from temper.errors import CheckpointError, SettingError, TemperError, WriteError
 from temper.files import writing
 from temper.functional.precision import bf16_notices
 from temper.models.adapters import is_adapted, save_adapter
+from temper.models.folders import save
 from temper.models.hf import lasting_name
 from temper.progress import Progress
 from temper.training import sharding
@@ -383,9 +384,9 @@ class ActiveRun:
         if is_adapted(model):
             base = None if self.config.train.adapter is None else lasting_name(self.config.model)
             save_adapter(model, staging, base=base)
+            self.prepared.tokenizer.save_pretrained(staging)
         else:
-            model.save_pretrained(staging, state_dict=state)
-        self.prepared.tokenizer.save_pretrained(staging)
+            save(model, self.prepared.tokenizer, staging, state_dict=state)
 
 
 def make_trainer(

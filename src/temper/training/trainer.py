@@ -39,6 +39,7 @@ from temper.methods import Method, build
 from temper.methods.composition import smoothed
 from temper.methods.soup import first_steps_of, trainings_of
 from temper.models.kinds import head_of
+from temper.models.modes import quiet
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
 from temper.training.by_name import from_name
@@ -450,7 +451,8 @@ class RobustTrainer(Trainer):
             return
         folder.mkdir(parents=True, exist_ok=True)
         if hasattr(model, "save_pretrained"):
-            model.save_pretrained(folder, state_dict=state_dict)
+            with quiet():
+                model.save_pretrained(folder, state_dict=state_dict)
         else:
             sharding.save(model, state_dict, folder / "model.safetensors")
         if self.processing_class is not None:
