@@ -96,11 +96,9 @@ def table_of_methods() -> str:
     rows = []
     for name in names():
         result = entry(name)
-        cells = (result.summary, result.cost, result.memory, result.conflicts_text, result.paper)
+        cells = (result.summary, result.cost, result.memory, result.paper)
         rows.append([f"[`{name}`]({name}.md)", *(cell.replace("|", "\\|") for cell in cells)])
-    return (
-        pipe_table(("method", "what it does", "cost", "memory", "conflicts", "source"), rows) + "\n"
-    )
+    return pipe_table(("method", "what it does", "cost", "memory", "source"), rows) + "\n"
 
 
 UNIT = "F is one forward pass"
@@ -118,10 +116,10 @@ def summary(name: str) -> str:
         ["What", method.summary],
         ["Cost of a step", f"{method.cost} ({'' if name == 'plain' else '`plain`: 3F; '}{UNIT})"],
         ["Additional memory", method.memory],
-        ["Conflicts with methods that use", method.conflicts_text or "none"],
-        ["Results", links or "none"],
+        ["Cannot be combined with", ", ".join(f"`{name}`" for name in method.incompatible)],
+        ["Results", links],
     ]
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    cells = [[label, value.replace("|", "\\|")] for label, value in rows if value]
     return pipe_table((f"`{name}`", ""), cells) + "\n"
 
 

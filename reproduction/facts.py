@@ -39,7 +39,8 @@ def case_facts(case: Case, source: Source) -> dict[str, str]:
     return {
         "case": case.name,
         "model": source.model,
-        "data": str(data.get("source", "")),
+        # The name of a dataset or a file's last two parts, the same on every machine.
+        "data": "/".join(Path(str(data.get("source", ""))).parts[-2:]),
         "trained on": _rows(rows.get("train")),
         "evaluated on": _rows(rows.get("dev")) + (" of test" if _on_test(source) else ""),
         "rows in the full dataset (train and evaluation)": _published(case.source),

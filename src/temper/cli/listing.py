@@ -119,7 +119,8 @@ def _show_method(name: str, *, as_json: bool) -> None:
         return
     say(f"{name}: {about.summary} ({about.paper})")
     say(f"Cost: {about.cost} (plain fine-tuning: 3F). Memory: {about.memory or 'none'}.")
-    say(f"Conflicts with methods that use: {about.conflicts_text or 'none'}")
+    if about.incompatible:
+        say(f"Cannot be combined with: {', '.join(about.incompatible)}.")
     if described:
         print_table(
             described,

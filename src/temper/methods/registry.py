@@ -55,12 +55,16 @@ class Entry:
         }
 
     @property
-    def conflicts_text(self) -> str:
-        """The ``conflicts`` in one line, for example ``perturbation; rule: mask``."""
-        conflicts = self.conflicts
-        parts = [", ".join(conflicts["losses"])] if conflicts["losses"] else []
-        parts += [f"rule: {', '.join(conflicts['rule'])}"] if conflicts["rule"] else []
-        return "; ".join(parts)
+    def incompatible(self) -> list[str]:
+        """Names of the methods that use the same resources, so they cannot be combined with it."""
+        used = self.conflicts
+        return [
+            other
+            for other in names()
+            if other != self.name
+            for theirs in [entry(other).conflicts]
+            if any({*used[kind]} & {*theirs[kind]} for kind in used)
+        ]
 
 
 def register(
