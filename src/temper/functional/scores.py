@@ -332,7 +332,8 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("span_exact_match", "Exact answers", True, 1.0, NO_ROWS, kinds=_ANSWERS),
         ScoreFacts("completion_loss", "Loss per token", False, 0.0, NO_ROWS, PLAIN,
                    kinds=("completions",)),
-        ScoreFacts("drop", "Drop from the clean score", False, 0.0, "the metric is undefined", None),
+        ScoreFacts("drop", "Drop from the clean score", False, 0.0, "the metric is undefined",
+                   None),
         ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined", None,
                    "metric"),
     )
