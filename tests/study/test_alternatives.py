@@ -113,6 +113,18 @@ def test_setfit_brings_the_texts_of_a_class_together(tmp_path: Path) -> None:
     assert contrast(SETFIT) > contrast(FROZEN)
 
 
+def test_setfit_reads_no_token_after_the_maximum_length(tmp_path: Path) -> None:
+    run, rows = project(tmp_path)
+    # Two words, and the tokens at the start and at the end.
+    cut = run.model_copy(update={"data": run.data.model_copy(update={"max_length": 4})})
+    short = replace(rows, text=[" ".join(text.split()[:2]) for text in rows.text], rows=None)
+    whole_texts, cut_texts = (
+        fit_alternative(SETFIT, cut, each, seed=0).model.state_dict() for each in (rows, short)
+    )
+    for name, weight in whole_texts.items():
+        assert torch.equal(weight, cut_texts[name]), name
+
+
 def test_alternatives_are_those_that_suit_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,11 +128,12 @@ def contrast(
     with tempfile.TemporaryDirectory() as folder, _own_draws(seed, encoder.device):
         save(encoder, tokenizer, folder)
         body = SentenceTransformer(folder, device=str(encoder.device))
+        # `TrainingArguments.max_length` cuts the texts of SetFit's head only, not those of pairs.
+        body.max_seq_length = max_length
         arguments = TrainingArguments(
             output_dir=folder,
             max_steps=steps,
             batch_size=PAIRS,
-            max_length=max_length,
             seed=seed % 2**32,
             report_to="none",
             save_strategy="no",
