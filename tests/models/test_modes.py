@@ -46,5 +46,5 @@ def test_only_bars_of_downloads_are_shown_while_a_model_is_loaded(
         assert not logging.is_progress_bar_enabled()
         assert are_progress_bars_disabled() is not shown
     assert logging.is_progress_bar_enabled()
-    # What the user chose for downloads is kept.
+    # The user's setting of the download bars is back.
     assert are_progress_bars_disabled() is not shown

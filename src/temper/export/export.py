@@ -38,7 +38,7 @@ from temper.files import checksums, put_back, staged_folder, write_json, write_t
 from temper.functional.label_names import placeholders
 from temper.models.adapters import is_adapted
 from temper.models.classical import ARCHITECTURES
-from temper.models.folders import save
+from temper.models.folders import save_model
 from temper.models.onnx_files import INT8, ONNX, check_onnx_installed, write_int8, write_onnx
 from temper.models.standalone import pipeline
 from temper.models.standalone.mean_pooled import MeanPooledConfig
@@ -300,7 +300,7 @@ def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
     network: Any = predictor.model
     if is_adapted(network):
         network = predictor.model = network.merge_and_unload()
-    save(network, predictor.tokenizer, folder)
+    save_model(network, predictor.tokenizer, folder)
     for file in folder.glob("*.json"):
         content = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(content, dict) and content.keys() & HOOKS:

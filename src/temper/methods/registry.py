@@ -57,14 +57,13 @@ class Entry:
     @property
     def incompatible(self) -> list[str]:
         """Names of the methods that use the same resources, so they cannot be combined with it."""
-        used = self.conflicts
-        return [
-            other
-            for other in names()
-            if other != self.name
-            for theirs in [entry(other).conflicts]
-            if any({*used[kind]} & {*theirs[kind]} for kind in used)
-        ]
+        ours = self.conflicts
+
+        def conflicts_with(other: str) -> bool:
+            theirs = entry(other).conflicts
+            return any(set(ours[part]) & set(theirs[part]) for part in ours)
+
+        return [other for other in names() if other != self.name and conflicts_with(other)]
 
 
 def register(

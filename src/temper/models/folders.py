@@ -1,4 +1,4 @@
-"""Check the folder of a model before loading, and name damaged files."""
+"""Write a model to a folder, check a folder before loading, and name damaged files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 """Matches the number of a block in the name of a weight."""
 
 
-def save(model: Any, tokenizer: Any, folder: Path | str, **options: Any) -> None:
+def save_model(model: Any, tokenizer: Any, folder: Path | str, **options: Any) -> None:
     """Write a model and its tokenizer without Transformers' bar; ``options`` are its own."""
     with quiet():
         model.save_pretrained(folder, **options)

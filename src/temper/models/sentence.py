@@ -17,7 +17,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from temper.errors import ModelError
 from temper.functional.resampling import FloatArray
-from temper.models.folders import save
+from temper.models.folders import save_model
 from temper.models.hf import PretrainedReader
 from temper.models.modes import in_mode
 from temper.models.standalone.mean_pooled import mean_embedding
@@ -126,7 +126,7 @@ def contrast(
 
     logging.getLogger("setfit").setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder, _own_draws(seed, encoder.device):
-        save(encoder, tokenizer, folder)
+        save_model(encoder, tokenizer, folder)
         body = SentenceTransformer(folder, device=str(encoder.device))
         # `TrainingArguments.max_length` cuts the texts of SetFit's head only, not those of pairs.
         body.max_seq_length = max_length

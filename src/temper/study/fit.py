@@ -36,7 +36,7 @@ from temper.functional.calibration import (
 )
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.methods.registry import DEFAULT as DEFAULT_METHOD
-from temper.models.folders import save
+from temper.models.folders import save_model
 from temper.progress import Progress
 from temper.settings import Tree
 from temper.study.alternatives import (
@@ -196,7 +196,7 @@ class LinearModel:
             strength=self.strength,
         )
         self.predictor.model.set_head(weight, bias)
-        save(self.predictor.model, self.predictor.tokenizer, folder)
+        save_model(self.predictor.model, self.predictor.tokenizer, folder)
 
 
 @dataclass
@@ -418,7 +418,7 @@ class Search:
         predictor: Any = fit_alternative(
             SETFIT, plain.model_copy(update={"train": epochs}), rows, seed=self.seed
         )
-        save(predictor.model, predictor.tokenizer, folder)
+        save_model(predictor.model, predictor.tokenizer, folder)
 
     def _learning_curve(self) -> None:
         """Train the best candidate on half of the rows of each fold that it was trained on."""

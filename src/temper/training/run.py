@@ -29,7 +29,7 @@ from temper.errors import CheckpointError, SettingError, TemperError, WriteError
 from temper.files import writing
 from temper.functional.precision import bf16_notices
 from temper.models.adapters import is_adapted, save_adapter
-from temper.models.folders import save
+from temper.models.folders import save_model
 from temper.models.hf import lasting_name
 from temper.progress import Progress
 from temper.training import sharding
@@ -386,7 +386,7 @@ class ActiveRun:
             save_adapter(model, staging, base=base)
             self.prepared.tokenizer.save_pretrained(staging)
         else:
-            save(model, self.prepared.tokenizer, staging, state_dict=state)
+            save_model(model, self.prepared.tokenizer, staging, state_dict=state)
 
 
 def make_trainer(
