@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from temper.checkpoints.identity import CALIBRATION
 from temper.cli.app import app
 from temper.display.folders import read
 from temper.evaluation.folder import write
@@ -90,6 +91,9 @@ def test_the_analysis_of_an_overconfident_model_recommends_calibration(tmp_path:
         commands = [each.command for each in analyzed(folder).findings]
         wanted = f"temper calibrate {folder} --data sst2 --with-dev"
         assert (wanted in commands) is recommended
+    calibrated = tmp_path / "run0.01"
+    (calibrated / CALIBRATION).write_text("{}")
+    assert not any("calibrate" in each.command for each in analyzed(calibrated).findings)
 
 
 def test_a_class_with_a_low_recall_is_reported(tmp_path: Path) -> None:

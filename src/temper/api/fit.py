@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -112,18 +111,7 @@ def fit(
     Raises:
         TemperError: If data, models or settings do not fit, or the folder has another result.
     """
-    if progress is None:
-        # Open bars would stay in the terminal or notebook.
-        with closing(Bars()) as progress:
-            return fit(
-                data,
-                models=models,
-                budget=budget,
-                out=out,
-                config=config,
-                progress=progress,
-                **settings,
-            )
+    progress = progress or Bars()
     tree = nested(TRAIN, config, {"data": data, **settings})
     names = split_list(models, "--models")
     folder = Path(default_folder(tree, "fit", budget, names) if out is None else out)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -260,14 +259,12 @@ Suggest = Callable[[str], str]
 """Function that fills folder, base model and data into a command; empty if data is unknown."""
 
 
-def _suggest(source: Source, run: Run) -> Suggest:
-    assert run.scores is not None
-    folder = source.folder if source.kind == "run" else Path(run.scores.model)
-    record = run.record if source.kind == "run" else run_record(Checkpoint.of(folder))
+def _suggest(model: Checkpoint) -> Suggest:
+    record = run_record(model)
     data = None if record is None else record.settings.get("data", {}).get("source")
     if record is None or not data:
         return lambda command: ""
-    named = {"model": quote(str(folder)), "base": quote(record.model), "data": quote(data)}
+    named = {"model": quote(str(model.folder)), "base": quote(record.model), "data": quote(data)}
     return lambda command: command.format_map(named)
 
 
@@ -280,11 +277,13 @@ def _findings(
     perturbed: pd.DataFrame,
 ) -> Iterator[Finding]:
     assert run.scores is not None
-    suggest = _suggest(source, run)
+    model = Checkpoint.of(source.folder if source.kind == "run" else run.scores.model)
+    suggest = _suggest(model)
     yield from (Finding(sentence) for sentence in run.scores.seen)
     if weak := _hardly_trained(confusion, labels):
         yield weak
-    yield from _miscalibrated(run, suggest)
+    if not model.is_calibrated:
+        yield from _miscalibrated(run, suggest)
     yield from _weak_class(confusion, labels)
     wrong = dev[dev["prediction"] != dev["label"]]
     if sure := int((wrong["confidence"] >= SURE).sum()):
