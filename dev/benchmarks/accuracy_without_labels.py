@@ -37,8 +37,8 @@ from temper.data.perturbations import perturbed
 from temper.data.sources import load_examples
 from temper.data.suites.suite import find_sets, load_set, read_suite
 from temper.display.wording import pipe_table
+from temper.evaluation.blocks import labels_of
 from temper.evaluation.loading import load_predictor
-from temper.evaluation.measurement import labels_of
 from temper.evaluation.prediction import Prediction
 from temper.functional.calibration import fit_temperature
 from temper.functional.detectors import Mahalanobis

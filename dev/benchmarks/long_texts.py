@@ -24,8 +24,8 @@ from dev.benchmarks.record import write
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
+from temper.evaluation.blocks import labels_of
 from temper.evaluation.loading import load_predictor
-from temper.evaluation.measurement import labels_of
 from temper.evaluation.settings import PredictorSettings
 
 LENGTH, STRIDE = 128, 32

@@ -22,9 +22,9 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
 from temper.display.wording import pipe_table
+from temper.evaluation.blocks import labels_of
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.loading import load_predictor
-from temper.evaluation.measurement import labels_of
 from temper.functional.detectors import Mahalanobis, auroc, max_softmax, shrunk_covariance
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.models.hf import load_classifier

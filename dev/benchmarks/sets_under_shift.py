@@ -53,9 +53,9 @@ from temper.data.sources import load_examples
 from temper.data.suites.suite import find_sets, load_set, read_suite
 from temper.data.words import Words
 from temper.display.wording import pipe_table
+from temper.evaluation.blocks import labels_of
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.loading import load_predictor
-from temper.evaluation.measurement import labels_of
 from temper.evaluation.text_attack import recipes
 from temper.evaluation.text_attack.contract import RecipeName, TextAttackSettings, examples_of
 from temper.evaluation.text_attack.search import answers_of, attack, attacked, drafts_of

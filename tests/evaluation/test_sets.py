@@ -327,7 +327,7 @@ def test_missing_or_changed_training_rows_are_reported(tmp_path: Path) -> None:
 def test_the_shipped_suites_fit_a_model_with_labels_in_any_order_and_case(
     name: str, labels: tuple[str, ...], data_dir: Path
 ) -> None:
-    from temper.evaluation.measurement import align
+    from temper.evaluation.alignment import align
 
     dev = examples(["one", "two"], label_names=labels)
     sources = SetSources.of(suite=name, data_root=data_dir)

@@ -38,10 +38,10 @@ from temper.data.reading import read_as
 from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
+from temper.evaluation.blocks import block_of, labels_of
 from temper.evaluation.decisions import label_decisions, label_matrix, label_probabilities
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import check_kind, unknown_in
-from temper.evaluation.measurement import block_of, labels_of
 from temper.evaluation.perspectives.calibration import statistic_of
 from temper.evaluation.perspectives.registry import ONE_ANSWER, ONE_LABEL
 from temper.evaluation.prediction import Prediction

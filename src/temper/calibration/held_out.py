@@ -8,7 +8,7 @@ from dataclasses import replace
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import DataError
-from temper.evaluation.measurement import align
+from temper.evaluation.alignment import align
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.request import EvaluationRequest
 from temper.evaluation.sets import seen_among
@@ -34,7 +34,7 @@ def held_out_rows(
 
 
 def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: str) -> Examples:
-    """Renumber a set's labels by name; see `temper.evaluation.measurement.align`.
+    """Renumber a set's labels by name; see `temper.evaluation.alignment.align`.
 
     Raises a `DataError` if an NLI set has two labels and the model three classes.
     """

@@ -12,9 +12,9 @@ from temper.checkpoints.identity import model_identity
 from temper.data.collator import Collator
 from temper.data.examples import Examples
 from temper.errors import ModelError
+from temper.evaluation.blocks import labels_of
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.int8 import Int8Predictor
-from temper.evaluation.measurement import labels_of
 from temper.evaluation.predictor import Predictor
 from temper.models.classical import ARCHITECTURES
 from temper.models.int8 import write_int8

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from pydantic import Field, model_validator
 
 from temper.errors import ModelError
-from temper.evaluation.measurement import PerspectiveSettings, PositiveFloat
+from temper.evaluation.common_settings import PerspectiveSettings, PositiveFloat
 from temper.functional import norms
 from temper.functional.norms import Norm
 from temper.lazy import torch

@@ -1,225 +1,34 @@
-"""Inputs of perspectives: settings, predictor, aligned data, and cached clean predictions."""
+"""The input of perspectives: settings, predictor, aligned data, cached clean predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_origin
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from temper.data.examples import Examples, without_misfits
-from temper.data.spans import texts_at
-from temper.errors import DataError, shortened
+from temper.data.examples import Examples
+from temper.evaluation.alignment import merge
+from temper.evaluation.blocks import block_of
+from temper.evaluation.common_settings import CommonSettings
 from temper.evaluation.decisions import decided
 from temper.evaluation.folder import Texts
 from temper.evaluation.prediction import Prediction, joined
 from temper.evaluation.predictor import (
     PerturbablePredictor,
-    Precision,
     Predictor,
     RowBatch,
     Session,
     StatePredictor,
     answers_of,
 )
-from temper.evaluation.rows import ANSWER, LABEL, PREDICTED, TARGETS, Block, Condition
-from temper.functional.answers import SPAN_SCORES, answer_scores
-from temper.functional.calibration import probabilities_of
-from temper.functional.entities import COUNTS, tag_counts
-from temper.functional.label_names import are_indices, are_named
-from temper.functional.resampling import FloatArray, IntegerArray
+from temper.evaluation.rows import Block, Condition
+from temper.functional.resampling import IntegerArray
 from temper.seeding import derive_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_TWO = {"not_entailment", "non_entailment", "nonentailment", "notentailment"}
-_THREE = {"entailment", "neutral", "contradiction"}
-HOW_TO_MATCH = (
-    "If the model has other names for these labels, map them to the data's: --label-map "
-    "MODEL=DATA,... (`label_map`); or name its outputs in their order: --label-names A,B "
-    "(`label_names`)."
-)
-"""Advice if a model's class names and a dataset's labels differ."""
-
-
-@dataclass(frozen=True)
-class Aligned:
-    """A set whose labels have the predictor's order.
-
-    A predictor with three NLI classes may have a set with two labels: 0 entailment, 1 not. Then
-    ``entailment`` is the index of the predictor's class entailment, else None.
-    """
-
-    examples: Examples
-    entailment: int | None = None
-
-
-def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
-    """Renumber a set's labels by name, in the order of the predictor's ``label_names``.
-
-    A set without label names is unchanged.
-
-    Raises:
-        DataError: The predictor does not know a label of the set, or has no label names while the
-            set has some.
-    """
-    if examples.kind in ("multi_label", "tokens") and label_names is not None:
-        return Aligned(examples.map_labels(label_names))
-    if examples.kind != "classification":
-        return Aligned(examples)
-    class_names = examples.label_names
-    if (
-        class_names is not None
-        and label_names is not None
-        and tuple(class_names) == tuple(label_names)
-    ):
-        return Aligned(examples)
-    if label_names is None:
-        if class_names is None or not are_named(class_names) or are_indices(class_names):
-            return Aligned(examples)
-        names = shortened(", ".join(class_names), longest=300)
-        raise DataError(
-            f"Set {examples.name!r} has the labels {names}, but the model does not name its "
-            "classes. Give these labels in the order of the model's outputs: --label-names A,B "
-            "(`label_names`)."
-        )
-    classes = [_plain(name) for name in label_names]
-    plain = [_plain(name) for name in class_names or ()]
-    if set(classes) == _THREE and len(plain) == 2 and plain.count("entailment") == 1:
-        other = next(name for name in plain if name != "entailment")
-        if other in _TWO:
-            entailment = plain.index("entailment")
-            labels = [int(label != entailment) for label in examples.labels or []]
-            two = replace(examples, labels=labels, label_names=("entailment", "not_entailment"))
-            return Aligned(two, classes.index("entailment"))
-    try:
-        return Aligned(examples.map_labels(label_names))
-    except DataError as error:
-        raise DataError(f"{error} {HOW_TO_MATCH}") from error
-
-
-def without_unknown(examples: Examples, label_names: Sequence[str] | None) -> Examples:
-    """Leave out rows with a label that is not in ``label_names``, with a notice."""
-    return without_misfits(examples, lambda rows: align(rows, label_names))
-
-
-def merge(prediction: Prediction, entailment: int, *, how: Literal["sum", "argmax"]) -> Prediction:
-    """Merge predictions of three NLI classes into two: 0 entailment, 1 not.
-
-    Both ways give the same probabilities. ``sum`` predicts the more probable of the two merged
-    classes; ``argmax`` predicts one of the three classes, and then merges it (RoAST).
-
-    Example:
-        >>> three = Prediction.of_probabilities([[0.4, 0.3, 0.3]])
-        >>> merge(three, 0, how="sum").prediction.tolist()
-        [1.0]
-        >>> merge(three, 0, how="argmax").prediction.tolist()
-        [0.0]
-    """
-    if prediction.probabilities.shape[1] != 3:
-        raise DataError(
-            "Only three NLI classes can be merged into two, and the model has "
-            f"{prediction.probabilities.shape[1]}. Give sets with the model's labels."
-        )
-    others = [index for index in range(3) if index != entailment]
-    logits = None
-    if prediction.logits is not None:
-        # logsumexp keeps the losses finite if the probabilities sum to 0.
-        rest = np.logaddexp(*(prediction.logits[:, index] for index in others))
-        logits = np.stack([prediction.logits[:, entailment], rest], axis=1)
-        merged = probabilities_of(logits)
-    else:
-        rest = prediction.probabilities[:, others].sum(axis=1)
-        merged = np.stack([prediction.probabilities[:, entailment], rest], axis=1)
-    chosen = (prediction.prediction != entailment).astype(np.float64)
-    if how == "sum":
-        chosen = (merged if logits is None else logits).argmax(axis=1).astype(np.float64)
-    return Prediction(merged, chosen, logits, prediction.truncated)
-
-
-def _plain(name: str) -> str:
-    return name.casefold().replace("-", "_").replace(" ", "_")
-
-
-Merge = Literal["sum", "argmax"]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Rate = Annotated[float, Field(gt=0, le=1)]
-
-
-class PerspectiveSettings(BaseModel):
-    """Base of the settings of a perspective, which are in ``evaluate`` under its name.
-
-    A single value is accepted for a list. Lists must not repeat a value.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any, field: ValidationInfo) -> Any:
-        """Accept a single value for a list, as in ``--set evaluate.embedding_attack.radii=0.1``."""
-        listed = get_origin(cls.model_fields[field.field_name or ""].annotation) is tuple
-        alone = isinstance(value, str | int | float) and not isinstance(value, bool)
-        return (value,) if listed and alone else value
-
-    @field_validator("*")
-    @classmethod
-    def _distinct(cls, values: Any, field: ValidationInfo) -> Any:
-        if values == () and cls.model_fields[field.field_name or ""].default != ():
-            raise ValueError("must have at least one value")
-        if isinstance(values, tuple) and len(set(values)) != len(values):
-            raise ValueError(f"must not repeat a value, got {list(values)}")
-        return values
-
-
-_Settings = TypeVar("_Settings", bound=BaseModel)
-
-
-class CommonSettings(PerspectiveSettings):
-    """Settings that all perspectives share."""
-
-    perspectives: tuple[str, ...] = Field(description="Perspectives to measure.")
-    attack_rows: int | None = Field(
-        default=None,
-        ge=1,
-        description="Dev rows to attack, corrupt or measure for smoothness, chosen by hash. "
-        "Default: all.",
-    )
-    merge: Merge = Field(
-        default="sum",
-        description="How a model with three NLI classes predicts a set with two labels: `sum` adds "
-        "the probabilities of neutral and contradiction first, `argmax` decides among "
-        "three (RoAST).",
-    )
-    batch_size: int = Field(
-        default=32, ge=1, description="Rows of a forward pass; does not change the results."
-    )
-    precision: Precision = Field(
-        default="fp32",
-        description="Precision of a checkpoint's forward passes: `fp32` keeps that of the "
-        "weights, `bf16` is mixed precision. Jacobians, Hessians and word swaps are "
-        "always computed in fp32.",
-    )
-    bootstrap: int = Field(
-        default=1000,
-        ge=0,
-        description="Bootstrap resamples of each interval without a closed form; 0 computes no "
-        "intervals.",
-    )
-    seed: int = Field(default=0, description="Seed of every random draw.")
-
-    def section(self, name: str, kind: type[_Settings]) -> _Settings:
-        """Return the settings of the perspective ``name``, of class ``kind``, else defaults."""
-        given = (self.model_extra or {}).get(name)
-        return given if isinstance(given, kind) else kind()
-
-    def without(self, names: Container[str]) -> Self:
-        kept = tuple(name for name in self.perspectives if name not in names)
-        return self.model_copy(update={"perspectives": kept})
-
 
 ERRORS_KEPT = 100
 """Maximum number of misclassified texts that are kept per set."""
@@ -389,92 +198,3 @@ class Measurement(EvaluationData):
         worst = np.sort(wrong[np.argsort(-block.loss[wrong], kind="stable")[:ERRORS_KEPT]])
         original = examples.select(worst.tolist())
         self.texts.keep(block.condition.set, original, block.index[worst])
-
-
-def labels_of(examples: Examples, *, labeled: bool = True) -> FloatArray:
-    """Return labels as float64 [n], or [n, L] for several labels; NaN if there are none."""
-    if not labeled or examples.labels is None:
-        return np.full(len(examples), np.nan)
-    return np.asarray(examples.labels, dtype=np.float64)
-
-
-def block_of(
-    condition: Condition,
-    examples: Examples,
-    prediction: Prediction,
-    *,
-    index: IntegerArray | None = None,
-    labeled: bool = True,
-) -> Block:
-    """Return predictions as rows; ``index`` are their positions in the set, None for 0..n-1.
-
-    Raises:
-        DataError: A label is outside the predictor's classes.
-    """
-    units = (prediction.applies, prediction.words, prediction.spans, prediction.targets)
-    if any(each is not None for each in units):
-        measured = _counted(examples, prediction, labeled=labeled)
-        several = prediction.applies is not None
-        nothing = np.full(len(examples), np.nan)
-        return Block(
-            condition=condition,
-            row=examples.rows,
-            index=np.arange(len(examples)) if index is None else index,
-            label=nothing,
-            prediction=nothing,
-            probabilities=prediction.probabilities if several else np.empty((len(examples), 0)),
-            loss=prediction.loss(labels_of(examples)) if several and measured else nothing,
-            group=_named(examples.group),
-            measured=measured,
-        )
-    labels = labels_of(examples, labeled=labeled)
-    classes = prediction.probabilities.shape[1]
-    # NaN if no label is known, which compares false.
-    least, most = np.fmin.reduce(labels, initial=np.nan), np.fmax.reduce(labels, initial=np.nan)
-    if classes and (least < 0 or most >= classes):
-        raise DataError(
-            f"Set {condition.set!r} has the label {most:g}, but the model has {classes} "
-            f"classes (0..{classes - 1}). Evaluate on data with the model's labels."
-        )
-    return Block(
-        condition=condition,
-        row=examples.rows,
-        index=np.arange(len(examples)) if index is None else index,
-        label=labels,
-        prediction=prediction.prediction,
-        probabilities=prediction.probabilities,
-        loss=prediction.loss(labels),
-        group=_named(examples.group),
-        pair=_named(examples.pair),
-    )
-
-
-def _counted(examples: Examples, prediction: Prediction, *, labeled: bool) -> dict[str, FloatArray]:
-    """Return `Block.measured` for several labels, tags, answers in contexts or completions.
-
-    It is empty without labels.
-    """
-    if not labeled or examples.labels is None:
-        return {}
-    if prediction.targets is not None:
-        # Predictions under perturbations lack the bins of confidence, which ECE needs.
-        return dict(zip(TARGETS, prediction.targets.T, strict=False))
-    if prediction.spans is not None:
-        result = texts_at(prediction.spans.tolist(), examples.text_pair or ())
-        right = ([text for _, text in answers] for answers in examples.labels)
-        scores = dict(zip(SPAN_SCORES, answer_scores(result, right).T, strict=True))
-        return {**scores, ANSWER: prediction.probabilities[:, 0]}
-    if prediction.words is None:
-        assert prediction.applies is not None
-        known = examples.label_names or ()
-        names = [f"{prefix}{name}" for prefix in (LABEL, PREDICTED) for name in known]
-        values = np.concatenate([np.array(examples.labels), prediction.applies], axis=1)
-        return dict(zip(names, values.T.astype(np.float64), strict=True))
-    tags = prediction.by_example(np.nan_to_num(prediction.prediction, nan=-1.0))
-    predicted = [row.astype(int).tolist() for row in tags]
-    counts = tag_counts(examples.labels, predicted, examples.label_names or ())
-    return dict(zip(COUNTS, counts.T, strict=True))
-
-
-def _named(names: list[str | None] | None) -> list[str | None] | None:
-    return names if any(name is not None for name in names or ()) else None

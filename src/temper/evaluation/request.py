@@ -23,7 +23,7 @@ from temper.data.sources import (
     with_configuration,
 )
 from temper.errors import DataError, SettingError, unknown
-from temper.evaluation.measurement import align, without_unknown
+from temper.evaluation.alignment import align, without_unknown
 from temper.evaluation.predictor import KINDS, Predictor
 from temper.evaluation.settings import EvaluationSettings, PredictorSettings, SetSources
 from temper.settings import Faults, section

@@ -11,11 +11,12 @@ from temper.data.examples import LABELS_OF, Examples, Kind
 from temper.data.windows import NOT_IN_WINDOWS
 from temper.errors import DataError, SettingError, TemperError, unknown
 from temper.evaluation import perspectives
+from temper.evaluation.alignment import align
 from temper.evaluation.folder import Evaluation as Evaluation
 from temper.evaluation.folder import read as read
 from temper.evaluation.folder import write as write
 from temper.evaluation.measurement import EvaluationData as EvaluationData
-from temper.evaluation.measurement import Measurement, Progress, align
+from temper.evaluation.measurement import Measurement, Progress
 from temper.evaluation.predictor import KINDS, Predictor
 from temper.evaluation.rows import Block, to_blocks, to_table
 from temper.evaluation.scoring import ScoreEntry, Scoring

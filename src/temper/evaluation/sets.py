@@ -18,8 +18,8 @@ from temper.data.suites.suite import KINDS, FoundSuite, load_set
 from temper.data.tasks.registry import default_metric
 from temper.display.wording import listed
 from temper.errors import CheckpointError, DataError, SettingError, shortened
+from temper.evaluation.alignment import align, without_unknown
 from temper.evaluation.folder import read
-from temper.evaluation.measurement import align, without_unknown
 from temper.evaluation.perspectives.anomaly import AnomalySettings
 from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import EvaluationData

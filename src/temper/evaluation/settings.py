@@ -23,7 +23,7 @@ from pydantic_core import PydanticKnownError
 from temper.data.settings import source_name
 from temper.errors import SettingError, unknown
 from temper.evaluation import perspectives
-from temper.evaluation.measurement import CommonSettings
+from temper.evaluation.common_settings import CommonSettings
 from temper.functional.label_names import GivenNames
 from temper.settings import LabelMap, Tree, section
 from temper.types import Pool

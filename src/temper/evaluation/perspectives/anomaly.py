@@ -33,12 +33,8 @@ from temper.display.charts import (
 from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import ModelError
-from temper.evaluation.measurement import (
-    CommonSettings,
-    EvaluationData,
-    Measurement,
-    PerspectiveSettings,
-)
+from temper.evaluation.common_settings import CommonSettings, PerspectiveSettings
+from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.registry import ALL_KINDS, ONE_ANSWER, Perspective
 from temper.evaluation.prediction import Prediction, joined
 from temper.evaluation.predictor import StateReader

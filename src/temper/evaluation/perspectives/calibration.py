@@ -23,8 +23,10 @@ from temper.display.charts import Axis, Curve, Figure, Lines, Look, Point, diago
 from temper.display.folders import Run, Source
 from temper.display.views import Heading, mean_or_first
 from temper.errors import DataError
+from temper.evaluation.alignment import merge
 from temper.evaluation.binned import binned_error
-from temper.evaluation.measurement import Measurement, block_of, labels_of, merge
+from temper.evaluation.blocks import block_of, labels_of
+from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import ALL_KINDS, LABELED, Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import ANSWER, TARGETS, Block, Condition

@@ -19,7 +19,8 @@ import numpy as np
 from pydantic import Field
 
 from temper.display.views import Heading
-from temper.evaluation.measurement import Measurement, PerspectiveSettings
+from temper.evaluation.common_settings import PerspectiveSettings
+from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import TokenPredictor
 from temper.evaluation.rows import Block, Condition

@@ -19,11 +19,8 @@ from temper.display.records import Parameters
 from temper.display.views import Heading
 from temper.display.wording import described
 from temper.evaluation.attack import EmbeddingAttackSettings, Outcome, Target, attack
-from temper.evaluation.measurement import (
-    Measurement,
-    block_of,
-    labels_of,
-)
+from temper.evaluation.blocks import block_of, labels_of
+from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import ALL_KINDS, ONE_ANSWER, Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import RowBatch, Session, in_order

@@ -22,7 +22,9 @@ from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Heading
 from temper.display.wording import described, title
-from temper.evaluation.measurement import Measurement, PerspectiveSettings, PositiveFloat, block_of
+from temper.evaluation.blocks import block_of
+from temper.evaluation.common_settings import PerspectiveSettings, PositiveFloat
+from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import ALL_KINDS, Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import RowBatch, in_order

@@ -25,7 +25,8 @@ from pydantic import BaseModel
 from temper.data.examples import Kind, ScoredKind
 from temper.display.views import View
 from temper.errors import SettingError, unknown
-from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement
+from temper.evaluation.common_settings import CommonSettings
+from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.predictor import (
     PerturbablePredictor,
     Predictor,

@@ -26,12 +26,8 @@ from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Heading
 from temper.errors import ModelError
-from temper.evaluation.measurement import (
-    CommonSettings,
-    EvaluationData,
-    Measurement,
-    PerspectiveSettings,
-)
+from temper.evaluation.common_settings import CommonSettings, PerspectiveSettings
+from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import PerturbablePredictor, Predictor, RowBatch, in_order
 from temper.evaluation.rows import Block, Condition

@@ -22,7 +22,9 @@ from temper.display.folders import Source
 from temper.display.views import Heading
 from temper.display.wording import title
 from temper.errors import DataError, SettingError, unknown
-from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement, block_of
+from temper.evaluation.blocks import block_of
+from temper.evaluation.common_settings import CommonSettings
+from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Predictor

@@ -20,15 +20,10 @@ from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.views import Heading
 from temper.display.wording import title
+from temper.evaluation.blocks import block_of
+from temper.evaluation.common_settings import CommonSettings, PerspectiveSettings, Rate
 from temper.evaluation.decisions import decided
-from temper.evaluation.measurement import (
-    CommonSettings,
-    EvaluationData,
-    Measurement,
-    PerspectiveSettings,
-    Rate,
-    block_of,
-)
+from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.registry import ONE_LABEL, Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition

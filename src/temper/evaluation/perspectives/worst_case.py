@@ -25,7 +25,9 @@ from temper.display.cells import Comparison
 from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
 from temper.display.views import Heading
-from temper.evaluation.measurement import Measurement, PerspectiveSettings, block_of
+from temper.evaluation.blocks import block_of
+from temper.evaluation.common_settings import PerspectiveSettings
+from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.registry import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition, rows_at

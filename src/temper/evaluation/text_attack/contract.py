@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from temper.data.examples import Examples
 from temper.data.words import Words
-from temper.evaluation.measurement import PerspectiveSettings
+from temper.evaluation.common_settings import PerspectiveSettings
 
 RecipeName = Literal["characters", "swaps", "masked"]
 
