@@ -26,7 +26,7 @@ from temper.cli.screen import say
 from temper.data.sources import load_examples
 from temper.evaluation.prediction import Prediction
 from temper.functional.calibration import expected_calibration_error
-from temper.functional.several import label_f1, mean_average_precision, micro_f1
+from temper.functional.multi_label import label_f1, mean_average_precision, micro_f1
 
 FILE: Final = Path("reproduction/results/emotions/runs.jsonl")
 ROWS, HELD_OUT, EPOCHS, MAX_LENGTH = 2000, 1000, 5, 64

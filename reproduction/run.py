@@ -10,7 +10,7 @@ from reproduction.kept import keep_study
 from reproduction.multi_task import MultiTaskStudyConfig, run_multi_task_study
 from reproduction.plan import CasePlan, Request, chosen_plan, plan_cases
 from reproduction.specification import Specification
-from temper.checkpoints.folder import check_room, read_json
+from temper.checkpoints.folder import check_output_folder, read_json
 from temper.display.folders import Source, read
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
 from temper.files import make_folder, write_json
@@ -89,7 +89,7 @@ def run_reproduction(
     cases = plan_cases(request)
     empty = Record(request.specification.family, request.scale)
     stored = _record_of_same(out, empty, option="--out")
-    check_room(out, what=FILE, held=lambda: stored is not None)
+    check_output_folder(out, what=FILE, held=lambda: stored is not None)
     make_folder(out)
     # Written before any work, so that a stopped reproduction is recognized. A case that is not
     # requested now keeps its reason.

@@ -151,7 +151,7 @@ def _verdict(pairs: list[tuple[Statistic, Statistic]], rows: int, resamples: int
     whole = np.ones((1, rows))
     columns = [[float(one(whole)[0]) for one in column] for column in zip(*pairs, strict=True)]
     seen = effect(*columns)
-    return None if seen is None else not seen.inside_noise
+    return None if seen is None else not seen.includes_zero
 
 
 def false_verdicts(repetitions: int, *, report: Callable[[str], None]) -> Iterator[dict[str, Any]]:

@@ -120,7 +120,10 @@ class EvaluationResult(Result):
         return pandas.DataFrame(self.content["scores"])
 
     def errors(self) -> ErrorAnalysis | None:
-        """Confusions, scores by class, worst rows and advice; None for a regression."""
+        """Return confusions, scores by class, worst errors and advice.
+
+        None unless it is a classification with stored rows of the validation set.
+        """
         from temper.display.folders import read
         from temper.report import error_analysis
 

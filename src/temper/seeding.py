@@ -53,7 +53,7 @@ class Streams:
         return derive_seed(self.seed, name, self.step, self.micro, self.rank, *key)
 
     def shared(self, name: str, *key: object) -> int:
-        """Return the seed of a draw that is the same on all ranks (gradient masks)."""
+        """Return the seed of a draw that is the same for all ranks and micro-batches (masks)."""
         return derive_seed(self.seed, name, self.step, *key)
 
 

@@ -107,12 +107,12 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
     """
     result = copy.deepcopy(dict(tree))
     given: dict[tuple[str, ...], Any] = {}
-    results = Faults()
+    problems = Faults()
     for path, value in assignments:
         dotted = ".".join(path)
         if path in given and given[path] != value:
             both = f"{brief(given[path])} and {brief(value)}"
-            results.append(f"`{dotted}` is given twice: {both}. Give it once.")
+            problems.append(f"`{dotted}` is given twice: {both}. Give it once.")
             continue
         given[path] = value
         table: Any = result
@@ -121,11 +121,11 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
             if not isinstance(table, dict):
                 whole = ".".join(path[:depth])
                 came = brief(table)
-                results.append(f"`{dotted}` cannot be set: `{whole}` is {came} and not a table.")
+                problems.append(f"`{dotted}` cannot be set: `{whole}` is {came} and not a table.")
                 break
         else:
             table[path[-1]] = value
-    results.refuse()
+    problems.refuse()
     return result
 
 

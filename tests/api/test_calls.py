@@ -203,7 +203,7 @@ def test_a_run_without_out_is_reused_by_the_same_call_and_command(
     )  # fmt: skip
     message = " ".join(again.stderr.split())
     assert f"No --out: the run is written to {result.folder}." in message
-    assert f"{result.folder} is finished already" in message
+    assert f"Up to date: {result.folder}" in message
     assert f"Run: {result.folder}" in " ".join(again.output.split())
 
 
@@ -230,7 +230,7 @@ def test_a_call_trains_the_run_that_the_command_trains(
          "--out", str(run.folder)],
     )  # fmt: skip
     assert again.exit_code == 0, again.stderr
-    assert f"{run.folder} is finished already" in " ".join(again.stderr.split())
+    assert f"Up to date: {run.folder}" in " ".join(again.stderr.split())
 
 
 def test_a_run_shows_its_scores_and_loads_its_model(run: Any) -> None:

@@ -80,7 +80,7 @@ def test_a_finished_run_is_reused_and_reported(
     out = Path(trained["out"])
     before = stamps(out)
     again = succeed(*training(tiny_model, tiny_data, out))
-    assert "finished already" in again.stderr
+    assert "Up to date" in again.stderr
     (log, _) = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     assert f"3 steps, last logged loss {log['loss']:.4f}, task " in again.stdout
     assert stamps(out) == before

@@ -30,7 +30,7 @@ def test_a_composition_is_trained_recorded_and_recognised_however_it_is_spaced(
     assert {"loss/task", "loss/adversarial", "loss/divergence"} <= set(log)
     before = stamps(tmp_path / "run")
     again = succeed("train", "--method", "r_drop+at", *options)
-    assert "finished already" in again.stderr
+    assert "Up to date" in again.stderr
     assert stamps(tmp_path / "run") == before
     other = call("train", "--method", "r_drop + at", *options, "--set", "method.r_drop.weight=2")
     refused(other, "method.r_drop.weight: 1.0 -> 2.0")

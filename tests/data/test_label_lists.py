@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, f1_score
 
 from temper.data.examples import Examples
 from temper.errors import DataError
-from temper.functional import several
+from temper.functional import multi_label
 from tests.data.test_columns import read
 
 
@@ -87,7 +87,7 @@ def test_scores_are_those_of_scikit_learn(seed: int) -> None:
     draws = np.random.default_rng(seed)
     labels, predictions = draws.integers(0, 2, (2, 40, 5))
     counts = draws.integers(0, 4, (3, 40))
-    for average, own in (("micro", several.micro_f1), ("macro", several.label_f1)):
+    for average, own in (("micro", multi_label.micro_f1), ("macro", multi_label.label_f1)):
         assert own(labels, predictions) == pytest.approx(
             f1_score(labels, predictions, average=average)
         )
@@ -97,8 +97,8 @@ def test_scores_are_those_of_scikit_learn(seed: int) -> None:
         ]
         assert own(labels, predictions, counts=counts) == pytest.approx(expected)
     ranked = np.round(draws.random((40, 5)), 1)  # with ties
-    assert several.mean_average_precision(labels, ranked) == pytest.approx(
+    assert multi_label.mean_average_precision(labels, ranked) == pytest.approx(
         average_precision_score(labels, ranked, average="macro")
     )
     right = (labels == predictions).all(1)
-    assert several.exact_match(labels, predictions) == pytest.approx(right.mean())
+    assert multi_label.exact_match(labels, predictions) == pytest.approx(right.mean())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from temper import files
-from temper.checkpoints.folder import check_room
+from temper.checkpoints.folder import check_output_folder
 from temper.errors import CheckpointError, LockedError, WriteError
 from temper.files import check_free, disagreements, make_folder, staged_folder, write_text, writing
 
@@ -82,7 +82,7 @@ def test_names_up_to_the_limit_of_the_file_system_are_written(tmp_path: Path) ->
     assert names(tmp_path) == ["f" * 255, "n" * 255]
     long = tmp_path / ("n" * 300)
     with pytest.raises(WriteError, match="Names have at most 255 bytes: give a shorter one"):
-        check_room(long, what="run.json", held=lambda: False)
+        check_output_folder(long, what="run.json", held=lambda: False)
     with pytest.raises(CheckpointError, match="File name too long"):
         fill(long, "new")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from temper.checkpoints.folder import check_room
+from temper.checkpoints.folder import check_output_folder
 from temper.errors import CheckpointError, LockedError, SettingError
 from temper.locks import OWNER, check_unlocked, has_lock, locked
 
@@ -46,7 +46,7 @@ def test_the_error_of_the_second_process_names_the_owner_of_the_lock_and_its_tim
         with pytest.raises(LockedError, match=words), locked(out):
             pass
         with pytest.raises(LockedError, match=words):
-            check_room(out, what="run.json", held=lambda: False)
+            check_output_folder(out, what="run.json", held=lambda: False)
 
 
 def test_a_process_may_check_its_own_lock(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     with other_process(out):
         pass
     assert (out / ".lock").exists()
-    check_room(out, what="run.json", held=lambda: False)
+    check_output_folder(out, what="run.json", held=lambda: False)
     with locked(out):
         pass
     assert not list(out.iterdir())
@@ -120,10 +120,10 @@ def test_never_are_two_processes_in_a_folder_that_a_dead_one_left_locked(tmp_pat
 def test_leftovers_of_a_killed_run_are_not_other_content(tmp_path: Path) -> None:
     for name in (".lock", ".lock-owner", ".run.json.4711", ".study.json.1", ".metrics.jsonl.7"):
         (tmp_path / name).touch()
-    check_room(tmp_path, what="run.json", held=lambda: False)
+    check_output_folder(tmp_path, what="run.json", held=lambda: False)
     (tmp_path / ".bashrc").touch()
     with pytest.raises(CheckpointError, match=r"has '\.bashrc' but no run\.json"):
-        check_room(tmp_path, what="run.json", held=lambda: False)
+        check_output_folder(tmp_path, what="run.json", held=lambda: False)
 
 
 def test_a_result_that_appears_during_the_check_is_accepted(tmp_path: Path) -> None:
@@ -137,10 +137,10 @@ def test_a_result_that_appears_during_the_check_is_accepted(tmp_path: Path) -> N
     (out / "model.safetensors").touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("temper.checkpoints.folder.check_unlocked", arrive)
-        check_room(out, what="run.json", held=(out / "run.json").exists)
+        check_output_folder(out, what="run.json", held=(out / "run.json").exists)
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/run", "file:///run", "abfs://a@b/c"])
 def test_a_store_is_no_folder_to_write_to(url: str) -> None:
     with pytest.raises(SettingError, match="the URL of a store"):
-        check_room(Path(url), what="run", held=lambda: False)
+        check_output_folder(Path(url), what="run", held=lambda: False)

@@ -31,7 +31,7 @@ def test_without_rows_the_effect_equals_students_t_test(pairs: list[tuple[int, i
     assert result.p == pytest.approx(wanted.pvalue)
     assert (result.low, result.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
     assert result.freedom == pytest.approx(2 * (len(pairs) - 1))
-    assert result.inside_noise == (result.p >= 0.05)
+    assert result.includes_zero == (result.p >= 0.05)
 
 
 @given(st.lists(st.integers(-50, 50), min_size=3, max_size=8))
@@ -87,8 +87,8 @@ def test_the_variance_of_agreeing_seeds_is_at_least_that_of_their_rows() -> None
     rows = effect(*agree, rows=RowVariance(2e-4, (1e-4, 1e-4)))
     assert alone is not None
     assert rows is not None
-    assert not alone.inside_noise
-    assert rows.inside_noise
+    assert not alone.includes_zero
+    assert rows.includes_zero
     assert rows.standard_error == pytest.approx(2e-4**0.5)
 
 
@@ -183,7 +183,7 @@ def test_no_number_of_seeds_detects_effects_below_the_variance_over_rows() -> No
     first, second = [0.80, 0.84, 0.82], [0.79, 0.80, 0.82]
     few = effect(first, second, rows=RowVariance(0.03**2, (0.0, 0.0)))
     assert few is not None
-    assert few.inside_noise
+    assert few.includes_zero
     assert needed_for(0.02, few) is None
     # What the rows alone hide is detected by no number of seeds, more than that by a few.
     assert needed_for(0.2, few) is not None
@@ -200,7 +200,7 @@ def test_stated_differences_are_detected_with_the_seeds_that_are_named(seeds: in
         assert count is not None
         new = effect((size + draws.normal(size=count)).tolist(), draws.normal(size=count).tolist())
         assert new is not None
-        detected += not new.inside_noise
+        detected += not new.includes_zero
     # 0.8 less what a variance of few seeds costs; the error of the fraction is 0.02.
     assert 0.65 < detected / studies < 0.9
 

@@ -246,8 +246,8 @@ def test_the_average_relative_improvement_by_hand() -> None:
 def test_a_perfect_reference_has_no_relative_improvement_and_a_reason() -> None:
     result = intervals.average_relative_improvement(BASE, {**BASE, "anomaly": 1.0}, perfect=PERFECT)
     assert result.value is None
-    assert_messages(result.reasons, "^anomaly: the reference is perfect")
-    with pytest.raises(ValueError, match=r"The reference is perfect \(1\)"):
+    assert_messages(result.reasons, "^anomaly: the baseline is perfect")
+    with pytest.raises(ValueError, match=r"The baseline is perfect \(1\)"):
         intervals.relative_improvement(0.5, 1.0, 1.0)
 
 

@@ -243,7 +243,7 @@ def student(project: Path) -> RunConfig:
 
 def test_a_student_of_two_runs_is_trained_and_resumed(project: Path) -> None:
     whole = train(student(project), project / "student")
-    notice = "2 trained models answered the 40 training rows."
+    notice = "2 trained models predicted the 40 training rows."
     assert notice in record(whole)["notices"]
     logs = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     assert all(log["loss/distillation"] > 0 for log in logs if "loss" in log)

@@ -1,4 +1,4 @@
-"""The overview and the whole table as Markdown: leading scores, and significant differences."""
+"""The overview and the whole table as Markdown: primary scores, and significant differences."""
 
 from __future__ import annotations
 

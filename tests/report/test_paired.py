@@ -19,9 +19,9 @@ from temper.functional.effects import RowVariance
 from temper.functional.intervals import LEAST_ROWS
 from temper.report.derived import Scores, add_mean_rank
 from temper.report.table import (
-    OverRows,
     Paired,
     PairedScoreRecord,
+    RowVarianceAtSeeds,
     _cell,
     _with_differences,
     comparison,
@@ -48,7 +48,7 @@ def differ(
     seeds: dict[int, tuple[float, float]],
     *,
     higher: bool | None = True,
-    paired: Paired | OverRows | None = None,
+    paired: Paired | RowVarianceAtSeeds | None = None,
     margin: float | None = None,
     common: Collection[int] | None = None,
     largest: float | None = None,
@@ -125,7 +125,7 @@ def test_a_difference_of_too_few_seeds_or_rows_has_no_verdict(
 
 def test_two_seeds_give_no_interval_beyond_possible_differences() -> None:
     # Seeds that vary less than the rows leave almost no degrees of freedom.
-    paired = OverRows(frozenset({0, 1}), RowVariance(1e-4, (0.01, 0.01)))
+    paired = RowVarianceAtSeeds(frozenset({0, 1}), RowVariance(1e-4, (0.01, 0.01)))
     seeds = {0: (0.50, 0.52), 1: (0.52, 0.53)}
     free = differ(seeds, paired=paired)
     assert free.low is not None
@@ -146,7 +146,7 @@ def test_reversing_columns_and_direction_keeps_the_verdict(
     turned = {seed: (-one, -other) for seed, (one, other) in enumerate(pairs)}
     assert differ(turned, higher=not higher).verdict == plain.verdict
     if plain.low is not None and plain.high is not None:
-        assert plain.inside_noise == (plain.low <= 0 <= plain.high)
+        assert plain.includes_zero == (plain.low <= 0 <= plain.high)
 
 
 def test_one_seed_is_judged_over_examples() -> None:
@@ -187,7 +187,7 @@ def test_the_verdict_depends_on_interval_and_margin(
     moved = {seed: (one, two + shift) for seed, (one, two) in seeds.items()}
     result = differ(moved, higher=higher, margin=0.005)
     assert result.verdict == verdict
-    assert result.inside_noise == (verdict != "better")
+    assert result.includes_zero == (verdict != "better")
     # What has no margin is not significant or it is not.
     plain = differ(moved, higher=higher).verdict
     assert plain == ("better" if verdict == "better" else "not significant")

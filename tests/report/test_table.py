@@ -48,7 +48,7 @@ def test_a_difference_has_the_interval_of_both_columns_seeds(study: Path) -> Non
     assert difference.freedom == pytest.approx(4.0)
     assert difference.low == pytest.approx(0.03 - T_FOUR * math.sqrt(0.0011 / 3))
     assert difference.high == pytest.approx(0.03 + T_FOUR * math.sqrt(0.0011 / 3))
-    assert difference.inside_noise is True
+    assert difference.includes_zero is True
     assert difference.verdict == "not significant"
     # 3.761 standard errors are the least that 4 degrees of freedom see four times in five.
     assert difference.least == pytest.approx(3.761 * math.sqrt(0.0011 / 3), rel=1e-3)
@@ -288,7 +288,7 @@ def test_table_json_and_scores_csv_hold_every_value(study: Path) -> None:
         row for row in document["rows"] if (row["perspective"], row["name"]) == ("task", "accuracy")
     ]
     assert row["columns"]["uegr"]["seeds"] == {"0": 0.83, "1": 0.84, "2": 0.88}
-    assert row["columns"]["uegr"]["difference"]["inside_noise"] is True
+    assert row["columns"]["uegr"]["difference"]["includes_zero"] is True
     with (study / "scores.csv").open(encoding="utf-8", newline="") as lines:
         result = [
             (line["column"], line["seed"], line["run"], float(line["value"]))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reproduction.kept import keep_study, own_part, shared
-from temper.checkpoints.folder import check_study_room
+from temper.checkpoints.folder import check_study_folder
 from temper.display.folders import joined, read
 from temper.errors import CheckpointError
 from temper.report import comparison
@@ -103,7 +103,7 @@ def test_an_impossible_score_raises_an_error(kept: Path, value: float) -> None:
 
 def test_a_saved_study_cannot_be_resumed(kept: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be resumed"):
-        check_study_room(kept)
+        check_study_folder(kept)
 
 
 @given(RECORDS)

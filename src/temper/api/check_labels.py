@@ -53,7 +53,7 @@ def check_labels(
         method: A method of ``temper list methods``; None is plain fine-tuning.
         folds: Number of folds, >= 2.
         config: TOML file or nested settings, which the keywords override.
-        progress: Receives steps and notices; None logs the notices.
+        progress: Receives steps and notices; None shows bars.
         settings: As in `temper.train`; ``epochs`` is 5 by default.
 
     Returns:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
 from temper.api.nested import default_folder, nested, of_paths, of_sources, refuse, split_list
-from temper.checkpoints.folder import check_study_room
+from temper.checkpoints.folder import check_study_folder
 from temper.cluster.store import is_url
 from temper.data.sources import load_splits
 from temper.display.bars import Bars
@@ -78,7 +78,7 @@ def compare(
             `equivalent` and `non-inferior` off.
         detect: Difference in points; the report then states how many seeds detect it.
         config: TOML file or nested settings, which the keywords override.
-        progress: Receives runs, steps and evaluations; None logs the notices.
+        progress: Receives runs, steps and evaluations; None shows bars.
         settings: Any setting of ``data``, ``train`` and ``sets`` by its name (``epochs``, ``rows``,
             ``shift`` ...), ``task``, ``perspectives``, and the tables ``train``, ``evaluate`` and
             ``architecture``.
@@ -111,7 +111,7 @@ def compare(
             planned,
             *of_paths(tree),
             *of_sources(sets.given()),
-            *([] if is_url(target) else [partial(check_study_room, Path(target))]),
+            *([] if is_url(target) else [partial(check_study_folder, Path(target))]),
             partial(check_workers, workers),
             partial(check_margin, margin),
             partial(check_detect, detect),

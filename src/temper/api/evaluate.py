@@ -15,8 +15,8 @@ from temper.api.keywords import EVALUATE, EvaluateKeywords, Source
 from temper.api.nested import (
     check_loadable,
     nested,
+    of_output_folder,
     of_paths,
-    of_room,
     of_sources,
     of_tables,
     refuse,
@@ -63,7 +63,7 @@ def evaluate(
             machines must find the model under the same name. This process computes embeddings and
             hidden states.
         config: TOML file or nested settings, which the keywords override.
-        progress: Receives the progress; None logs the notices.
+        progress: Receives the progress; None shows bars.
         settings: Any setting of ``data``, ``sets`` and the predictor by its name (``eval_rows``,
             ``shift``, ``gives`` ...), ``task``, ``perspectives``, and the table ``evaluate``.
 
@@ -89,7 +89,7 @@ def evaluate(
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),
-            of_room(folder, "evaluation", "scores.json"),
+            of_output_folder(folder, "evaluation", "scores.json"),
         ]
     )
     progress.info(f"Loading {checkpoint.name} ...")

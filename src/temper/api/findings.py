@@ -198,7 +198,7 @@ def _refused(splits: Splits, calibration: Mapping[str, Any] | None, model: Path)
         f"Uncertain texts: {len(unclear)} of {len(dev)} set-aside texts have no single class at "
         f"{100 * float(coverage):.0f}% coverage{f', for example {quoted}' if quoted else ''}. "
         f"OOD detection: {len(odd)} look unlike the training texts (the detector is set to flag "
-        f"{alarms:.0f}% of ordinary texts)."
+        f"{alarms:.0f}% of in-distribution texts)."
     )
 
 

@@ -19,8 +19,8 @@ from temper.api.keywords import TRAIN, Many, Source, TrainKeywords
 from temper.api.nested import (
     default_folder,
     nested,
+    of_output_folder,
     of_paths,
-    of_room,
     of_tables,
     refuse,
     split_list,
@@ -35,7 +35,6 @@ from temper.display.bars import Bars
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.files import write_json, write_text
-from temper.functional.calibration import EveryRowRightError
 from temper.progress import Progress
 from temper.study.goals import Budget
 
@@ -101,7 +100,7 @@ def fit(
         budget: Target for the total time, for example ``10m``. It is checked before each training.
         out: Output folder. Default: ``runs/DATA-fit-HASH``, the same for the same settings.
         config: TOML file or nested settings, which the keywords override.
-        progress: Receives trainings, steps and notices; None logs the notices.
+        progress: Receives trainings, steps and notices; None shows bars.
         settings: As in `temper.train`, without method, learning rate and epochs, which are chosen.
 
     Returns:
@@ -122,7 +121,7 @@ def fit(
             *checks,
             *of_tables(tree),
             *(check for name in names for check in of_paths({**tree, "model": name})),
-            of_room(folder, "result", RECORD),
+            of_output_folder(folder, "result", RECORD),
         ]
     )
     if out is None:
@@ -274,9 +273,9 @@ def _calibrate(folder: Path, progress: Progress) -> dict[str, Any] | None:
 
     request = EvaluationRequest.of({}, model=Checkpoint.of(folder / MODEL))
     try:
-        # Without its notices, which are for rows that a user names; a finding covers the rest.
+        # Its notices are about rows that a user names. Here a finding has the result.
         return calibrate(request, with_dev=True, progress=Progress())
-    except (DataError, SettingError, EveryRowRightError) as error:
+    except (DataError, SettingError) as error:
         progress.notice(f"The model is not calibrated: {error}")
         return None
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from temper.api.keywords import SETTINGS, TABLES, Paths
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import check_room
+from temper.checkpoints.folder import check_output_folder
 from temper.data.settings import source_name
 from temper.data.sources import check_source
 from temper.data.tasks.registry import task_named, task_source
@@ -359,9 +359,9 @@ def of_sources(sources: Iterable[str]) -> list[Check]:
     return [partial(check_source, source) for source in sources]
 
 
-def of_room(out: Path, what: str, record: str) -> Check:
-    """Return the check that the disk has room for a result that the folder does not have yet."""
-    return partial(check_room, out, what=what, held=partial(os.path.exists, out / record))
+def of_output_folder(out: Path, what: str, record: str) -> Check:
+    """Return the check that a folder is new or empty, or has such a result already."""
+    return partial(check_output_folder, out, what=what, held=partial(os.path.exists, out / record))
 
 
 def check_loadable(model: Checkpoint) -> None:

@@ -51,7 +51,7 @@ def train(
         out: Output folder. Default: ``runs/DATA-METHOD-HASH``, the same for the same settings.
         config: TOML file, nested settings or a checked `RunConfig`, which the keywords override.
         resume: Whether a stopped run is resumed; otherwise it starts again.
-        progress: Receives steps and notices; None logs the notices.
+        progress: Receives steps and notices; None shows bars.
         settings: Any setting of ``data`` and ``train`` by its name (``epochs``, ``rows`` ...; see
             ``temper list settings``), ``task``, ``tasks``, ``seed``, ``lora``, ``peft``, and the
             tables ``train`` and ``architecture``.

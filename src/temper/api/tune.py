@@ -18,8 +18,8 @@ from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
 from temper.api.nested import (
     default_folder,
     nested,
+    of_output_folder,
     of_paths,
-    of_room,
     of_sources,
     of_tables,
     refuse,
@@ -95,7 +95,7 @@ def tune(
             resumed. Default: ``runs/DATA-tune-HASH``, the same for the same settings.
         cluster: A Ray cluster that does the runs, as in `temper.compare`.
         config: TOML file or nested settings; the keywords override it.
-        progress: Receives trials, runs and notices; None logs the notices.
+        progress: Receives trials, runs and notices; None shows bars.
         settings: As in `temper.compare`.
 
     Returns:
@@ -134,7 +134,7 @@ def tune(
             *of_tables(tree),
             *of_paths(tree),
             *of_sources(sets.given()),
-            *([] if is_url(target) else [of_room(Path(target), RECORD, RECORD)]),
+            *([] if is_url(target) else [of_output_folder(Path(target), RECORD, RECORD)]),
         ]
     )
     if out is None:
@@ -158,7 +158,7 @@ def tune(
         models=candidates,
     )
     with opened(target, Cluster.of(machines_table)) as (folder, machines):
-        of_room(folder, RECORD, RECORD)()
+        of_output_folder(folder, RECORD, RECORD)()
         record = carry_out(replace(request, cluster=machines), splits, folder, progress)
     return Tuned(folder, record)
 

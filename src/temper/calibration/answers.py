@@ -98,7 +98,7 @@ class Shift:
     Args:
         p: p value of a permutation test on the MMD of the hidden states. It is valid on average
             over draws of the held-out rows, not for each draw.
-        shifted: Whether p <= 0.0023. With 95% of the draws of held-out rows, at most 1% of batches
+        shifted: Whether p <= 0.00235. With 95% of the draws of held-out rows, at most 1% of batches
             without a shift are below this level.
         rows: Number of texts of the batch that were compared.
     """

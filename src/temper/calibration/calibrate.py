@@ -25,7 +25,7 @@ from temper.calibration.calibration import (
     middle,
     one_class,
 )
-from temper.calibration.detecting import Ordinary, States, choose_detector
+from temper.calibration.detecting import InDistribution, States, choose_detector
 from temper.calibration.files import write_calibration
 from temper.calibration.held_out import held_out_rows
 from temper.calibration.int8 import make_int8
@@ -117,7 +117,7 @@ def calibrate(
         before = _before(kept / FILE)
         copied = written if backend == "int8" else None
         fit = _Fit(request, settings, predictor, rows, notices, progress, copied)
-        made, record = fit.run(keeps_sets=before is not None and "sets" in before)
+        made, record = fit.run(had_sets=before is not None and "sets" in before)
         if before is not None and (earlier := _earlier(before)) != (
             record.get("temperature"),
             rows.hash,
@@ -145,17 +145,17 @@ class _Fit:
         self.progress.notice_all(texts)
         self.notices += texts
 
-    def run(self, *, keeps_sets: bool) -> tuple[Calibration, dict[str, Any]]:
+    def run(self, *, had_sets: bool) -> tuple[Calibration, dict[str, Any]]:
         """Return the calibration and further fields of ``calibration.json``.
 
-        ``keeps_sets``: whether the earlier calibration has more than a temperature. It is not
+        ``had_sets``: whether the earlier calibration has more than a temperature. It is not
         replaced by one that has less.
         """
         self._check_kind()
         first, second = self._parts()
         repeats = self._repeats(second)
         self._check_enough(second[~repeats])
-        if keeps_sets and not len(second):
+        if had_sets and not len(second):
             raise SettingError(
                 f"{self.request.model.folder / FILE} has prediction sets and a detector, and these "
                 f"{len(self.rows)} rows would replace it by a temperature only. Give at least "
@@ -227,7 +227,7 @@ class _Fit:
         count, settings = len(self.rows), self.settings
         asked = self._asked or bool(self.request.sets.anomaly)
         # Drawn by row, not by label or text, so that they are exchangeable with new rows. If equal
-        # texts stayed together, a tenth of all rows could become none or a fifth of a part.
+        # texts stayed together, a text with 10% of all rows could have 0% or 20% of a part.
         seen: Counter[str] = Counter()
         keys = []
         for row in self.rows.rows:
@@ -239,7 +239,7 @@ class _Fit:
             what = "intervals" if self.predictor.gives == "values" else "prediction sets"
             message = (
                 f"{plural(count, 'held-out row')} are too few for {what} and for the detection of "
-                f"anomalies and shifts: give {2 * LEAST_ROWS}, half of them to fit on and half to "
+                f"OOD texts and shifts: give {2 * LEAST_ROWS}, half of them to fit on and half to "
                 "set thresholds, or request sets explicitly (--coverage 0.9)."
             )
             if self.predictor.gives == "values":
@@ -422,8 +422,8 @@ class _Fit:
         states: States,
         record: dict[str, Any],
     ) -> Detector:
-        taught = self._teacher() if states.shape[2] else None
-        given = Ordinary(answers, states, taught)
+        training = self._training_states() if states.shape[2] else None
+        given = InDistribution(answers, states, training)
         try:
             best, scores = choose_detector(made, given, self._anomalies())
         except ValueError as error:
@@ -432,8 +432,8 @@ class _Fit:
             ) from error
         record["anomaly"] = {
             "learnt_from": {
-                "rows": len(states if taught is None else taught),
-                "kind": "held_out" if taught is None else "training",
+                "rows": len(states if training is None else training),
+                "kind": "held_out" if training is None else "training",
             },
             **({"auroc": scores} if scores else {}),
         }
@@ -443,7 +443,8 @@ class _Fit:
             self.notice(f"OOD detector: {best.name}. Mean AUROC: {listed}.")
         return best
 
-    def _teacher(self) -> States | None:
+    def _training_states(self) -> States | None:
+        """Return training rows' states to fit the Mahalanobis detector on; None if unknown."""
         train, _ = trained_rows(self.request.model)
         if train is None:
             return None

@@ -32,7 +32,7 @@ from temper.functional.conformal import (
 )
 from temper.functional.detectors import Mahalanobis
 from temper.functional.resampling import FloatArray, IntegerArray
-from temper.functional.selective import Selection, shown_risks
+from temper.functional.selective import AcceptanceThreshold, shown_risks
 from temper.lazy import scipy
 from temper.types import Windows
 
@@ -93,17 +93,18 @@ class Detector:
     name: DetectorName
     fitted: Mahalanobis | None = None
 
-    def score(self, answers: Prediction, scaled: Prediction, states: NDArray[Any]) -> FloatArray:
+    def score(
+        self, uncalibrated: Prediction, scaled: Prediction, states: NDArray[Any]
+    ) -> FloatArray:
         """Return the OOD score of each row, [n]; higher is more unusual.
 
-        ``answers`` are uncalibrated, ``scaled`` calibrated. Only ``mahalanobis`` reads the states
-        [n, L, D].
+        ``scaled`` are the calibrated predictions. Only ``mahalanobis`` reads the states [n, L, D].
         """
         if self.fitted is not None:
             return self.fitted.score(states)
         if self.name == "energy":
-            assert answers.logits is not None
-            return detectors.energy(answers.logits)
+            assert uncalibrated.logits is not None
+            return detectors.energy(uncalibrated.logits)
         return detectors.max_softmax(scaled.probabilities)
 
 
@@ -267,7 +268,7 @@ class Calibration:
         ]
         return np.asarray(np.max(result, axis=0))
 
-    def confident(self, risk: float) -> Selection:
+    def confident(self, risk: float) -> AcceptanceThreshold:
         """Return the lowest confidence at which the error rate of answers is at most ``risk``.
 
         Raises:
@@ -289,7 +290,9 @@ class Calibration:
             )
         lowest = float(self.confidences[kept[-1]])
         answered = sure >= lowest
-        return Selection(lowest, int(answered.sum()), int(wrong[answered].sum()), len(sure))
+        return AcceptanceThreshold(
+            lowest, int(answered.sum()), int(wrong[answered].sum()), len(sure)
+        )
 
 
 def one_class(answers: Prediction) -> bool:

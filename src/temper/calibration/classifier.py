@@ -39,7 +39,7 @@ from temper.evaluation.request import check_pairs
 from temper.evaluation.settings import PredictorSettings
 from temper.functional.label_names import placeholders
 from temper.functional.resampling import FloatArray
-from temper.functional.selective import Selection
+from temper.functional.selective import AcceptanceThreshold
 from temper.functional.shift import alarm_level, mmd_test
 from temper.heads import Completions
 from temper.models.headed import checkpoint_head
@@ -64,7 +64,7 @@ class Terms:
 
     coverage: float | None = None
     rules: Abstention = field(default_factory=Abstention)
-    selection: Selection | None = None
+    selection: AcceptanceThreshold | None = None
 
 
 class Classifier:
@@ -235,8 +235,9 @@ class Classifier:
             came = f"{coverage:g}{percent_hint(coverage)}"
             raise SettingError(f"`coverage` must be a fraction in (0, 1), got {came}.")
         kept = known is not None and known.detector is not None
-        for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
-            if wanted and not kept:
+        given = {"coverage": coverage, "abstain": abstain, "max_risk": max_risk}
+        for option, value in given.items():
+            if value is not None and not kept:
                 has = "has only a temperature" if known is not None else "has no calibration"
                 raise SettingError(
                     f"`{option}` needs a calibration with thresholds, and {name} {has}. Calibrate "

@@ -20,23 +20,23 @@ States = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Ordinary:
+class InDistribution:
     """In-distribution rows to fit and compare OOD detectors on; none of them sets thresholds.
 
     Args:
         answers: The uncalibrated predictions, n rows.
         states: Their hidden states, [n, L, D]; D is 0 if they cannot be read.
-        taught: Training rows' states to fit `Mahalanobis` on, [m, L, D]; None uses ``states``.
+        training: Training rows' states to fit `Mahalanobis` on, [m, L, D]; None uses ``states``.
     """
 
     answers: Prediction
     states: States
-    taught: States | None = None
+    training: States | None = None
 
 
 def choose_detector(
     made: Calibration,
-    ordinary: Ordinary,
+    in_distribution: InDistribution,
     anomalies: Mapping[str, tuple[Prediction, States]],
 ) -> tuple[Detector, dict[str, dict[str, float]]]:
     """Return the OOD detector with the best mean AUROC, and detector -> OOD set -> AUROC.
@@ -45,22 +45,26 @@ def choose_detector(
     Without OOD sets, the choice is Mahalanobis distance if states can be read, else energy.
     """
     known: tuple[DetectorName, ...] = get_args(DetectorName)
-    classes = one_class(ordinary.answers)
-    names = [name for name in known if (ordinary.states.shape[2] if name == OF_STATES else classes)]
+    classes = one_class(in_distribution.answers)
+    names = [
+        name
+        for name in known
+        if (in_distribution.states.shape[2] if name == OF_STATES else classes)
+    ]
     if not names:
         raise ValueError(
             "it does not predict one class per text, and its hidden states cannot be read"
         )
-    halves = [np.arange(len(ordinary.states)) % 2 == half for half in (0, 1)]
+    halves = [np.arange(len(in_distribution.states)) % 2 == half for half in (0, 1)]
 
     @cache
     def fitted(name: DetectorName, left_out: int | None = None) -> Detector:
         if name != OF_STATES:
             return Detector(name)
-        if ordinary.taught is not None:
-            return Detector(name, Mahalanobis.of(ordinary.taught))
+        if in_distribution.training is not None:
+            return Detector(name, Mahalanobis.of(in_distribution.training))
         rows = slice(None) if left_out is None else ~halves[left_out]
-        return Detector(name, Mahalanobis.of(ordinary.states[rows]))
+        return Detector(name, Mahalanobis.of(in_distribution.states[rows]))
 
     scores: dict[str, dict[str, float]] = {}
     for name in names if anomalies else ():
@@ -68,8 +72,8 @@ def choose_detector(
             # Fitted once if training rows are known.
             _aurocs(
                 made,
-                fitted(name, None if ordinary.taught is not None else half),
-                ordinary,
+                fitted(name, None if in_distribution.training is not None else half),
+                in_distribution,
                 np.flatnonzero(rows),
                 anomalies,
             )
@@ -83,12 +87,12 @@ def choose_detector(
 def _aurocs(
     made: Calibration,
     judge: Detector,
-    ordinary: Ordinary,
+    in_distribution: InDistribution,
     rows: IntegerArray,
     anomalies: Mapping[str, tuple[Prediction, States]],
 ) -> dict[str, float]:
-    answers = ordinary.answers.take(rows)
-    ours = judge.score(answers, made.applied(answers), ordinary.states[rows])
+    answers = in_distribution.answers.take(rows)
+    ours = judge.score(answers, made.applied(answers), in_distribution.states[rows])
     result = {}
     for each, (given, states) in anomalies.items():
         theirs = judge.score(given, made.applied(given), states)

@@ -66,7 +66,7 @@ def _doubts(
         yield f"the texts have shifted from the held-out rows (p = {shift.p:.2g})"
     confidences = (each.probabilities.max(axis=1) for each in (held.prediction, uncalibrated))
     for what, (known, new) in {
-        "anomaly scores": (held.anomaly, anomaly),
+        "OOD scores": (held.anomaly, anomaly),
         "confidences": confidences,
     }.items():
         p = float(scipy.stats.ks_2samp(known, new).pvalue)

@@ -21,7 +21,7 @@ from temper.calibration.calibration import (
     HeldOut,
     SetRule,
 )
-from temper.calibration.settings import Backend, OpenShare, Within
+from temper.calibration.settings import Backend, OpenFraction, Within
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
@@ -41,14 +41,14 @@ class SetsRecord(BaseModel):
     """``sets`` in ``calibration.json``: settings of prediction sets or intervals."""
 
     by: Within
-    coverage: tuple[OpenShare, ...] = Field(min_length=1)
+    coverage: tuple[OpenFraction, ...] = Field(min_length=1)
 
 
 class AnomalyRecord(BaseModel):
     """``anomaly`` in ``calibration.json``: the OOD detector and its false alarm rate."""
 
     detector: DetectorName
-    false_alarms: OpenShare
+    false_alarms: OpenFraction
 
 
 class ArraysRecord(BaseModel):
@@ -62,7 +62,7 @@ class DecisionRecord(BaseModel):
     """``decision``: the calibrated probabilities above which labels are predicted."""
 
     rule: str
-    thresholds: tuple[OpenShare, ...] = Field(min_length=1)
+    thresholds: tuple[OpenFraction, ...] = Field(min_length=1)
 
 
 class CalibrationRecord(BaseModel):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from temper.errors import SettingError, unknown
 from temper.functional.decisions import parse_rule
 
-OpenShare = Annotated[float, Field(gt=0, lt=1)]
+OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 Within = Literal["all", "class"]
 Backend = Literal["torch", "int8"]
 """Backends: the checkpoint in PyTorch, or its 8-bit copy in ONNX Runtime."""
@@ -33,7 +33,7 @@ class CalibrationSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    coverage: tuple[OpenShare, ...] = Field(
+    coverage: tuple[OpenFraction, ...] = Field(
         default=(0.9, 0.95),
         min_length=1,
         description="Target coverage of prediction sets, or of intervals for a regression; for "
@@ -50,7 +50,7 @@ class CalibrationSettings(BaseModel):
         "or class 1 of two, is predicted: `f1`, `recall=R`, `precision=P` or `cost=FP:FN` (costs "
         "of a false positive and a false negative). Default: predict above 0.5.",
     )
-    false_alarms: OpenShare = Field(
+    false_alarms: OpenFraction = Field(
         default=0.05,
         description="Fraction of in-distribution texts that may be flagged as OOD.",
     )

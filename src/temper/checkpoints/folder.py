@@ -84,7 +84,7 @@ class RunFolder:
             CheckpointError: The file is damaged, or the folder has other content than a run.
         """
         file = self.path / RUN
-        check_room(self.path, what=RUN, held=lambda: os.path.exists(file))
+        check_output_folder(self.path, what=RUN, held=lambda: os.path.exists(file))
         return read_json(file) if os.path.exists(file) else None
 
     def held(self) -> AbstractContextManager[bool]:
@@ -203,7 +203,9 @@ def held_folder(path: Path) -> Iterator[bool]:
         remove_empty(made)
 
 
-def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = "--out") -> None:
+def check_output_folder(
+    out: Path, *, what: str, held: Callable[[], bool], option: str = "--out"
+) -> None:
     """Raise unless an output folder is new, empty, or has content of the kind ``what``.
 
     ``held`` returns whether the folder has content of that kind, for example a run.
@@ -235,8 +237,8 @@ def check_room(out: Path, *, what: str, held: Callable[[], bool], option: str = 
         )
 
 
-def check_study_room(out: Path) -> None:
-    """Raise `CheckpointError` unless a study can be written to a folder: see `check_room`."""
+def check_study_folder(out: Path) -> None:
+    """Raise as `check_output_folder` does unless a study can be written to a folder."""
     # A study of which only the scores were kept.
     if os.path.exists(out / "scores.parquet"):
         raise CheckpointError(
@@ -245,7 +247,7 @@ def check_study_room(out: Path) -> None:
         )
     # A user may have deleted a damaged study.json; then its runs identify the study.
     known = ("study.json", "runs/*/run.json")
-    check_room(out, what="study", held=lambda: any(any(out.glob(name)) for name in known))
+    check_output_folder(out, what="study", held=lambda: any(any(out.glob(name)) for name in known))
 
 
 def newest_checkpoint_in(folder: Path) -> Path | None:
@@ -323,7 +325,7 @@ def is_finished(
     if found.get("key") == key:
         finished = found.get("status") == "finished"
         if finished:
-            progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
+            progress.notice(f"Up to date: {folder.path}")
         return finished
     what = difference_in_words(
         {"model": found.get("model"), "seed": found.get("seed"), **found.get("settings", {})},

@@ -324,8 +324,8 @@ Coverage = Annotated[float | None, option(
 )]
 Abstain = Annotated[str | None, option(
     EVALUATION, "--abstain anomaly,set>K",
-    "When to abstain, separated by commas. anomaly: the text is flagged as OOD. set>K: its "
-    "prediction set is empty or has more than K labels. Default: never.",
+    "Rules for when to abstain, separated by commas. anomaly: the text is flagged as OOD. set>K: "
+    "its prediction set is empty or has more than K labels. Default: never.",
 )]
 MaxRisk = Annotated[float | None, option(
     EVALUATION, "--max-risk P",
@@ -370,7 +370,7 @@ Precision = Annotated[str | None, option(
 )]
 Device = Annotated[str | None, option(
     HARDWARE, "--device NAME",
-    "cpu, cuda, cuda:N or mps. Default: a GPU if there is one, else the CPU.",
+    "cpu, cuda, cuda:N (not for training) or mps. Default: a GPU if there is one, else the CPU.",
 )]
 Workers = Annotated[int, option(
     HARDWARE, "--workers N",
@@ -538,7 +538,7 @@ def import_methods(named: list[str] | None) -> None:
     for source in named or []:
         check_file_exists(source, purpose="methods and perspectives")
     if named:
-        # The registry of methods imports all of them.
+        # Imported late: it loads all built-in methods.
         from temper.cluster.plugins import load
 
         for source in named:

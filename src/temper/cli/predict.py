@@ -29,7 +29,6 @@ from temper.settings import section
 
 if TYPE_CHECKING:
     from temper.calibration.answers import Answers
-    from temper.data.examples import Examples
 
 FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")

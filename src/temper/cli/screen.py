@@ -164,7 +164,7 @@ def print_json(content: Any) -> None:
 def print_table(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None
 ) -> None:
-    """Print rows as a table to stdout; it is cut only on a terminal."""
+    """Print rows as a table to stdout; long cells wrap at the width of a terminal, else at 200."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         # The first column is never wrapped.

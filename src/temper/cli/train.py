@@ -75,7 +75,7 @@ def train(
 
 
 def _kept(record: Mapping[str, Any]) -> list[str]:
-    """Return a line that names the epoch whose weights are kept; empty if it is the last one."""
+    """Return a line with the kept epoch if ``train.keep`` is ``best``; empty otherwise."""
     epochs = record.get("epochs", {})
     return [
         f"The weights after epoch {each['kept']['epoch']:g} are kept, the best on "

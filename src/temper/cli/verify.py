@@ -13,11 +13,11 @@ from temper.errors import CheckpointError
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run, evaluation or study.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, evaluation, export or study.")],
     *,
     as_json: options.Json = False,
 ) -> None:
-    """Check that the files of a run, evaluation or study are unchanged.
+    """Check that the files of a run, evaluation, export or study are unchanged.
 
     Checksums are recomputed from the files, and scores from the stored predictions. Each difference
     from the recorded values is reported, and the exit code is then not 0.

@@ -162,7 +162,8 @@ def check_version(version: str) -> None:
 
 
 ROWS = 512
-"""Minimum rows per machine; a set with fewer rows is predicted in this process."""
+"""Rows of a task: n rows are split into at most n / ROWS tasks, rounded up. A set with at most this
+many rows is predicted in this process."""
 
 
 def whole_name(model: Checkpoint) -> str:

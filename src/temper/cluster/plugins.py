@@ -26,7 +26,8 @@ def load(what: str) -> ModuleType:
         if CONTRACT in sys.modules:
             from temper.evaluation.perspectives import names, register_all
 
-            names()  # First ours, so that theirs is the name that is taken.
+            # The built-in ones first, so that an error about a taken name is about the user's.
+            names()
             try:
                 register_all(module)
             except ValueError as error:

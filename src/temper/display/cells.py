@@ -24,7 +24,7 @@ Verdict = Literal[
     "not significant", "undecidable", "too few rows", "seeds missing", "no common seed",
 ]  # fmt: skip
 
-NOISE: Verdict = "not significant"
+NOT_SIGNIFICANT: Verdict = "not significant"
 WITHIN: tuple[Verdict, ...] = ("equivalent", "non-inferior", "non-superior")
 """Verdicts of intervals that contain 0 and have one or both ends within the margin."""
 
@@ -61,13 +61,13 @@ class Difference:
             examples; None if there is none.
         p: Two-sided p value of the same test, None without an interval.
         holm_p: ``p`` after Holm's correction over all methods.
-        inside_noise: Whether the interval contains 0; None without an interval.
+        includes_zero: Whether the interval contains 0; None without an interval.
         verdict: ``better`` or ``worse`` if the interval does not contain 0; ``higher`` or ``lower``
             for scores without a direction. Else ``equivalent`` if both ends are within the margin,
             ``non-inferior`` or ``non-superior`` if one is.
         examples: Number of examples of an interval over examples; None if it is over seeds.
         why: Why there is no verdict; empty if there is one.
-        margin: Smallest relevant difference; None for scores without a margin.
+        margin: Largest negligible difference; None for scores without a margin.
         standard_error: Standard error over seeds, and over rows if these were stored.
         freedom: Degrees of freedom of the interval over seeds.
         row_variance: Part of the squared standard error that more seeds would not reduce. None if
@@ -81,7 +81,7 @@ class Difference:
     high: float | None = None
     p: float | None = None
     holm_p: float | None = None
-    inside_noise: bool | None = None
+    includes_zero: bool | None = None
     verdict: Verdict = "undecidable"
     examples: int | None = None
     why: str = ""
@@ -195,7 +195,7 @@ class Row:
     def outlook(self, column: str) -> str:
         """Return the minimum detectable difference as text; empty for a significant difference."""
         difference = self.cells[column].difference
-        if difference is None or difference.least is None or not difference.inside_noise:
+        if difference is None or difference.least is None or not difference.includes_zero:
             return ""
         return f"minimum detectable difference {self.unit.text(difference.least)}"
 
@@ -262,7 +262,7 @@ class Comparison:
         if self.reference is None:
             return f"{', '.join(self.columns)} on {self.model}"
         others = [name for name in self.columns if name != self.reference]
-        named = ", ".join(others) if len(others) <= NAMED else f"{len(others)} columns"
+        named = ", ".join(others) if len(others) <= NAMED else f"{len(others)} methods"
         return f"{named or 'nothing'} against {self.reference}, on {self.model}"
 
     @property

@@ -202,7 +202,7 @@ def many_columns(comparison: Comparison) -> bool:
 def numbers_of(marks: Marks, *header: str) -> Numbers:
     """Return marks as a table; ``header`` names the columns of labels, numbers and intervals."""
     lines = tuple((*key, mark.text, mark.interval, mark.count) for key, mark in marks.items())
-    return Numbers(("column", *header, "n"), lines)
+    return Numbers(("method", *header, "n"), lines)
 
 
 def condition_bars(

@@ -207,7 +207,7 @@ class Source:
     def drawn_seeds(self) -> str:
         """Caption with the seeds of `first_runs`; empty if there is only one seed."""
         several = any(len(column.runs) > 1 for column in self.columns)
-        return "Of each column the first seed is drawn." if several else ""
+        return "The figure shows the first seed of each method." if several else ""
 
 
 def _evaluated(run: Run, folder: Path) -> Run:
@@ -268,7 +268,7 @@ def _read_study(folder: Path) -> Source:
         raise CheckpointError(f"{folder / 'study.json'} lists a method twice: {names}. Restore it.")
     for name in [study.reference, *study.runs, *study.cost]:
         if name not in names:
-            raise CheckpointError(f"{folder / 'study.json'}: {unknown('column', name, names)}")
+            raise CheckpointError(f"{folder / 'study.json'}: {unknown('method', name, names)}")
     kept = read_kept(folder, study) if (folder / FILE).exists() else None
     columns, missing = [], []
     for plan in study.columns:

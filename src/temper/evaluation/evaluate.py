@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from temper.checkpoints.folder import check_room, difference_in_words, read_json
+from temper.checkpoints.folder import check_output_folder, difference_in_words, read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.data.reading import read_as
 from temper.data.settings import TRAINING_ONLY
@@ -176,7 +176,7 @@ def evaluate_model(
     """
     progress = progress or Progress()
     put_back(out)
-    check_room(out, what="evaluation", held=lambda: stored_key(out) is not None)
+    check_output_folder(out, what="evaluation", held=lambda: stored_key(out) is not None)
     stored = stored_key(out)
     predictor = request.load()
     if isinstance(predictor, ClassifierPredictor) and predictor.precision == "bf16":

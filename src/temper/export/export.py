@@ -23,7 +23,7 @@ from temper.calibration.classifier import Classifier
 from temper.calibration.files import copy_calibration
 from temper.calibration.held_out import align_all
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.checkpoints.folder import check_room, read_json
+from temper.checkpoints.folder import check_output_folder, read_json
 from temper.checkpoints.identity import CALIBRATION, digest, versions
 from temper.data.collator import Collator
 from temper.data.examples import Examples
@@ -39,7 +39,7 @@ from temper.functional.label_names import placeholders
 from temper.models.adapters import is_adapted
 from temper.models.classical import ARCHITECTURES
 from temper.models.folders import save_model
-from temper.models.onnx_files import INT8, ONNX, check_onnx_installed, write_int8, write_onnx
+from temper.models.onnx_files import INT8, ONNX, check_onnx_installed, quantize_onnx, write_onnx
 from temper.models.standalone import pipeline
 from temper.models.standalone.mean_pooled import MeanPooledConfig
 from temper.progress import Progress
@@ -128,14 +128,15 @@ def export(
 ) -> dict[str, Any]:
     """Export a classifier to a folder that runs without Temper.
 
-    An adapter is merged into its base. The folder is written only if its predictions equal those
-    of the model; it is never incomplete.
+    An adapter is merged into its base. The folder is written only if ``pipeline.py`` and
+    ``model.onnx`` give the model's predictions, up to rounding and ties; it is never incomplete.
+    The differences of ``model-int8.onnx`` are only recorded.
 
     Args:
         model: A run, a checkpoint or an adapter.
         to: Output folder; if it has the same export, nothing is done.
         onnx: Whether to write ``model.onnx`` too, for onnxruntime.
-        int8: Whether to write ``model-int8.onnx`` too, with 8-bit weights.
+        int8: Whether to write ``model.onnx`` and ``model-int8.onnx``, a copy with 8-bit weights.
         request: Labeled rows to compare the predictions on; None uses a few fixed texts.
         max_length: Maximum tokens of a text; None uses that of the training.
         settings: Class names of the export, if they differ from the model's.
@@ -151,9 +152,9 @@ def export(
     """
     progress = progress or Progress()
     put_back(to)
-    check_room(to, what=FILE, held=(to / FILE).exists, option="--out")
+    check_output_folder(to, what=FILE, held=(to / FILE).exists, option="--out")
     if onnx or int8:
-        check_onnx_installed("--onnx")
+        check_onnx_installed("--onnx" if onnx else "--int8")
     classifier, predictor = _load(model, max_length, settings)
     rows = _rows(model, classifier, request)
     is_pooled = predictor.config.model_type == MeanPooledConfig.model_type
@@ -212,7 +213,7 @@ def export(
             likeness[ONNX] = _compared(asked, staged, rows, labels, onnx=ONNX)
             _refuse_unlike(model, ONNX, likeness[ONNX], half=half)
         if int8:
-            write_int8(staged / ONNX, staged / INT8)
+            quantize_onnx(staged / ONNX, staged / INT8)
             likeness[INT8] = _compared(asked, staged, rows, labels, onnx=INT8)
         record["likeness"] = {name: asdict(each) for name, each in likeness.items()}
         write_text(staged / CARD, _card(model, staged, record))
@@ -236,13 +237,13 @@ def _load(
     if kind in ARCHITECTURES:
         raise ModelError(
             f"{model} is a {kind!r}, whose network is Temper's own: Transformers alone cannot load "
-            "it. Export a fine-tuned Transformers model, or answer with `temper predict`."
+            "it. Export a fine-tuned Transformers model, or predict with `temper predict`."
         )
     if predictor.windows is not None:
         raise ModelError(
             f"{model} reads long texts in windows, and an export reads each text as one sequence. "
-            "Answer with `temper predict` or `temper serve`, publish it with `temper push`, or "
-            "give --set predictor.max_windows=1 to export a model that cuts texts."
+            "Predict with `temper predict` or `temper serve`, publish it with `temper push`, or "
+            "give --set predictor.max_windows=1 to export a model that truncates texts."
         )
     return classifier, predictor
 
@@ -283,7 +284,8 @@ def _refuse_unlike(model: Checkpoint, name: str, found: Likeness, *, half: bool)
         raise ModelError(
             f"Nothing was written: the outputs of {name} differ from those of {model}. Numbers "
             f"differ by up to {found.largest_difference:.2g} (allowed for rounding: {allowed:g}), "
-            f"and {found.rows - found.alike} of {found.rows} rows have other labels."
+            f"and {found.rows - found.alike} of {found.rows} rows have other labels, "
+            "prediction sets or flags."
         )
 
 

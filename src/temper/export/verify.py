@@ -106,7 +106,7 @@ def _rescored(folder: Path, record: Mapping[str, Any]) -> tuple[int, list[str]]:
 def _pairs(
     written: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Pair entries of the same name; an entry without a counterpart is paired with None."""
+    """Pair entries of the same name; a missing counterpart has no value."""
     ours, theirs = ({_name(each): each for each in entries} for entries in (written, made))
     empty: Mapping[str, Any] = {}
     return [

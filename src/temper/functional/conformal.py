@@ -191,8 +191,8 @@ def chance_coverage(
     between scores raise the coverage. n is at least `least_rows`.
 
     Returns:
-        The lowest and the highest coverage; chance exceeds each with probability at most ``(1 -
-        confidence) / 2``.
+        The lowest and the highest coverage. By chance the coverage is outside each with probability
+        at most ``(1 - confidence) / 2``.
 
     Example:
         >>> low, high = chance_coverage(1000, 1000, coverage=0.9)

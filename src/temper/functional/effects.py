@@ -86,7 +86,7 @@ class Effect:
     row_variance: float | None = None
 
     @property
-    def inside_noise(self) -> bool:
+    def includes_zero(self) -> bool:
         """Whether the interval contains 0."""
         return self.low <= 0.0 <= self.high
 
@@ -184,8 +184,8 @@ def effect(
     known = np.zeros(len(columns)) if rows is None else np.array(rows.columns)
     # A method that never varies, such as a known number, adds no degrees of freedom.
     varies = (of_seeds > 0.0) | (known > 0.0)
-    luck = 0.0 if rows is None else rows.difference
-    total, freedom = combined(of_seeds[varies], known[varies], luck, n)
+    row_variance = 0.0 if rows is None else rows.difference
+    total, freedom = combined(of_seeds[varies], known[varies], row_variance, n)
     error, degrees = float(total) ** 0.5, float(freedom)
     if error == 0.0:
         largest = max(abs(float(value)) for column in columns for value in column)

@@ -293,7 +293,7 @@ def relative_improvement(score: float, reference: float, perfect: float) -> floa
     better.
 
     Raises:
-        ValueError: The reference (baseline) is perfect, so nothing can improve on it.
+        ValueError: The baseline is perfect, so nothing can improve on it.
 
     Example:
         >>> relative_improvement(0.9, 0.8, 1.0), relative_improvement(0.05, 0.1, 0.0)
@@ -301,7 +301,7 @@ def relative_improvement(score: float, reference: float, perfect: float) -> floa
     """
     if reference == perfect:
         raise ValueError(
-            f"The reference is perfect ({perfect:g}): the relative improvement is undefined."
+            f"The baseline is perfect ({perfect:g}): the relative improvement is undefined."
         )
     # Rounded, because tables would cut 49.99999999999999, the result of (0.9 - 0.8) / (1 - 0.8).
     return round(100.0 * (score - reference) / (perfect - reference), 10)
@@ -316,7 +316,7 @@ def average_relative_improvement(
     """Average the relative improvement over the baseline over perspectives.
 
     A perspective without a score of both is left out, with a reason. The average is undefined if
-    the reference is perfect on one.
+    the baseline is perfect on one.
 
     ``scores`` and ``reference`` (the baseline) have the mean over seeds by perspective, such as
     ``shift``; ``perfect`` has the perfect score of each perspective to average.
@@ -330,11 +330,11 @@ def average_relative_improvement(
     for part, best in perfect.items():
         score, base = scores.get(part), reference.get(part)
         if score is None or base is None:
-            who = "the model" if score is None else "the reference"
+            who = "the model" if score is None else "the baseline"
             reasons.append(f"{part} is left out: {who} has no score for it.")
         elif base == best:
             undefined = True
-            reasons.append(f"{part}: the reference is perfect, so the improvement is undefined.")
+            reasons.append(f"{part}: the baseline is perfect, so the improvement is undefined.")
         else:
             parts[part] = relative_improvement(score, base, best)
     value = None if undefined or not parts else fmean(parts.values())

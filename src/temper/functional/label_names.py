@@ -76,7 +76,8 @@ class GivenNames:
 
     Args:
         label_names: New names in the order of the outputs.
-        label_map: Name in the model -> new name.
+        label_map: Class name -> new name; the class names are those of ``label_names``, if given,
+            else the model's.
     """
 
     label_names: Sequence[str] | None = None
@@ -104,7 +105,7 @@ class GivenNames:
         for name in self.label_map:
             if name not in new:
                 raise ModelError(
-                    f"`label_map`: {unknown('class', name, new)} Map the model's own class names."
+                    f"`label_map`: {unknown('class', name, new)} Map names of this list."
                 )
         new = [self.label_map.get(name, name) for name in new]
         if len(set(new)) < len(new):

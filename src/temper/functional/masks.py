@@ -23,6 +23,8 @@ Normalize = Literal["rank", "range"]
 LEVELS = 1 << 16
 FINE_LEVELS = 1 << 32
 BUCKETS = 1 << 15
+CHUNK = 1 << 18
+"""Entries that are processed at once; they fit in a CPU core's cache."""
 CHUNK_ON_DEVICE = 1 << 24
 CODES = 256
 """Number of one-byte codes: 0 for dropped entries, 1 to 255 for probabilities."""
@@ -35,8 +37,8 @@ def keep_probability(
 
     ``p = sigmoid(2 beta (s - alpha))`` with the saliency s in [0, 1]: entries with a larger
     saliency are kept more often. About the fraction alpha is dropped; beta > 0 is the sharpness.
-    The orientation ``prose`` follows the paper's text; ``printed`` is its Eq. 9 with the opposite
-    sign.
+    The orientation ``prose`` follows the paper's text; ``printed`` is Eq. 9 as printed, which has
+    the opposite sign.
 
     References:
         UEGR (arXiv 2503.16550), Eq. 9. Differs: the sign, see docs/methods/uegr.md.
@@ -94,7 +96,7 @@ def pieces_with_draws(
     starts: Sequence[int],
     *,
     levels: int = LEVELS,
-    chunk: int = 1 << 18,
+    chunk: int = CHUNK,
 ) -> Iterator[tuple[list[Tensor], Tensor]]:
     """Yield contiguous tensors in groups of flat views, each group with its random integers.
 
@@ -189,6 +191,7 @@ def _folded(words: Tensor, by: int) -> Tensor:
 def highest_kept(q: Tensor) -> Tensor:
     """Return the largest random integer that keeps an entry of probability q/levels."""
     kind = torch.int16 if q.dtype == torch.int32 else torch.int32
+    # The integers are signed, from -levels / 2, so exactly q of them are at most this.
     return (q - (levels_of(q) // 2 + 1)).to(kind)
 
 
@@ -235,7 +238,7 @@ def thin_by_bucket(
     *,
     starts: Sequence[int] | None = None,
     scale: bool,
-    chunk: int = 1 << 18,
+    chunk: int = CHUNK,
 ) -> None:
     """Mask gradients in place, with one probability p per magnitude bucket (see `thin`).
 
@@ -285,7 +288,7 @@ def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
 
 
 def drop_codes(
-    codes: Tensor, table: Tensor, key: int, *, start: int = 0, chunk: int = 1 << 18
+    codes: Tensor, table: Tensor, key: int, *, start: int = 0, chunk: int = CHUNK
 ) -> Tensor:
     """Draw a mask in place: keep each code with its probability in ``table``, else set it to 0.
 
@@ -299,7 +302,7 @@ def drop_codes(
 
 
 def thin_by_code(
-    gradient: Tensor, codes: Tensor, table: Tensor, *, scale: bool, chunk: int = 1 << 18
+    gradient: Tensor, codes: Tensor, table: Tensor, *, scale: bool, chunk: int = CHUNK
 ) -> Tensor:
     """Mask a gradient in place with the codes of `drop_codes`.
 
@@ -325,7 +328,7 @@ def bucket_counts(
     tensors: Sequence[Tensor],
     *,
     parts: Sequence[tuple[int, torch.Size]] | None = None,
-    chunk: int = 1 << 18,
+    chunk: int = CHUNK,
 ) -> Tensor:
     """Count the non-zero entries of all tensors by magnitude bucket, [32768] int64.
 

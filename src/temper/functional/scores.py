@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from temper.errors import SettingError, unknown
+from temper.functional.multi_label import exact_match, label_f1, mean_average_precision, micro_f1
 from temper.functional.resampling import (
     FloatArray,
     IntegerArray,
@@ -26,7 +27,6 @@ from temper.functional.resampling import (
     stretches,
     weighted_mean,
 )
-from temper.functional.several import exact_match, label_f1, mean_average_precision, micro_f1
 from temper.functional.units import HUNDREDTHS, PERCENT, PLAIN, Unit
 
 Measure = Callable[..., FloatArray]
@@ -303,7 +303,7 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("accuracy", "Accuracy", True, 1.0, NO_ROWS, guessing="class",
                    measure=accuracy, kinds=("classification", "choices")),
         ScoreFacts("macro_f1", "Macro-F1", True, 1.0, NO_ROWS, measure=macro_f1, kinds=_CLASSES),
-        ScoreFacts("mcc", "MCC", True, 1.0, "the labels hold one class only", HUNDREDTHS, 0.0,
+        ScoreFacts("mcc", "MCC", True, 1.0, "all labels are the same class", HUNDREDTHS, 0.0,
                    measure=matthews, kinds=_CLASSES, usual=False),
         ScoreFacts("f1", "F1", True, 1.0, "class 1 is neither a label nor a prediction",
                    measure=f1, kinds=_CLASSES, usual=False),
@@ -313,7 +313,7 @@ SCORES: dict[str, ScoreFacts] = {
                    measure=spearman, kinds=_NUMBERS),
         ScoreFacts("mse", "Mean squared error", False, 0.0, NO_ROWS, PLAIN,
                    measure=mean_squared_error, kinds=_NUMBERS),
-        ScoreFacts("map", "mAP", True, 1.0, "no label applies to some rows only",
+        ScoreFacts("map", "mAP", True, 1.0, "every label applies to no row or to all rows",
                    measure=mean_average_precision, kinds=_LABELS),
         ScoreFacts("micro_f1", "Micro-F1", True, 1.0, _NO_LABEL, measure=micro_f1, kinds=_LABELS),
         ScoreFacts("label_f1", "Macro-F1 over labels", True, 1.0, _NO_LABEL,

@@ -102,6 +102,10 @@ class RiskCurve:
 
 
 def risk_curve(wrong: ArrayLike, confidences: ArrayLike) -> RiskCurve:
+    """Return coverage and risk at every distinct confidence.
+
+    ``wrong`` [n] is 0 or 1, ``confidences`` are [n].
+    """
     faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
     thresholds, indices = np.unique(-sure, return_inverse=True)
     answered = np.cumsum(np.bincount(indices, minlength=len(thresholds)))
@@ -110,7 +114,7 @@ def risk_curve(wrong: ArrayLike, confidences: ArrayLike) -> RiskCurve:
 
 
 @dataclass(frozen=True)
-class Selection:
+class AcceptanceThreshold:
     """A confidence threshold that keeps the risk below a limit.
 
     Args:
@@ -192,6 +196,10 @@ def _summed(
     wrong: ArrayLike, confidences: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
     """Return numbers of rows and errors above each distinct confidence, [..., k + 1] each."""
+    """Return coverage and risk at every distinct confidence.
+
+    ``wrong`` [n] is 0 or 1, ``confidences`` are [n].
+    """
     faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
     if bool(np.isnan(sure).any()):
         raise ValueError("A confidence is NaN, so rows cannot be ordered by confidence.")

@@ -201,7 +201,7 @@ class Head(ABC):
 
     @abstractmethod
     def answers(self, logits: Tensor) -> Tensor:
-        """Return what metrics compare with the labels, [B, U]: classes, values or binary logits."""
+        """Return the predictions for metrics, [B, U]: classes, values or binary logits."""
 
     @abstractmethod
     def decode(self, logits: ArrayLike) -> FloatArray:

@@ -41,21 +41,20 @@ class Heads:
         task_loss: GivenLoss | None = None,
         outputs: int = 1,
     ) -> None:
-        # In this order, because `of` uses a boolean as the index: are the labels numbers?
-        by_labels = (Classification, Regression)
-        self._by_labels = head in by_labels
-        self._heads = [
-            kind(class_weights=class_weights, task_loss=task_loss, outputs=outputs)
-            for kind in (by_labels if self._by_labels else (head,))
-        ]
+        def made(kind: type[Head]) -> Head:
+            return kind(class_weights=class_weights, task_loss=task_loss, outputs=outputs)
+
+        by_labels = head in (Classification, Regression)
+        self._head = made(Classification if by_labels else head)
+        self._regression = made(Regression) if by_labels else self._head
 
     def of(self, labels: Tensor | None, logits: Tensor | None = None) -> Head:
         """Return the head for a batch's labels, or for its logits (one output: regression)."""
-        if not self._by_labels:
-            return self._heads[0]
         if labels is not None:
-            return self._heads[labels.is_floating_point()]
-        return self._heads[logits is not None and logits.shape[-1] == 1]
+            is_regression = labels.is_floating_point()
+        else:
+            is_regression = logits is not None and logits.shape[-1] == 1
+        return self._regression if is_regression else self._head
 
     def units(self, batch: Batch) -> int:
         return self.of(batch.labels).units(batch)

@@ -8,8 +8,8 @@ loss at ``x + n``.
 Source: RoAST (arXiv 2312.04032) without its mask; released code bbuing9/RoAST. Differs: the clean
 pass runs at ``x + n`` and yields the gradient of the attack (7F; the released code has a separate
 attack pass, 8F); padding is masked (the released code runs without an attention mask). In the
-released code the perturbed loss is in an unreachable branch, and all of ``x~`` is detached: preset
-``released``.
+released code the adversarial loss is in an unreachable branch, and all of ``x~`` is detached:
+preset ``released``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AdvEmbed(AttackConfig):
     adversarial_weight: FiniteFloat = Field(
         default=0.5,
         ge=0.0,
-        description="Weight of the attacked loss. If it is 0, set `divergence_weight` too: 0 "
+        description="Weight of the adversarial loss. If it is 0, set `divergence_weight` too: 0 "
         "switches the attack off.",
     )
     divergence_weight: FiniteFloat = Field(
@@ -105,7 +105,11 @@ class AdvEmbed(AttackConfig):
                 "clean_weight, adversarial_weight and divergence_weight are all 0, so nothing "
                 "is minimized; set one of them above 0"
             )
-        check_attack_off(self, divergence_weight=self.divergence_weight)
+        check_attack_off(
+            self,
+            adversarial_weight=self.adversarial_weight,
+            divergence_weight=self.divergence_weight,
+        )
         warn_of_small_divergence(
             type(self).__name__, self.divergence, self.reduction, self.divergence_weight
         )
@@ -132,7 +136,7 @@ class AdvEmbed(AttackConfig):
         return step.noise(noise, "consistency")
 
     def losses(self, step: StepContext) -> Iterator[Losses]:
-        """Yield the clean loss, the perturbed loss and symKL in one total."""
+        """Yield the clean loss, the adversarial loss and symKL in one total."""
         clean = step.clean
         assert clean.start is not None
         if not self.epsilon:

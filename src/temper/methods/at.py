@@ -34,7 +34,7 @@ class AT(AttackConfig):
     OFF: ClassVar = {"adversarial_weight": 0.0}
 
     adversarial_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the attacked loss; 0 is plain fine-tuning."
+        default=1.0, ge=0.0, description="Weight of the adversarial loss; 0 is plain fine-tuning."
     )
     ascent: Single | Projected = Field(
         default=Single(),

@@ -51,7 +51,7 @@ class AttackConfig(Method):
     epsilon: FiniteFloat = Field(
         default=0.025,
         ge=0.0,
-        description="Budget of the perturbation (the paper: 0.01, 0.1 or 0.4 absolute). With 0 "
+        description="Budget of the perturbation (UEGR's paper: 0.01, 0.1 or 0.4 absolute). With 0 "
         "the adversarial passes still run; to skip them, set their weights to 0.",
     )
     relative: bool = Field(
@@ -140,14 +140,16 @@ def warn_of_small_divergence(
         )
 
 
-def check_attack_off(config: Method, *, divergence_weight: float) -> None:
+def check_attack_off(
+    config: Method, *, adversarial_weight: float, divergence_weight: float
+) -> None:
     """Raise if an attack is only half switched off.
 
     With ``adversarial_weight=0``, the adversarial passes would still run for a default
     ``divergence_weight`` that the user has not set.
     """
     is_set = "divergence_weight" in config.model_fields_set
-    if not vars(config)["adversarial_weight"] and divergence_weight and not is_set:
+    if not adversarial_weight and divergence_weight and not is_set:
         raise ValueError(
             "with adversarial_weight=0 the adversarial passes still run for their divergence "
             f"(divergence_weight={divergence_weight:g}); set divergence_weight=0 too to switch the "

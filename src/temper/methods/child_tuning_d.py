@@ -135,7 +135,7 @@ def inside_top(values: Sequence[Tensor], *, fraction: float) -> list[Tensor]:
     "child_tuning_d",
     summary="Updates only the weights with the largest squared gradients",
     cost="3F + mask, after one epoch of 3F",
-    memory="one byte an entry; before training the blocks once more",
+    memory="one byte per entry; before training the blocks once more",
     paper="Xu et al., EMNLP 2021",
 )
 class ChildTuningD(Method):

@@ -17,6 +17,7 @@ from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import UpdateRule
 from temper.functional.masks import (
+    CHUNK,
     LEVELS,
     highest_kept,
     pieces_with_draws,
@@ -46,7 +47,7 @@ class RandomMask(UpdateRule):
     """
 
     keep: float = 0.3
-    chunk: int = 1 << 18
+    chunk: int = CHUNK
 
     name = "child_tuning_f"
     supports_fsdp = True

@@ -19,7 +19,7 @@ from temper.methods.jachess import JacHess
 
 @register(
     "jachess_unlabeled",
-    summary="Plain fine-tuning, then an epoch of smoothing on text without labels",
+    summary="In each epoch plain fine-tuning, then smoothing on text without labels",
     cost="3F; a batch without labels 12F",
     memory="activations of two passes and of their gradients",
     paper="Jukic and Snajder, TACL 2025",

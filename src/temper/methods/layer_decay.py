@@ -4,7 +4,7 @@ The learning rate of a layer is ``rate * decay^depth``. The head has depth 0. Th
 layers between it and the head, have depth 1, and so on. The embeddings are one deeper than the
 lowest block.
 
-Source: discriminative fine-tuning, Howard and Ruder, ACL 2018 (1/2.6 a layer); ELECTRA, Clark et
+Source: discriminative fine-tuning, Howard and Ruder, ACL 2018 (1/2.6 per layer); ELECTRA, Clark et
 al., ICLR 2020 (0.8 and 0.9); Sun et al., CCL 2019 (0.95). Differs: docs/methods/layer_decay.md.
 """
 

@@ -66,7 +66,7 @@ class HeadFirst(UpdateRule):
     """
 
     probe: ByFraction | BySteps = field(default_factory=ByFraction)
-    learning_rate_scale_of_head: float = 1.0
+    head_learning_rate_scale: float = 1.0
 
     name = "phases"
     supports_fsdp = True
@@ -116,7 +116,7 @@ class HeadFirst(UpdateRule):
     def learning_rate_scales(
         self, params: Parameters, state: State, step: Step
     ) -> dict[str, float]:
-        scale = self.learning_rate_scale_of_head
+        scale = self.head_learning_rate_scale
         return dict.fromkeys(params.tensors, scale) if state["probing"] and scale != 1 else {}
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:

@@ -75,9 +75,9 @@ class Method(BaseModel):
         """Yield lists of loss terms; each list is a total with its own backward.
 
         The caller runs backward on each total before asking for the next, so only one graph is in
-        memory. With ``Plan(clean=True)`` the first list joins the clean pass's total, which always
-        includes the task loss. ``Plan.totals`` lists follow. If a plan has neither, this function
-        is not called.
+        memory. With ``Plan(clean=True)`` the first list joins the clean pass's total, which
+        includes the task loss, unless its weight is 0. ``Plan.totals`` lists follow. If a plan has
+        neither, this function is not called.
         """
         yield from ()
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
-from temper.functional.masks import LEVELS, highest_kept, pieces_with_draws, quantize
+from temper.functional.masks import CHUNK, LEVELS, highest_kept, pieces_with_draws, quantize
 from temper.lazy import torch
 from temper.methods import Method, register
 from temper.seeding import Streams
@@ -59,7 +59,7 @@ class Mixing(InitialWeightsRule):
     probability: float = 0.7
     scope: Scope = "blocks"
     unit: Unit = "entry"
-    chunk: int = 1 << 18
+    chunk: int = CHUNK
 
     name = "mixout"
     supports_fsdp = True

@@ -43,7 +43,7 @@ class PGD(AttackConfig):
     OFF: ClassVar = {"adversarial_weight": 0.0, "clean_weight": 1.0}
 
     adversarial_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the attacked loss."
+        default=1.0, ge=0.0, description="Weight of the adversarial loss."
     )
     clean_weight: FiniteFloat = Field(
         default=0.0, ge=0.0, description="Weight of the additional clean loss."

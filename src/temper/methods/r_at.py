@@ -44,8 +44,8 @@ class RAT(AttackConfig):
     adversarial_weight: FiniteFloat = Field(
         default=1.0,
         ge=0.0,
-        description="Weight of the mean attacked loss. If it is 0, set `divergence_weight` too: 0 "
-        "switches the attack off.",
+        description="Weight of the mean adversarial loss. If it is 0, set `divergence_weight` too: "
+        "0 switches the attack off.",
     )
     divergence_weight: FiniteFloat = Field(
         default=0.5,
@@ -84,7 +84,11 @@ class RAT(AttackConfig):
                 "in the l2 norm. Set relative=False, norm='l2' and site='word'; got "
                 f"relative={self.relative}, norm={self.norm!r} and site={self.site!r}"
             )
-        check_attack_off(self, divergence_weight=self.divergence_weight)
+        check_attack_off(
+            self,
+            adversarial_weight=self.adversarial_weight,
+            divergence_weight=self.divergence_weight,
+        )
         warn_of_small_divergence(
             type(self).__name__, self.divergence, self.reduction, self.divergence_weight
         )

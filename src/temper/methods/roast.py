@@ -26,7 +26,7 @@ from temper.methods.variants import Off
     "roast",
     summary="Adversarial embeddings and a selective update with one mask per epoch",
     cost="7F + mask (+3F once: the first importance)",
-    memory="one copy of the blocks' weights and a byte an entry, activations of two passes",
+    memory="one copy of the blocks' weights and one byte per entry, activations of two passes",
     paper="RoAST, arXiv 2312.04032",
 )
 class RoAST(AdvEmbed, SelectionConfig):

@@ -78,12 +78,12 @@ class Selective(Variant):
     normalize: Normalize = Field(
         default="rank",
         description="How saliencies are scaled to [0, 1]: by `rank` (RoAST's code) or by "
-        "`range` (Eq. 8 as printed).",
+        "`range` (UEGR's Eq. 8, with the minimum subtracted).",
     )
     orientation: Orientation = Field(
         default="prose",
         description="`prose` keeps salient entries more often; `printed` keeps them less often "
-        "(Eq. 9 as printed).",
+        "(UEGR's Eq. 9 as printed).",
     )
     refresh: Literal["step", "epoch"] = Field(
         default="step", description="Draw a new mask every `step` or every `epoch`."
@@ -114,7 +114,7 @@ class Selection(UpdateRule):
     logged = MappingProxyType({"mask/kept": "kept"})
 
     def names(self, params: Parameters) -> list[str]:
-        # Embeddings and head always train. A model without blocks is masked whole.
+        # With scope 'blocks', embeddings and head are not masked. A model without blocks is whole.
         if self.settings.scope == "all" or not params.blocks:
             return list(params.tensors)
         return [name for name in params.tensors if name in params.blocks]
@@ -135,7 +135,7 @@ class Selection(UpdateRule):
 
 @dataclass(frozen=True)
 class SelectiveUpdate(Selection):
-    """Draw a new mask in each step, from the squared gradients of that step; it has no state."""
+    """Draw a new mask in each step, from the squared gradients of that step."""
 
     @property
     def levels(self) -> int:

@@ -2,7 +2,8 @@
 
 ``eta * sum_l lambda_l (j ||J_l||_F^2 + k mean_i ||H_{l,i}||_F^2)``, averaged over the batch, with
 ``J_l = dh_l/dx``, ``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l at the position that the
-head reads, and x the word embeddings. The embedding table gets no gradient of the penalty: because
+head reads, and x the word embeddings; j and k are
+`jacobian_weight` and `hessian_weight`. The embedding table gets no gradient of the penalty: because
 of the following LayerNorm, larger embeddings would lower the penalty without smoothing anything.
 
 Two schemes estimate this sum. Costs include the task loss; F is a forward pass of the batch.
@@ -93,7 +94,7 @@ class Difference(Variant):
     step_size: float = Field(
         default=2e-3,
         gt=0.0,
-        description="Step of the difference, divided by the RMS of the example's embeddings.",
+        description="Size of the step, as a fraction of the RMS of the example's embeddings.",
     )
 
 
@@ -105,7 +106,7 @@ class FourPoint(Variant):
     step_size: float = Field(
         default=3e-2,
         gt=0.0,
-        description="Step of the difference, divided by the RMS of the example's embeddings.",
+        description="Size of the step, as a fraction of the RMS of the example's embeddings.",
     )
 
 
@@ -272,7 +273,7 @@ class SmoothnessConfig(Method):
         task = step.clean.task
         if task is not None and self._measures_eta(step):
             # If the penalty reaches no trainable weight (first steps of lp_ft), there is no ratio.
-            if ratio := self._ratio(step, task, rows):
+            if ratio := self._balance(step, task, rows):
                 ratios = [*state.get("ratios", torch.empty(0)).tolist(), ratio]
                 state["ratios"] = torch.tensor(ratios, dtype=torch.float64)
                 # Fixed after the first steps: a penalty that falls must not raise its own weight.
@@ -286,8 +287,8 @@ class SmoothnessConfig(Method):
             )
         return float(state["eta"])
 
-    def _ratio(self, step: StepContext, task: Term, rows: dict[str, Tensor]) -> float:
-        """Return the norm of the task's gradient divided by that of the penalty's gradient.
+    def _balance(self, step: StepContext, task: Term, rows: dict[str, Tensor]) -> float:
+        """Return the eta at which the penalty's gradient has the norm of the task loss's gradient.
 
         Both are over the weights that task loss and penalty depend on; 0 if there are none.
         """
@@ -299,7 +300,8 @@ class SmoothnessConfig(Method):
         for loss in (task.rows.sum(), penalty):
             grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
             squares.append([None if g is None else _squared(g) for g in grads])
-        # Weights that both reach exclude the head and the embedding table.
+        # Weights that both reach: never the embedding table, the head only if the penalty is on
+        # logits.
         both = [(a, b) for a, b in zip(*squares, strict=True) if a is not None and b is not None]
         sums = torch.tensor([(0.0, 0.0), *both], dtype=torch.float64).sum(0)
         if step.now.ranks > 1:

@@ -5,8 +5,8 @@ Each step has four parts:
 - A clean pass. Its backward yields the gradients of weights, embeddings and dropout layers.
 - An attack: a step of size epsilon along the embeddings' gradient (Eq. 2).
 - K adversarial passes with adaptive dropout, run as one forward. The loss is ``L = L_st + L_adv +
-  lambda * L_div`` (Eq. 6): the clean loss, the mean attacked loss (Eq. 3), and the Jensen-Shannon
-  divergence over all pairs of passes (Eq. 4).
+  lambda * L_div`` (Eq. 6): the clean loss, the mean adversarial loss (Eq. 3), and the
+  Jensen-Shannon divergence over all pairs of passes (Eq. 4).
 - A random mask over the gradient, which keeps salient entries more often (Eqs. 7 to 9).
 
 Source: UEGR, arXiv 2503.16550. Where the paper contradicts itself: docs/methods/uegr.md.
@@ -94,8 +94,8 @@ class UEGR(AttackConfig, SelectionConfig):
     adversarial_weight: FiniteFloat = Field(
         default=1.0,
         ge=0.0,
-        description="Weight of the mean attacked loss. If it is 0, set `divergence_weight` too: 0 "
-        "switches the attack off, above 0 keeps only the divergence.",
+        description="Weight of the mean adversarial loss. If it is 0, set `divergence_weight` too: "
+        "0 switches the attack off, above 0 keeps only the divergence.",
     )
     divergence_weight: FiniteFloat = Field(
         default=0.01,
@@ -141,10 +141,12 @@ class UEGR(AttackConfig, SelectionConfig):
         super().check()
         if isinstance(self.adaptive, Fixed) and len(self.adaptive.rates) != self.passes:
             raise ValueError(
-                f"adaptive='fixed' needs {self.passes} rates, one a pass, got "
+                f"adaptive='fixed' needs {self.passes} rates, one per pass, got "
                 f"{list(self.adaptive.rates)}"
             )
-        check_attack_off(self, divergence_weight=self.pair_weight)
+        check_attack_off(
+            self, adversarial_weight=self.adversarial_weight, divergence_weight=self.pair_weight
+        )
         warn_of_small_divergence("UEGR", self.divergence, self.reduction, self.pair_weight)
 
     @property

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field, FiniteFloat
 
 from temper.backward.rule import InitialWeightsRule, UpdateRule
+from temper.functional.masks import CHUNK, CHUNK_ON_DEVICE
 from temper.functional.precision import at_least_single
 from temper.lazy import torch
 from temper.methods import Method, register
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 # Entries per chunk. Its difference, initial weights and gradient fit in a core's cache. On a GPU,
 # larger chunks save kernel launches.
-CHUNK, CHUNK_ON_DEVICE = 2**18, 2**24
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Interpolation(InitialWeightsRule):
 
 @register(
     "wise_ft",
-    summary="Mean of the initial and the fine-tuned weights",
+    summary="Interpolation of the initial and the fine-tuned weights, except the head's",
     cost="3F",
     memory="one copy of the weights",
     paper="Wortsman et al., CVPR 2022",

@@ -139,11 +139,11 @@ class BlockCuts:
                 )
         self.scores = tuple(attended(each, mask) for each in result)
 
-    def _check_calls(self, expected: int) -> None:
-        if self._calls != expected or not expected:
+    def _check_calls(self, received: int) -> None:
+        if self._calls != received or not received:
             raise ModelError(
                 f"Expected attention probabilities from each of {self._calls} calls of blocks, got "
-                f"{expected}. The model returns none, or skips blocks at random (set layerdrop to "
+                f"{received}. The model returns none, or skips blocks at random (set layerdrop to "
                 f"0). {INSTEAD}"
             )
 

@@ -305,7 +305,7 @@ def load_int8(folder: Path) -> tuple[Any, Any, Any, Mapping[str, Any]]:
     try:
         record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         if sha256(folder / MODEL) != record["sha256"]:
-            raise ValueError(f"{folder / MODEL} is not the file that belongs to it")
+            raise ValueError(f"the SHA-256 of {folder / MODEL} is not the one in {RECORD}")
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:

@@ -44,7 +44,7 @@ def quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if bars:
-                # Its bar of loaded weights would break ours. The call hides downloads', too.
+                # Transformers' bar would break ours. The call also hides those of downloads.
                 transformers_logging.disable_progress_bar()
                 if downloads:
                     hub.enable_progress_bars()

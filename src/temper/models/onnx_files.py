@@ -66,8 +66,8 @@ def write_onnx(
             ) from error
 
 
-def write_int8(source: Path, path: Path) -> None:
-    """Write a copy of an ONNX file with its matrices in eight bits."""
+def quantize_onnx(source: Path, path: Path) -> None:
+    """Write a copy of an ONNX file with 8-bit weights (dynamic quantization)."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with quiet():

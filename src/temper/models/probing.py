@@ -102,8 +102,8 @@ def probe(
         given = args[0] if args else None
         if not isinstance(given, Tensor) or given.dtype != ids.dtype:
             return
-        for time_first, in_memory in ((False, ids), (True, ids.T)):
-            if given.shape == in_memory.shape and torch.equal(given, in_memory):
+        for time_first, expected in ((False, ids), (True, ids.T)):
+            if given.shape == expected.shape and torch.equal(given, expected):
                 same_memory = given.data_ptr() == ids.data_ptr()
                 matches.append((same_memory, name, module, calls[module], time_first))
                 return

@@ -64,11 +64,11 @@ def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor
 
     ``rate`` in [0, 1) is broadcastable to x. ``draws`` has one generator per pass, K in all.
     """
-    fraction = x.numel() // len(draws)
+    entries = x.numel() // len(draws)
     levels = (
-        torch.cat([random_levels(fraction, draw) for draw in draws])
+        torch.cat([random_levels(entries, draw) for draw in draws])
         if len(draws) > 1
-        else (random_levels(fraction, draws[0]))
+        else (random_levels(entries, draws[0]))
     )
     q = quantize(1 - rate, p_min=0.0)
     factor = LEVELS / q.to(at_least_single(x).dtype)
@@ -97,7 +97,7 @@ class SiteControl:
         self._calls: dict[str, int] = {}
         self._hooks: list[RemovableHandle] = []
         self._blocks = list(blocks)
-        self._attention_rates: dict[nn.Dropout, float] = {}
+        self._saved_rates: dict[nn.Dropout, float] = {}
         self.modules: dict[str, nn.Dropout] = {}
         self.taken = any(isinstance(module, DropoutSite) for module in model.modules())
         for name, module in model.named_modules():
@@ -125,16 +125,16 @@ class SiteControl:
 
     def begin(self, context: SiteContext) -> None:
         """Use the plan and the log of ``context`` until the next ``begin``."""
-        for module, rate in self._attention_rates.items():
+        for module, rate in self._saved_rates.items():
             module.p = rate
-        self._attention_rates = {}
+        self._saved_rates = {}
         self.context, self._calls = context, {}
         plan = context.plan
         if plan is None or plan.fixed is None or plan.only is not None:
             return
         if len(set(plan.fixed)) == 1:
             for module in self.modules.values():
-                self._attention_rates[module] = module.p
+                self._saved_rates[module] = module.p
                 module.p = plan.fixed[0]
 
     def end_of_forward(self) -> None:

@@ -122,15 +122,15 @@ class StateTracer:
     """Hooks a network so that forwards can be traced; outside ``tracing`` the hooks do nothing."""
 
     def __init__(
-        self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], index: Place
+        self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], site: Place
     ) -> None:
-        self._model, self._place, self._time_first = model, index.module, index.time_first
+        self._model, self._embedding, self._time_first = model, site.module, site.time_first
         self._trace: Trace | None = None
         self._reading = False
         self._shift: Tensor | None = None
         self._texts: int | None = None
         self._implementation: str | None = None
-        self._held = ExitStack()
+        self._kernels = ExitStack()
         self._donating: bool | None = None
         if compiled(model):
             # A trace is differentiated several times, but compiled graphs free their buffers.
@@ -141,14 +141,14 @@ class StateTracer:
         border: Callable[[Any], Any] = torch.compiler.disable
         root, note, pause = border(self._root), border(self._note), border(self._pause)
         # The first hook, so that later ones add their perturbation to the root.
-        self._hooks = [index.module.register_forward_hook(root, prepend=True)]
+        self._hooks = [site.module.register_forward_hook(root, prepend=True)]
         # A decoder looks up its words in another module with the same table.
         self._hooks += [
             module.register_forward_hook(root, prepend=True)
             for module in model.modules()
             if isinstance(module, nn.Embedding)
-            and module.weight is index.module.weight
-            and module is not index.module
+            and module.weight is site.module.weight
+            and module is not site.module
         ]
         # In an encoder-decoder the head reads the decoder's states.
         first, behind = encoder_and_decoder(innermost(model), blocks)
@@ -205,7 +205,7 @@ class StateTracer:
 
     def reset(self) -> None:
         """Restore the default attention kernels, after ``tracing`` with ``twice``."""
-        self._held.close()
+        self._kernels.close()
 
     def remove_hooks(self) -> None:
         """Remove all hooks, and restore the model's attention implementation."""
@@ -226,7 +226,7 @@ class StateTracer:
             if not recomputes(self._model):
                 return kernel
             # Blocks are computed again in the backward, where the same kernel must be chosen.
-            self._held.enter_context(kernel)
+            self._kernels.enter_context(kernel)
             return nullcontext()
         if kernel_name not in PLAIN:
             self._implementation = switch_to_eager(
@@ -238,7 +238,7 @@ class StateTracer:
         trace = self._trace
         if trace is None or self._reading:
             return None
-        if module is not self._place or trace.words is not None:
+        if module is not self._embedding or trace.words is not None:
             return self._cut_other(trace, partial(module, *args), output)
         ours = output.transpose(0, 1) if self._time_first else output
         shape = ours.shape

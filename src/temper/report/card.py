@@ -283,7 +283,7 @@ def _is_adapter(model: Path) -> bool:
 
 def _summary(record: RunRecord | None) -> str:
     if record is None:
-        return "A text classifier, judged with Temper; how it was trained was not recorded."
+        return "A text classifier, evaluated with Temper; how it was trained was not recorded."
     labels = [] if record.task is None else record.task.labels
     is_regression = record.task is not None and record.task.kind == "regression"
     kind = "A regression model" if is_regression else "A classifier"
@@ -375,18 +375,18 @@ def _scores(comparison: Comparison | None) -> str:
 def _kept(record: RunRecord) -> str:
     chosen = record.data.get("selection")
     if not isinstance(chosen, dict):
-        return "The last checkpoint was kept; the rows scored as dev chose none."
+        return "The last checkpoint was kept. The validation set was not used to select it."
     return (
         f"The best epoch on {chosen.get('rows')} rows (hash {chosen.get('hash')}, seed "
-        f"{chosen.get('seed')}) taken out of the training rows was kept; the rows scored as dev "
-        "chose none."
+        f"{chosen.get('seed')}) taken out of the training rows was kept. The validation set was "
+        "not used to select it."
     )
 
 
 def _limits(record: RunRecord | None, source: Source | None, comparison: Comparison | None) -> str:
     messages = [
-        "One model of one seed: another seed gives other numbers, by more than the intervals over "
-        "examples say.",
+        "One model, trained with one seed. Scores vary more between seeds than the intervals over "
+        "examples suggest.",
         "Attacks and perturbations are lower bounds of the effect of stronger attacks.",
     ]
     if record is not None:
@@ -394,7 +394,7 @@ def _limits(record: RunRecord | None, source: Source | None, comparison: Compari
         messages += record.notices
         if record.truncated:
             messages.append(
-                f"{record.truncated:.1%} of the training rows were cut at the maximum length."
+                f"{record.truncated:.1%} of the training rows were truncated to the maximum length."
             )
     if comparison is not None:
         messages += comparison.notices

@@ -33,7 +33,7 @@ SUMMARY = View(
     title="Average relative improvement",
     order=0,
     heading=Heading.COMPARISON,
-    explained="The fraction of the reference's distance to a perfect score that a method closes, "
+    explained="The fraction of the baseline's distance to a perfect score that a method closes, "
     "averaged over task, shift, attacks, OOD detection and calibration.",
     leads="relative_improvement",
     sums_up=lambda rows: [row for row in rows if not row.key.set],
@@ -51,7 +51,7 @@ AFTER = replace(
 ALL_IN = replace(
     SUMMARY,
     name="summary_all_in",
-    title="Average relative improvement, with post-hoc methods over the reference without",
+    title="Average relative improvement, with post-hoc methods over the baseline without",
     order=2,
     explained="Every method with temperature scaling and a Mahalanobis detector, compared with the "
     "reference without them: the gain for a user who has neither today.",

@@ -288,8 +288,9 @@ def _findings(
     wrong = dev[dev["prediction"] != dev["label"]]
     if sure := int((wrong["confidence"] >= SURE).sum()):
         yield Finding(
-            f"{sure} of {plural(len(wrong), 'error')} on dev {'has' if sure == 1 else 'have'} a "
-            f"confidence of at least {SURE:.0%}: check for wrong labels.",
+            f"{sure} of {plural(len(wrong), 'error')} on the validation set "
+            f"{'has' if sure == 1 else 'have'} a confidence of at least {SURE:.0%}: check for "
+            "wrong labels.",
             suggest("temper check-labels {data} --model {base}"),
         )
     if not weak:

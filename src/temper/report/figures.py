@@ -90,7 +90,7 @@ def _with_few_lines(figure: Figure, comparison: Comparison) -> Figure:
     if len(curves) == len(figure.chart.curves):
         return figure
     caption = (
-        f"{figure.caption.rstrip()} Only the reference and the {MOST_SERIES - 1} columns with the "
+        f"{figure.caption.rstrip()} Only the baseline and the {MOST_SERIES - 1} methods with the "
         "highest average relative improvement are shown."
     )
     return replace(figure, caption=caption, chart=replace(figure.chart, curves=curves))
@@ -123,8 +123,8 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
     if not marks:
         return []
     caption = (
-        f"Of the leading scores of each perspective, the part of {comparison.reference}'s distance "
-        "to a perfect score that a column closes, in per cent; "
+        f"How much of the gap between {comparison.reference} and a perfect score each method "
+        "closes, for the primary scores of each perspective; "
     )
     if many_columns(comparison):
         caption += "above 0 (green) is better, whichever way the score points."
@@ -136,7 +136,7 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
             "if there are enough seeds."
         )
         looks = style(comparison.columns, comparison.reference)
-        chart = Bars("fraction of the gap to perfect that is closed (%)", marks, looks)
+        chart = Bars("closed gap to a perfect score (%)", marks, looks)
     numbers = numbers_of(marks, "score", "closed (%)", "95% interval")
     return [Figure("Gap to a perfect score that is closed", caption, chart, numbers)]
 

@@ -141,8 +141,8 @@ def gain_of(comparison: Comparison, row: Row, column: str) -> Gain | None:
     assert comparison.reference is not None
     difference = row.cells[column].difference
     # The average relative improvement is already such a fraction, in percent.
-    is_share = row.key.perspective in (SUMMARY.name, AFTER.name, ALL_IN.name)
-    error = 100.0 if is_share else error_of(row, comparison.reference)
+    is_fraction = row.key.perspective in (SUMMARY.name, AFTER.name, ALL_IN.name)
+    error = 100.0 if is_fraction else error_of(row, comparison.reference)
     facts, start = SCORES.get(row.key.name), row.cells[comparison.reference].mean
     if error is None and facts is not None and start == facts.perfect:
         # A perfect reference has no error to remove; losses are measured on the full scale.
@@ -163,18 +163,23 @@ def judged_rows(comparison: Comparison) -> Iterator[list[Row]]:
     return (leading(comparison, view.name) for view in views() if view.judged)
 
 
-def hardest(items: Sequence[_Rating]) -> Sequence[_Rating]:
-    """Return the last item (the strongest perturbation), if possible an unperturbed one."""
+def representative(items: Sequence[_Rating]) -> Sequence[_Rating]:
+    """Return the item that represents a perspective: the last unperturbed one, else the last one.
+
+    The last perturbed one has the strongest perturbation. Without items there is none.
+    """
     clean = [each for each in items if each.row.key.condition == "clean"]
     return (clean or items)[-1:]
 
 
 def gains_of(comparison: Comparison, column: str) -> tuple[Gain, ...]:
-    """Return a method's gain on each perspective: on the `hardest` primary score."""
-    return tuple(gain for gains in _by_perspective(comparison, column) for gain in hardest(gains))
+    """Return a method's gain on each perspective: on the `representative` primary score."""
+    return tuple(
+        gain for gains in _by_perspective(comparison, column) for gain in representative(gains)
+    )
 
 
-def given_gains(comparison: Comparison, column: str) -> list[Gain]:
+def post_hoc_gains(comparison: Comparison, column: str) -> list[Gain]:
     """Return a method's gains if post-hoc methods are applied to it and to the reference."""
     result = _by_perspective(comparison, column)
     return [gain for gains in result for gain in gains if gain.given]
@@ -249,7 +254,7 @@ class _Claim:
     further: Mapping[str, Gain | None]
 
     @property
-    def hardest(self) -> tuple[float, str]:
+    def representative(self) -> tuple[float, str]:
         tests = [(_p(gain), how) for how, gain in {"": self.gain, **self.further}.items()]
         return max(tests, key=lambda test: test[0])
 
@@ -261,6 +266,7 @@ class _Claim:
 
 
 def _p(gain: Gain | None) -> float:
+    """Return the p value of a gain; 1 if it is undefined or not positive."""
     p = None if gain is None else gain.difference.p
     return 1.0 if gain is None or p is None or gain.fraction <= 0 else p
 
@@ -276,13 +282,13 @@ def remaining(
         for name, of_column in gains.items()
     }
     every = [claim for of_column in claims.values() for claim in of_column]
-    corrected = holm([claim.hardest[0] for claim in every])
+    corrected = holm([claim.representative[0] for claim in every])
     kept = {id(claim) for claim, p in zip(every, corrected, strict=True) if p <= LEVEL}
     result = {}
     for name, of_column in claims.items():
         significant = [claim for claim in of_column if claim.gain.decided > 0]
         left = [claim.gain for claim in significant if id(claim) in kept]
-        lost = [claim.hardest[1] for claim in significant if id(claim) not in kept]
+        lost = [claim.representative[1] for claim in significant if id(claim) not in kept]
         result[name] = Claims(
             tuple(gain for gain in left if gain is not improved[name]),
             any(gain is improved[name] for gain in left),
@@ -303,7 +309,7 @@ def _claim(comparison: Comparison, gain: Gain) -> _Claim:
     if gain.view is SUMMARY:
         after = improvement_of(comparison, column, AFTER)
     else:
-        given = [each for each in given_gains(comparison, column) if each.view is gain.view]
+        given = [each for each in post_hoc_gains(comparison, column) if each.view is gain.view]
         after = given[-1] if given else None
     further: dict[str, Gain | None] = {} if after is None else {POST_HOC: after}
     if equal is not None:

@@ -19,8 +19,8 @@ from temper.report.gains import (
     at_equal_compute,
     corrected_gains,
     gains_of,
-    given_gains,
     improvement_of,
+    post_hoc_gains,
     remaining,
     unit_of,
 )
@@ -48,12 +48,12 @@ class Headline:
 
     Args:
         sentence: The recommendation with the main gains.
-        sure: Further sentences, on certainty.
+        certainty: Further sentences, on the certainty of the gains.
         column: The method shown in detail.
         recommended: The method to use; None if nothing can be compared.
         gains: Gains of ``column``, one per perspective.
         others: Gains of the other methods, and of ``column`` with post-hoc methods on both sides.
-        price: Cost of ``column`` relative to the reference.
+        cost: Cost of ``column`` relative to the reference.
         unmeasured: Titles of perspectives without scores.
         values: For a run without evaluation: (epoch, score, description).
         levels: For a single method: its scores between guessing and perfect.
@@ -61,12 +61,12 @@ class Headline:
     """
 
     sentence: str
-    sure: str = ""
+    certainty: str = ""
     column: str | None = None
     recommended: str | None = None
     gains: tuple[Gain, ...] = ()
     others: tuple[Gain, ...] = ()
-    price: str = ""
+    cost: str = ""
     unmeasured: tuple[str, ...] = ()
     values: tuple[tuple[str, str, str], ...] = ()
     levels: tuple[Level, ...] = ()
@@ -74,16 +74,16 @@ class Headline:
 
     @property
     def text(self) -> str:
-        return " ".join(filter(None, (*self.notices, self.sentence, self.sure, self._priced)))
+        return " ".join(filter(None, (*self.notices, self.sentence, self.certainty, self._costs)))
 
     @property
     def summary(self) -> list[str]:
-        reasons = filter(None, (*self._reasons, self._priced))
+        reasons = filter(None, (*self._reasons, self._costs))
         return [*self.notices, self.title, *(f"- {each}" for each in reasons)]
 
     @property
-    def _priced(self) -> str:
-        return f"`{self.column}` {self.price}." if self.price else ""
+    def _costs(self) -> str:
+        return f"`{self.column}` {self.cost}." if self.cost else ""
 
     @property
     def title(self) -> str:
@@ -101,7 +101,7 @@ class Headline:
 
     @property
     def _reasons(self) -> list[str]:
-        return [*_parts(self.sentence)[1:], *_parts(self.sure)]
+        return [*_parts(self.sentence)[1:], *_parts(self.certainty)]
 
     @property
     def lines(self) -> tuple[tuple[str, str, str], ...]:
@@ -220,18 +220,18 @@ def _verdict(comparison: Comparison) -> Headline:
         improvement_of(comparison, column, AFTER),
         alone=column == recommended and _losses_vanish(gains[column], claims[column]),
     )
-    sure = _sureness(comparison, gains[column], tests=tests)
+    certainty = _certainty(comparison, gains[column], tests=tests)
     return Headline(
         sentence,
-        " ".join(filter(None, (second, comparison.unfinished, average, sure))),
+        " ".join(filter(None, (second, comparison.unfinished, average, certainty))),
         column,
         recommended,
         gains[column],
         (
             *(gain for name in others if name != column for gain in gains[name]),
-            *given_gains(comparison, column),
+            *post_hoc_gains(comparison, column),
         ),
-        _price(comparison, column),
+        _cost(comparison, column),
         unmeasured,
     )
 
@@ -245,11 +245,11 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
     # The column of an evaluation without a run has no name.
     name = comparison.model if comparison.kind == "evaluation" else column
     sentence = f"`{name}` reaches {listed(messages)}" if messages else f"`{name}` was measured"
-    sure = (
+    certainty = (
         "The intervals do not include the variation over seeds. `temper compare` with the same "
         "model and data tests whether a robust method is better."
     )
-    return Headline(f"{sentence}.", sure, column, unmeasured=unmeasured, levels=result)
+    return Headline(f"{sentence}.", certainty, column, unmeasured=unmeasured, levels=result)
 
 
 def _not_learned(comparison: Comparison) -> str:
@@ -384,7 +384,7 @@ def _average(improved: Gain | None, after: Gain | None, *, alone: bool) -> str:
     return f"Average relative improvement: {improved.natural}{improved.weak}{also}."
 
 
-def _sureness(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> str:
+def _certainty(comparison: Comparison, gains: Sequence[Gain], *, tests: int) -> str:
     if all(gain.low is None for gain in gains):
         return ""
     seeds = min((len(gain.difference.seeds) for gain in gains), default=0)
@@ -472,7 +472,7 @@ def _costs(comparison: Comparison, column: str) -> list[TrainingCost]:
     return [comparison.costs.get(name, TrainingCost()) for name in columns]
 
 
-def _price(comparison: Comparison, column: str) -> str:
+def _cost(comparison: Comparison, column: str) -> str:
     ours, theirs = _costs(comparison, column)
     messages = []
     if times := _compute(comparison, column):

@@ -10,7 +10,7 @@ from temper.display.cells import Comparison, Row
 from temper.display.wording import title, within
 from temper.files import asset
 from temper.functional.scores import SCORES
-from temper.report.gains import Rating, hardest, judged_rows
+from temper.report.gains import Rating, judged_rows, representative
 
 USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
 """What assets/usual.json was measured on, by ``python -m dev.benchmarks.usual``."""
@@ -78,11 +78,11 @@ def condition_of(row: Row) -> str:
 
 
 def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
-    """Return the level of a method on each perspective, for the hardest primary score."""
+    """Return the level of a method on each perspective, for the representative primary score."""
     result: list[Level] = []
     for rows in judged_rows(comparison):
         scored = [row for row in rows if row.cells[column].mean is not None]
-        result += hardest([_level(comparison, row, column) for row in scored])
+        result += representative([_level(comparison, row, column) for row in scored])
     return tuple(result)
 
 

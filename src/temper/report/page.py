@@ -58,7 +58,7 @@ def build(
         folder: A study, run or evaluation folder (docs/formats.md).
         out: The HTML file to write; ``report.html`` in the folder by default.
         examples: Maximum number of attacked examples on the page, >= 0.
-        margin: Smallest relevant difference in points; 0 turns it off.
+        margin: Largest negligible difference in points; 0 turns it off.
         detect: Difference in points to detect; the page reports the number of seeds it needs.
         opening: Replaces the headline and the next steps of the error analysis.
 

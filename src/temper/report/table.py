@@ -88,17 +88,17 @@ class Paired:
 
 
 @dataclass(frozen=True)
-class OverRows:
+class RowVarianceAtSeeds:
     """Variance over rows of a method's difference from the reference at common seeds."""
 
     seeds: frozenset[int]
     variance: RowVariance
 
 
-RowsSay = dict[tuple[str, ScoreKey], Paired | OverRows]
+PairedStatistics = dict[tuple[str, ScoreKey], Paired | RowVarianceAtSeeds]
 
 
-def read_paired(folder: Path, *, against: str | None = None) -> RowsSay:
+def read_paired(folder: Path, *, against: str | None = None) -> PairedStatistics:
     """Read a study's paired statistics: (method, score) -> statistic.
 
     ``against`` is a baseline of equal compute; None for the reference.
@@ -106,7 +106,7 @@ def read_paired(folder: Path, *, against: str | None = None) -> RowsSay:
     file = folder / FILE
     if not file.exists():
         return {}
-    result: RowsSay = {}
+    result: PairedStatistics = {}
     record = parse(file, PairedRecord)
     columns = record.columns if against is None else record.equal_compute.get(against, {})
     for column, kept in columns.items():
@@ -114,7 +114,7 @@ def read_paired(folder: Path, *, against: str | None = None) -> RowsSay:
             result[column, ScoreKey.of(one)] = Paired(kept.seed, one)
         for many in kept.variances:
             variance = RowVariance(many.rows, many.columns)
-            result[column, ScoreKey.of(many)] = OverRows(frozenset(kept.seeds), variance)
+            result[column, ScoreKey.of(many)] = RowVarianceAtSeeds(frozenset(kept.seeds), variance)
     return result
 
 
@@ -125,7 +125,7 @@ def comparison(
 
     Args:
         folder: A study folder. For a run or evaluation folder, there are only scores.
-        margin: Smallest relevant difference in points; 0 turns it off.
+        margin: Largest negligible difference in points; 0 turns it off.
         detect: Difference in points to detect; the answer reports the number of seeds it needs.
 
     Returns:
@@ -220,18 +220,18 @@ def _mean(numbers: Iterable[object]) -> float | None:
     return mean(known) if known else None
 
 
-def _of_means(paired: RowsSay, scores: Scores, columns: Sequence[str]) -> RowsSay:
+def _of_means(paired: PairedStatistics, scores: Scores, columns: Sequence[str]) -> PairedStatistics:
     """Return the variances over rows for means over sets, if the sets share no rows."""
-    result: RowsSay = {}
+    result: PairedStatistics = {}
     means = [key for key in scores.means if views().of(key.perspective).own_rows]
     for key, column in product(means, columns):
         kept = [paired.get((column, member)) for member in scores.means[key]]
-        sets = [one for one in kept if isinstance(one, OverRows)]
+        sets = [one for one in kept if isinstance(one, RowVarianceAtSeeds)]
         if len(sets) < len(kept) or len({one.seeds for one in sets}) > 1:
             continue
         parts = [(one.variance.difference, *one.variance.columns) for one in sets]
         whole, first, second = (sum(part) / len(sets) ** 2 for part in zip(*parts, strict=True))
-        result[column, key] = OverRows(sets[0].seeds, RowVariance(whole, (first, second)))
+        result[column, key] = RowVarianceAtSeeds(sets[0].seeds, RowVariance(whole, (first, second)))
     return result
 
 
@@ -320,7 +320,9 @@ def _some(names: Sequence[str]) -> str:
     return f"{len(names)} runs, the first {names[0]}"
 
 
-def _row(key: ScoreKey, scores: Scores, source: Source, paired: RowsSay, *, margin: float) -> Row:
+def _row(
+    key: ScoreKey, scores: Scores, source: Source, paired: PairedStatistics, *, margin: float
+) -> Row:
     records, view = scores.values[key], views().of(key.perspective)
     cells = {}
     for column in source.columns:
@@ -385,7 +387,7 @@ def _with_differences(
     higher: bool | None,
     common: Mapping[str, Collection[int]],
     of_rows: bool = True,
-    paired: Mapping[str, Paired | OverRows] = MappingProxyType({}),
+    paired: Mapping[str, Paired | RowVarianceAtSeeds] = MappingProxyType({}),
     margin: float | None = None,
     largest: float | None = None,
 ) -> dict[str, Cell]:
@@ -421,7 +423,12 @@ def _with_differences(
 
 
 def _difference(
-    cell: Cell, base: Cell, paired: Paired | OverRows | None, *, common: int, of_rows: bool
+    cell: Cell,
+    base: Cell,
+    paired: Paired | RowVarianceAtSeeds | None,
+    *,
+    common: int,
+    of_rows: bool,
 ) -> Difference:
     """Return a method's difference from the reference, with its interval or the reason for none."""
     shared = [seed for seed in cell.seeds if seed in base.seeds]
@@ -437,11 +444,11 @@ def _difference(
     if isinstance(paired, Paired) and shared == [paired.seed]:
         record = paired.record
         return result(low=record.low, high=record.high, p=record.p, examples=record.n)
-    kept = isinstance(paired, OverRows) and paired.seeds == set(shared)
+    kept = isinstance(paired, RowVarianceAtSeeds) and paired.seeds == set(shared)
     test = effect(
         [cell.seeds[seed] for seed in shared],
         [base.seeds[seed] for seed in shared],
-        rows=paired.variance if isinstance(paired, OverRows) and kept else None,
+        rows=paired.variance if isinstance(paired, RowVarianceAtSeeds) and kept else None,
     )
     if test is None and len(seeds) < LEAST_SEEDS:
         return result(why=f"{plural(len(seeds), 'common seed')} of at least {LEAST_SEEDS}")
@@ -477,7 +484,7 @@ def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> 
     inside = found.low <= 0.0 <= found.high
     return replace(
         found,
-        inside_noise=inside,
+        includes_zero=inside,
         verdict=_verdict(found.low, found.high, higher=higher, margin=margin),
         margin=margin,
     )

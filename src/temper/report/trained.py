@@ -34,7 +34,9 @@ def trained(record: RunRecord, folder: str) -> Headline:
     scored = record.epochs if "tasks" in (record.model_extra or {}) else {"": record.epochs}
     values = [_value(name, each, record.data) for name, each in scored.items() if each]
     if not values:
-        return Headline(f"{' '.join(took)}; no dev rows were scored.", _next(record, folder))
+        return Headline(
+            f"{' '.join(took)}; the validation set was not scored.", _next(record, folder)
+        )
     reached = ", ".join(f"{value} {what}" for _, value, what in values)
     sentence = f"{' '.join(took)}, and reaches {reached}."
     if len(values) == 1 and _hardly_learned(record):
@@ -65,7 +67,7 @@ def _value(task: str, scores: Mapping[str, Any], data: Mapping[str, Any]) -> tup
     return (
         f"{task} epoch {kept['epoch']:.3g}".strip(),
         text,
-        f"{within(title(metric))} on {f'{rows:,} ' if rows else ''}dev rows{chosen}",
+        f"{within(title(metric))} on {f'{rows:,} ' if rows else ''}validation rows{chosen}",
     )
 
 

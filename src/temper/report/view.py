@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from temper.display.cells import NAMED, NOISE, WITHIN, Comparison, Difference, Row
+from temper.display.cells import NAMED, NOT_SIGNIFICANT, WITHIN, Comparison, Difference, Row
 from temper.display.folders import Run, Source
 from temper.display.records import RunRecord
 from temper.display.wording import escaped, pipe_table, plural
@@ -21,7 +21,7 @@ MARKS = {
     "worse": "\u25bc",
     "higher": "+",
     "lower": "\u2212",
-    **dict.fromkeys((NOISE, *WITHIN), "\u2248"),
+    **dict.fromkeys((NOT_SIGNIFICANT, *WITHIN), "\u2248"),
 }
 LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
 

@@ -26,7 +26,7 @@ from temper.evaluation.prediction import joined
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ALARMS = (
-    f"Windows with a p value of at most {ALARM:.2g}. Without a shift, at most 1% of windows alarm, "
+    f"Windows with a p value of at most {ALARM:.3g}. Without a shift, at most 1% of windows alarm, "
     "for 19 in 20 sets of held-out rows."
 )
 ESTIMATE = (
@@ -96,7 +96,8 @@ class Metrics:
 class ShiftWindow:
     """Test every ``rows`` (>= 20) texts for a distribution shift from the held-out rows.
 
-    Windows do not overlap, so each test is independent. A window mixes the texts of all clients:
+    Windows do not overlap, but all are compared with the same held-out rows; the level `ALARM`
+    allows for that. A window mixes the texts of all clients:
     the test is whether the traffic as a whole looks like the held-out rows.
     """
 
@@ -111,6 +112,7 @@ class ShiftWindow:
         if count < self._rows:
             return None
         parts, self._parts = self._parts, []
+        # If the last request has more texts than the window lacks, only the last rows count.
         last = np.arange(count - self._rows, count)
         predictions = joined(
             range(count), [part.uncalibrated for part in parts if part.uncalibrated is not None]

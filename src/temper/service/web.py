@@ -54,7 +54,7 @@ class Question(BaseModel):
         None, description="The second text of each, for a task of pairs."
     )
     coverage: float | None = Field(
-        None, description="How often sets, or intervals, contain the truth: a calibrated coverage."
+        None, description="Coverage of prediction sets or intervals: a value that was calibrated."
     )
 
 
@@ -133,7 +133,7 @@ class Service:
         # The pages of FastAPI load scripts from other sites.
         app = FastAPI(
             title="Temper",
-            summary=f"Answers of {self.classifier.name}",
+            summary=f"Predictions of {self.classifier.name}",
             version=__version__,
             lifespan=lifespan,
             docs_url=None,
@@ -146,7 +146,7 @@ class Service:
         app.router.routes.insert(0, Route(PREDICT, self.predict, methods=["POST"]))
         app.post(
             PREDICT,
-            summary="Answer texts.",
+            summary="Predict texts.",
             response_model=Answered,
             responses={status: {"model": Failed} for status in ERRORS},
             openapi_extra={"requestBody": {"required": True, "content": body}},
@@ -165,7 +165,7 @@ class Service:
         return app
 
     async def predict(self, request: Request) -> Response:
-        """Answer the texts of a request."""
+        """Predict the texts of a request."""
         question = _read(await self._body(request))
         self._check(question)
         none = [None] * len(question.texts)
@@ -249,8 +249,8 @@ class Service:
         # The window compares the texts of all clients: those of one are too few.
         answers = self.classifier.answers(examples, self.terms[coverage], compare=False)
         self.metrics.answered(answers)
-        if self.window is not None and (told := self.window.add(answers)) is not None:
-            self.metrics.compared(*told)
+        if self.window is not None and (result := self.window.add(answers)) is not None:
+            self.metrics.compared(*result)
         return [answer.record() for answer in answers]
 
 

@@ -34,7 +34,8 @@ from temper.training.prepared import label_names
 
 STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """Values of C, the inverse l2 strength, to choose from."""
-CHOOSING: Final = 5
+FOLDS: Final = 5
+"""Number of folds that choose C."""
 CHOICE_TOLERANCE: Final = 1e-4
 """Tolerance while C is chosen, as in scikit-learn: exact models take minutes."""
 BATCH: Final = 64
@@ -110,7 +111,7 @@ def fit_alternative(
         )
     features = embeddings(predictor, rows)
     labels = np.asarray(rows.labels, dtype=np.int64)
-    of_row = np.asarray(fold_of_rows(rows, CHOOSING, seed=seed))
+    of_row = np.asarray(fold_of_rows(rows, FOLDS, seed=seed))
     best, _ = choose_strength(features, labels, of_row, classes=len(names))
     weight, bias = logistic_regression(features, labels, classes=len(names), strength=best)
     network.set_head(weight, bias)

@@ -177,6 +177,10 @@ def _summary(goal: str, winner: Candidate, plain: Candidate, study: Study) -> st
 def _with_alternatives(
     study: Study, plan: StudyConfig, beside: Sequence[Alternative], search: Search
 ) -> tuple[Study, list[str]]:
+    """Evaluate the alternatives on the final sets and add them to the study and its report.
+
+    Return the study and the names of the alternatives.
+    """
     path, sets = study.folder, evaluation_sets(plan, search.splits)
     content = read_json(path / "study.json")
     plain = next(iter(content["runs"].values()))

@@ -28,7 +28,6 @@ from temper.data.splitting import check_folds, fold_of_rows
 from temper.errors import NonFiniteError
 from temper.files import write_json
 from temper.functional.calibration import (
-    EveryRowRightError,
     brier_of_rows,
     fit_temperature,
     log_probabilities,
@@ -58,7 +57,7 @@ from temper.training.run import train
 
 PARTS: Final = 5
 FOLDS: Final = 3
-"""Number of parts of the rows, and number of parts (more with few rows) to compare on."""
+"""Folds of the rows, and folds that candidates are compared on (up to 5 with few rows)."""
 ENOUGH: Final = 80
 """Minimum held-out rows that a candidate predicts before it may be dropped."""
 ROWS: Final = 1000
@@ -239,7 +238,7 @@ def calibrated(labels: IntegerArray, logs: FloatArray) -> FloatArray:
     finite = np.maximum(logs, math.log(np.finfo(np.float64).tiny))
     try:
         return scaled(finite, fit_temperature(labels, finite).value)
-    except (EveryRowRightError, ValueError):
+    except ValueError:
         return finite
 
 

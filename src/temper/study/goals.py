@@ -119,8 +119,8 @@ def improvement(
 ) -> float:
     """Return the mean fraction of the baseline's error that is removed.
 
-    ``sum_p w_p (s_p - r_p) / (1 - r_p)`` with weights that add up to 1, the average relative
-    improvement of a report.
+    ``sum_p w_p (s_p - r_p) / max(1 - r_p, 0.01)`` with weights that add up to 1, the average
+    relative improvement of a report.
 
     Example:
         >>> improvement({"accuracy": 0.9}, {"accuracy": 0.8}, {"accuracy": 1.0})
@@ -149,7 +149,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse ``--budget``; anything else, and 0, raises a `SettingError`.
+        """Parse ``--budget``: a number above 0 with s, m, h or runs; else raise a `SettingError`.
 
         Example:
             >>> Budget.parse("30m"), Budget.parse("12runs")

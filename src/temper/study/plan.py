@@ -17,7 +17,7 @@ from temper.methods.registry import ALIASES
 from temper.settings import Faults, Tree, override, parse_assignment, section
 from temper.training.config import RunConfig, without_unread
 
-PLACES = ("model", "data", "train", "architecture", "evaluate")
+TABLES = ("model", "data", "train", "architecture", "evaluate")
 # A column may have the name of a composition: r_drop+at.
 COLUMN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 # Settings by which a column may differ in training rows and network.
@@ -127,12 +127,12 @@ class StudyConfig:
         """Check a study's settings before anything is trained."""
         sets = sets or SetSources()
         tree = sets.completed(tree)
-        faults = Faults(_unknown_place(name) for name in tree if name not in PLACES)
-        faults += _repeats("column", [column.name for column in columns])
+        faults = Faults(_unknown_table(name) for name in tree if name not in TABLES)
+        faults += _repeats("method", [column.name for column in columns])
         faults += _repeats("seed", list(seeds))
         faults += [
-            f"The column name {column.name!r} must be made of letters, digits, '_', '.', '-' and "
-            "'+'."
+            f"The method name {column.name!r} must be made of letters, digits, '_', '.', '-' "
+            "and '+'."
             for column in columns
             if not COLUMN.fullmatch(column.name)
         ]
@@ -151,7 +151,7 @@ class StudyConfig:
         if not faults and given and all(run.data.unlabeled is None for run in runs.values()):
             names = ", ".join(repr(column.name) for column in columns)
             faults.append(
-                f"There is text without labels, but no column trains on it ({names}). Leave "
+                f"There is text without labels, but no method trains on it ({names}). Leave "
                 "`data.unlabeled` out, or add a method that does."
             )
         faults.refuse()
@@ -279,7 +279,7 @@ def _run(base: Tree, column: Column, seed: int) -> RunConfig:
     return RunConfig.of(without_unread(override(base, assignments)))
 
 
-def _unknown_place(name: str) -> str:
+def _unknown_table(name: str) -> str:
     if name == "method":
         return (
             "`method.KEY` cannot be set for all columns of a comparison: write "
@@ -287,7 +287,7 @@ def _unknown_place(name: str) -> str:
         )
     if name == "seed":
         return "`seed` cannot be set in a comparison: give --seeds 0,1,2."
-    return unknown("setting", name, PLACES)
+    return unknown("setting", name, TABLES)
 
 
 def _repeats(kind: str, names: Sequence[object]) -> list[str]:

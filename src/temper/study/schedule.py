@@ -97,7 +97,7 @@ class Study(Result):
         runs = read_json(self.folder / "study.json")["runs"]
         if str(seed) not in runs.get(column, {}):
             raise CheckpointError(
-                f"{self.folder} has no run of column {column!r}, seed {seed}. Its columns are "
+                f"{self.folder} has no run of method {column!r}, seed {seed}. Its methods are "
                 f"{', '.join(runs)}."
             )
         run = self.folder / runs[column][str(seed)]
@@ -131,7 +131,7 @@ def run_study(
         cluster: Ray cluster in place of workers; ``out`` then comes from
             `temper.study.cluster.opened`.
         equal_compute: Whether to add plain fine-tuning with the compute of the most expensive
-            column.
+            method.
         margin: Largest negligible difference in points.
         detect: Difference in points; the report states how many seeds detect it.
         splits: The data of the plan, if it is loaded already.
@@ -158,7 +158,7 @@ def run_study(
         # Another process may have written it since the first check.
         folder.check()
         if store is None:
-            check_runs_room(folder, workers=workers)
+            check_disk_space(folder, workers=workers)
         try:
             _do_all(work, _runs(work, workers, cluster, progress))
         except (TemperError, KeyboardInterrupt, SystemExit):
@@ -169,7 +169,7 @@ def run_study(
         return replace(finish_study(work, margin=margin, detect=detect), store=store)
 
 
-def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
+def check_disk_space(folder: StudyFolder, *, workers: int) -> None:
     """Raise a `WriteError`, before training, if there is no room for the models of a study."""
     begins = [
         settings
@@ -191,7 +191,7 @@ def checked_sets(config: StudyConfig, splits: Splits, progress: Progress) -> Eva
     """Load a plan's evaluation sets; raise if sets, data, model or methods do not fit."""
     for (column, _), run in config.runs.items():
         method = run.method_config()
-        check_head(method, {f"Column {column!r}": splits.train.kind})
+        check_head(method, {f"Method {column!r}": splits.train.kind})
         if config.data.windows is not None:
             check_in_windows(method)
     sets = evaluation_sets(config, splits)

@@ -226,7 +226,7 @@ class Search:
 
     @cached_property
     def alternatives(self) -> list[Alternative]:
-        """Classifiers without fine-tuning that fit the model and the rows."""
+        """Alternatives to the recipes (frozen embeddings, SetFit) that support model and rows."""
         return alternatives(self.plain_run, self.splits.train)
 
     def _config(self, candidate: Candidate, fold: int) -> StudyConfig:

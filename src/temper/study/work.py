@@ -11,7 +11,7 @@ from typing import Any
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import (
     RunFolder,
-    check_study_room,
+    check_study_folder,
     difference_in_words,
     read_json,
 )
@@ -58,7 +58,7 @@ class StudyFolder:
         Columns and seeds may be added or left out. A common column must have the same settings.
         """
         file = self.path / "study.json"
-        check_study_room(self.path)
+        check_study_folder(self.path)
         if not file.exists():
             return
         planned = read_json(file).get("runs", {})
@@ -77,8 +77,8 @@ class StudyFolder:
                 {"model": run.model, **run.settings()},
             )
             raise CheckpointError(
-                f"{self.path} has a study in which column {column!r} had other settings: {what}. "
-                "Give another --out, or rename the changed column with --variant."
+                f"{self.path} has a study in which method {column!r} had other settings: {what}. "
+                "Give another --out, or rename the changed method with --variant."
             )
 
     def _check_shared(self, planned: Mapping[str, Mapping[str, str]]) -> None:
@@ -130,7 +130,7 @@ class StudyFolder:
 
 @dataclass(frozen=True)
 class Work:
-    """Data used by all runs of a study."""
+    """Train and evaluate the runs of a study on data that is loaded once."""
 
     folder: StudyFolder
     splits: Splits
@@ -140,7 +140,7 @@ class Work:
         """Train and evaluate a run, reusing finished parts.
 
         Returns:
-            Median seconds of a step; None if training was already finished.
+            Median seconds of a training step, from the run's record; None if no step was timed.
         """
         run, settings = self.folder.run(cell), self.folder.config.runs[cell]
         train(settings, run.path, splits=self.splits, progress=progress)

@@ -65,7 +65,12 @@ def _whole(path: Path) -> Iterator[None]:
             f"{path} is missing: the checkpoint is incomplete, or Temper did not write it. {ADVICE}"
         ) from None
     except (
-        *(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError),
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
         SafetensorError,
     ) as error:
         raise CheckpointError(f"{path} is damaged ({error}). {ADVICE}") from error

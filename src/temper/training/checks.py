@@ -181,8 +181,8 @@ def _check_labels(model: Any, rows: Any) -> None:
     if isinstance(label, str):
         raise DataError(
             f"The labels of train_dataset are strings: {label!r:.40} in row 0. Give class "
-            "indices from 0: with datasets, rows.class_encode_column"
-            f"({column!r}), and the model's config.id2label in the same order."
+            f"indices from 0, for example with rows.class_encode_column({column!r}) of datasets, "
+            "and set the model's config.id2label in the same order."
         )
     names = getattr((getattr(rows, "features", None) or {}).get(column), "names", None)
     config = getattr(innermost(unwrap(model)), "config", None)
@@ -194,8 +194,8 @@ def _check_labels(model: Any, rows: Any) -> None:
     if match_names(names, class_names) != list(range(len(names))):
         raise DataError(
             f"The labels of train_dataset are named {', '.join(names)}, and the outputs of the "
-            f"model (config.id2label) {', '.join(class_names)}: index 0 would be learned as "
-            f"{class_names[0]!r}. Renumber the rows, "
+            f"model (config.id2label) {', '.join(class_names)}, in another order. "
+            "Renumber the rows, "
             f"rows.align_labels_with_mapping(model.config.label2id, {column!r}), or set "
             "config.id2label to the rows' names if the head is newly trained."
         )

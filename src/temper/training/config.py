@@ -54,7 +54,7 @@ from temper.settings import Faults, Tree, section
 from temper.training.settings import TrainSettings
 from temper.types import Step
 
-PLACES = ("model", "seed", "data", "method", "train", "architecture")
+TABLES = ("model", "seed", "data", "method", "train", "architecture")
 LARGEST_SEED = 2**32 - 1
 
 
@@ -87,7 +87,7 @@ class RunConfig(BaseModel):
         Raises:
             SettingError: If anything is wrong; the message lists all faults.
         """
-        result = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
+        result = Faults(unknown("setting", name, TABLES) for name in tree if name not in TABLES)
         table = tree.get("method", {})
         if isinstance(table, Mapping) and "name" not in table:
             tree = {**tree, "method": {"name": methods.DEFAULT, **table}}
@@ -121,10 +121,9 @@ class RunConfig(BaseModel):
                 adapted = "train" in checked and checked["train"].adapter is not None
                 if adapted and implements(method.rule, InitialWeightsRule):
                     result.append(
-                        f"The method {method.name!r} sets the weights against those before "
-                        "training, and next to an adapter these are frozen: it would act on the "
-                        "adapter's random start. Use another method, or leave --lora and --peft "
-                        "out."
+                        f"The method {method.name!r} uses the pre-trained weights, which an "
+                        "adapter freezes: it would use the adapter's random initial weights. Use "
+                        "another method, or leave --lora and --peft out."
                     )
                 if adapted and implements(method.rule, TopLayers):
                     result.append(
@@ -195,7 +194,7 @@ class RunConfig(BaseModel):
 
 def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
     """Return the key of a run on its loaded data; see `RunConfig.key`."""
-    # A comparison loads unlabeled rows for all its columns, but not every method uses them.
+    # A comparison loads unlabeled rows for all its methods, but not every method uses them.
     unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
     return config.key(
         model=identity or model_identity(config.model),
@@ -387,7 +386,10 @@ def check_unlabeled(method: Method, *, given: bool) -> None:
 
 
 def check_kept(method: Method, best: str) -> None:
-    """Raise if the best epoch is to be kept but the method replaces the final weights."""
+    """Raise if the best epoch is to be kept but the method replaces the final weights.
+
+    ``best`` names the setting for the message; empty if the best epoch is not kept.
+    """
     averages = [rule for rule in rules_of(method.rule) if isinstance(rule, WeightAverageRule)]
     if best and any(isinstance(rule, OnTrainEnd) for rule in averages):
         raise SettingError(

@@ -21,7 +21,7 @@ PLAIN: Final = 3.0
 """Cost of a plain fine-tuning step in forward passes: one, and two for the backward pass."""
 
 STEPS = 1000
-"""Number of the step that is counted; phases that train only the head have ended by then."""
+"""Length of the assumed run. Its last step is counted: phases of only the head have ended."""
 
 
 def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> float | None:
@@ -55,7 +55,9 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
 
 def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
     """Return the cost of a method relative to plain fine-tuning; empty if it costs the same."""
-    masks, trainings = "mask" in method.rule.conflicts, trainings_of(method.rule)
+    # Mixout masks the weights.
+    masks = not method.rule.conflicts.isdisjoint({"mask", "weights"})
+    trainings = trainings_of(method.rule)
     if abs(passes - PLAIN) < 0.05 and not masks and trainings == 1:
         return []
     mask = ", plus its mask" if masks else ""

@@ -36,7 +36,7 @@ from temper.models.multi_task import check_task, share_encoder
 from temper.progress import Progress
 from temper.settings import Faults, Tree
 from temper.training.checks import check_head, check_one_process
-from temper.training.config import PLACES, RunConfig, run_key, teachers_of
+from temper.training.config import TABLES, RunConfig, run_key, teachers_of
 from temper.training.loading import TASK, TaskRows
 from temper.training.prepared import (
     Prepared,
@@ -69,7 +69,7 @@ class MultiTaskConfig:
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
         """Check nested settings with a table ``tasks``, as `RunConfig.of`, and fill in defaults."""
-        known = (*PLACES, "tasks")
+        known = (*TABLES, "tasks")
         result = Faults(unknown("setting", name, known) for name in tree if name not in known)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})
         if not isinstance(tables, Mapping) or len(tables) < 2:
@@ -88,7 +88,7 @@ class MultiTaskConfig:
             for name in OF_ONE_TASK
             if name in shared
         ]
-        whole = {name: tree[name] for name in PLACES if name in tree and name != "data"}
+        whole = {name: tree[name] for name in TABLES if name in tree and name != "data"}
         tasks: dict[str, RunConfig] = {}
         wrong = {name: Faults() for name in tables}
         for name, table in tables.items():
@@ -107,7 +107,7 @@ class MultiTaskConfig:
 
     @property
     def first(self) -> RunConfig:
-        """The settings of the first task; all but its ``data`` hold for every task."""
+        """The settings of the first task; all but its ``data`` apply to every task."""
         return next(iter(self.tasks.values()))
 
     @property
@@ -156,7 +156,7 @@ def train_tasks(
     splits: Mapping[str, Splits] | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Fine-tune one model on several tasks; the folder is as docs/formats.md says.
+    """Fine-tune one model on several tasks; docs/formats.md describes the folder.
 
     Finished and stopped runs are treated as `temper.training.run.train` treats them. The folder has
     the whole model, and in ``tasks/NAME`` a plain checkpoint of each task with its record.

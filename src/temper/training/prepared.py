@@ -26,8 +26,8 @@ from temper.training.distilling import teacher_logits
 from temper.training.recorder import DEV, SELECTION, ScoredSet
 from temper.types import TEACHER
 
-USUAL_RATE = 1e-4
-"""Lowest learning rate that suits an adapter; LoRA uses 2e-4 to 5e-4 on GLUE (table 9)."""
+LOWEST_ADAPTER_RATE = 1e-4
+"""Lowest learning rate that suits an adapter; LoRA's paper has 2e-4 to 5e-4 (table 9)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def prepare(
         )
         clean.columns[TEACHER] = answers.tolist()
         models = f"{len(folders)} trained model{'s' if len(folders) > 1 else ''}"
-        notices += (f"{models} answered the {len(clean):,} training rows.",)
+        notices += (f"{models} predicted the {len(clean):,} training rows.",)
     unlabeled = None
     if splits.unlabeled is not None:
         unlabeled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=length, windows=windows)
@@ -172,10 +172,10 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
         notices = [
             f"{kind} adapter: {counts['trained']:,} of {counts['all']:,} parameters are trained."
         ]
-        if rate < USUAL_RATE:
+        if rate < LOWEST_ADAPTER_RATE:
             notices.append(
-                f"The learning rate is {rate:g}; adapters usually take {USUAL_RATE:g} and more. "
-                "Set --learning-rate (`train.learning_rate`)."
+                f"The learning rate is {rate:g}; adapters usually take {LOWEST_ADAPTER_RATE:g} and "
+                "more. Set --learning-rate (`train.learning_rate`)."
             )
         return notices
     if config.architecture is None:

@@ -223,5 +223,5 @@ def _missing_gpu() -> str:
         return ""
     return (
         f"This machine has {gpus} GPU{'s' if gpus > 1 else ''}, and {rank + 1} processes or more. "
-        "Start one process a GPU, or set train.device=cpu."
+        "Start one process per GPU, or set train.device=cpu."
     )

@@ -41,7 +41,8 @@ BEST = re.compile(r"best-(\d+)")
 class Listener:
     """A callback of Transformers' Trainer; subclasses define the events that they handle.
 
-    It does not inherit from `TrainerCallback`, because only trainer.py may import Transformers.
+    It does not inherit from `TrainerCallback`, because this module must not import Transformers
+    (the contract in pyproject.toml).
     """
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -234,6 +235,9 @@ def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Exam
     A ``fraction`` in (0, 1) of each class is held out, by a hash of the seed and the text, so the
     order of the file does not matter. Equal texts stay together, and no class loses all its rows.
 
+    Raises:
+        SettingError: There are too few rows to hold any out.
+
     Example:
         >>> toy = Examples("toy", list("abcdef"), labels=[0, 1] * 3, kind="classification")
         >>> [len(part) for part in carve(toy, 0.34, seed=0)]
@@ -287,7 +291,6 @@ class EpochScores(Listener):
         label = chooser.label
         sign = 1 if scores.facts(chooser.metric).higher_is_better else -1
         scored = (entry for entry in self.entries if entry[label] is not None)
-        # Of equal scores the first.
         return max(scored, key=lambda entry: sign * entry[label], default=None)
 
     def resume(self, step: int) -> None:

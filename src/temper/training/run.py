@@ -61,7 +61,7 @@ def train(
     progress: Progress | None = None,
     processes: Processes | None = None,
 ) -> Path:
-    """Fine-tune one model; the folder is as docs/formats.md says.
+    """Fine-tune one model and return its folder, which docs/formats.md describes.
 
     A finished run with the same key is not changed. A stopped one with the same key resumes from
     its last checkpoint and reaches the weights of an uninterrupted run.
@@ -203,11 +203,11 @@ class ActiveRun:
                     check_disk(self.folder.path, self.prepared.model)
             self._train(result if resume else None, is_new=is_new)
 
-    def _check_process_count(self, found: dict[str, Any] | None) -> None:
+    def _check_process_count(self, record: dict[str, Any] | None) -> None:
         """Raise a `CheckpointError` if the number of processes of a stopped run has changed."""
-        before, now = (found or {}).get("processes", 1), self.processes.count
+        before, now = (record or {}).get("processes", 1), self.processes.count
         # Random draws depend on the number of processes.
-        if found is not None and before != now and self.folder.last_checkpoint() is not None:
+        if record is not None and before != now and self.folder.last_checkpoint() is not None:
             raise CheckpointError(
                 f"{self.folder.path} has a stopped run that was trained by {before} "
                 f"process{'es' if before > 1 else ''}, and now there {'are' if now > 1 else 'is'} "
@@ -215,10 +215,10 @@ class ActiveRun:
                 "start over with --restart."
             )
 
-    def _train(self, found: dict[str, Any] | None, *, is_new: bool) -> None:
+    def _train(self, record: dict[str, Any] | None, *, is_new: bool) -> None:
         try:
             with writing(self.folder.path):
-                self._train_steps(found)
+                self._train_steps(record)
         except (TemperError, KeyboardInterrupt, SystemExit):
             if is_new and self.recorder.done == 0:
                 self.folder.clear()
@@ -289,15 +289,15 @@ class ActiveRun:
             }
         return records
 
-    def _train_steps(self, found: dict[str, Any] | None) -> None:
+    def _train_steps(self, record: dict[str, Any] | None) -> None:
         step = 0
         with self.processes.together():
             if self.folder.writes:
-                step = self._last_step(found)
+                step = self._last_step(record)
         step = self.processes.of_first(step)
         checkpoint = self.folder.checkpoints / f"checkpoint-{step}" if step else None
         with self.processes.together():
-            self.recorder.resume(step, (found or {}).get("times", {}) if step else {})
+            self.recorder.resume(step, (record or {}).get("times", {}) if step else {})
             self.scores.resume(step)
             # Before the Trainer makes its folder: a process killed there must leave a run to
             # resume.
@@ -328,8 +328,8 @@ class ActiveRun:
             if self.folder.writes:
                 self._publish(trainer, state)
 
-    def _last_step(self, found: dict[str, Any] | None) -> int:
-        if found is None:
+    def _last_step(self, record: dict[str, Any] | None) -> int:
+        if record is None:
             self.folder.clear()
         checkpoint = self.folder.last_checkpoint()
         step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
@@ -453,6 +453,7 @@ def training_arguments(
         "gradient_accumulation_steps": settings.accumulation,
         "learning_rate": settings.learning_rate,
         "weight_decay": settings.weight_decay,
+        # A value below 1 is a fraction of all steps.
         "warmup_steps": settings.warmup_ratio,
         "lr_scheduler_type": settings.schedule,
         "max_grad_norm": settings.max_grad_norm,

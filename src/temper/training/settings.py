@@ -163,10 +163,11 @@ class TrainSettings(BaseModel):
         0.01, ge=0, description="Decoupled weight decay; not applied to biases and norms."
     )
     warmup_ratio: float = Field(
-        0.06, ge=0, lt=1, description="Fraction of the steps of the linear warm-up."
+        0.06, ge=0, lt=1, description="Length of the linear warm-up, as a fraction of all steps."
     )
     schedule: Literal["linear", "cosine", "constant_with_warmup", "constant"] = Field(
-        default="linear", description="Learning rate schedule after the warm-up."
+        default="linear",
+        description="Learning rate schedule. All but `constant` begin with a linear warm-up.",
     )
     max_grad_norm: float = Field(
         1.0, ge=0, description="l2 norm to clip the gradient to; 0 disables clipping."
@@ -186,9 +187,13 @@ class TrainSettings(BaseModel):
     class_weights: Literal["balanced"] | Weights | None = Field(
         default=None,
         description="Weight of each class in the task loss, in the order of the labels; "
-        "`balanced` is rows / (classes * rows of the class). Default: equal weights.",
+        "`balanced` is rows / (classes * rows of the class), or with several labels per text rows "
+        "without the label / rows with it. Default: equal weights.",
     )
-    device: Device = Field(default="auto", description="`auto`, `cpu`, `cuda`, `cuda:N` or `mps`.")
+    device: Device = Field(
+        default="auto",
+        description="`auto`, `cpu`, `cuda` or `mps`; `CUDA_VISIBLE_DEVICES` selects a GPU.",
+    )
     gradient_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass to save memory."
     )
@@ -263,9 +268,11 @@ class TrainSettings(BaseModel):
     @model_validator(mode="after")
     def _check_adapter(self) -> Self:
         if self.lora is not None and self.peft is not None:
-            raise ValueError("`train.lora` and `train.peft` both name an adapter. Give one of them")
+            raise ValueError(
+                "`train.lora` and `train.peft` both name an adapter. Set only one of them."
+            )
         if self.peft is not None and "peft_type" not in self.peft:
-            raise ValueError("`train.peft` needs a `peft_type`, for example LORA or IA3")
+            raise ValueError("`train.peft` needs a `peft_type`, for example LORA or IA3.")
         return self
 
     def deciding(self) -> Tree:

@@ -33,8 +33,8 @@ def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
     if not args.fsdp:
         return
     faults = [
-        f"`fsdp_config` sets {name!r} to {value!r}, and FSDP2 is used here with each block as one "
-        "unit and checkpoints of whole weights. Leave it out."
+        f"`fsdp_config` sets {name!r} to {value!r}, which is not supported: each block is one "
+        "unit, and checkpoints have whole weights. Leave it out."
         for name, value in (args.fsdp_config or {}).items()
         if value != CONFIG.get(name)
     ]
@@ -49,8 +49,8 @@ def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
         faults.append("`load_best_model_at_end` is not supported with `fsdp`. Leave it out.")
     if settings.get("optimizers", (None,))[0] is not None:
         faults.append(
-            "`optimizers` has one of the weights before they are sharded. Give "
-            "`optimizer_cls_and_kwargs`."
+            "`optimizers` has an optimizer of the weights before they are sharded. Give "
+            "`optimizer_cls_and_kwargs` in its place."
         )
     Faults(faults).refuse()
 

@@ -82,7 +82,7 @@ class StepLog:
             bad = torch.nonzero(~torch.isfinite(rows)).flatten()
             if len(bad):
                 which = [int(index) for index in (bad if ids is None else ids[bad % len(ids)])]
-                kind = "rows" if ids is not None else "places in the batch"
+                kind = "rows" if ids is not None else "indices in the batch"
                 raise NonFiniteError(
                     f"The loss term {name!r} is not finite at step {step.number}, {kind} {which}. "
                     "Training stopped before the weights moved; the last checkpoint is intact. "
@@ -117,11 +117,11 @@ class StepLog:
             for name, total in self._sums.items()
         }
         notes = {name: float(total) / self._counts[name] for name, total in self._notes.items()}
-        pulls = {
+        gradients = {
             f"gradient/{name}": math.sqrt(float(square) / steps)
             for name, square in self._squares.items()
         }
-        return {"loss": float(self._total) / steps, **parts, **plain, **notes, **pulls}
+        return {"loss": float(self._total) / steps, **parts, **plain, **notes, **gradients}
 
 
 def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:

@@ -75,7 +75,8 @@ class Stepper:
             Loss scaling, rank and number of processes are taken from it.
 
     Raises:
-        ModelError: If the model is a masked language model.
+        ModelError: If the model is a masked language model, or the method does not support it, for
+            example lp_ft without a head.
         SettingError: If the method's name or settings are wrong, the model is spread over devices,
             or wrapped for several processes and ``ranks`` is not their number, ``total`` is missing
             and needed, or ``task_loss`` meets class weights or label smoothing.
@@ -93,10 +94,13 @@ class Stepper:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 stepper.step(optimizer)  # the update rule around optimizer.step()
 
-        Some methods ask for more, and the others ignore it: ``prepare(loader)`` before the first
-        step (roast, child_tuning_d, jachess), ``begin_epoch(number)`` before each epoch (the first
-        two), ``finish()`` at the end (ema, wise_ft), ``total=`` steps for phases (lp_ft), or both
-        of these (soup).
+        Some methods need more calls, which the others ignore:
+
+        - ``prepare(loader)`` before the first step: roast, child_tuning_d, jachess, and masks that
+          are drawn once per epoch
+        - ``begin_epoch(number)`` before each epoch: roast, child_tuning_d, and these masks
+        - ``finish()`` after the last step: ema, wise_ft, soup, and distil if it keeps the teacher
+        - ``total=STEPS``: lp_ft, soup, smart, and ema with ``begin``
     """
 
     def __init__(
@@ -161,11 +165,15 @@ class Stepper:
         Returns:
             ``loss``, the weighted total; by ``loss/TERM`` its parts, which add up to it; by
             ``unweighted/TERM`` the mean over the rows of a term that has a weight or is summed.
-            Empty while the micro-batches of an accelerator's step are collected.
+            Also ``gradient/TERM``, the norm of a term's gradient w.r.t. the logits, and the
+            diagnostics of losses and update rule. Empty while the micro-batches of an accelerator's
+            step are collected.
 
         Raises:
             NonFiniteError: If a loss is NaN or infinite.
             SettingError: If no batch is given, or the step before was neither taken nor discarded.
+            DataError: If labels are missing or do not fit the head, or a batch has no tokens or too
+                many.
         """
         if self._waiting:
             raise SettingError(
@@ -308,6 +316,7 @@ class Stepper:
             return
         # Before the rule recomputes: other processes would wait for one that has raised.
         self.check(step)
+        # The first call returns the gradient that the passes have already computed.
         first = [self.params.gradients()]
 
         def compute() -> Gradients:
@@ -455,8 +464,8 @@ class Stepper:
     def prepare(self, batches: Iterable[Mapping[str, Any]]) -> None:
         """Run the rule's measurements before training, on one epoch of training batches.
 
-        They are squared gradients of the clean loss over all batches, or norms of the model's
-        layers on the first of them. Rules that need neither are skipped.
+        They are squared gradients of the clean loss over all batches, or Jacobian norms of the
+        layers on the first batches. Rules that need neither are skipped.
         """
         if not self.prepares:
             return

@@ -89,7 +89,7 @@ class RobustTrainer(Trainer):
 
     Raises:
         SettingError: If the method is unknown, or a training argument is not supported.
-        NonFiniteError: From ``train``, if a loss is NaN or infinite.
+        NonFiniteError: From ``train``, if a loss or a gradient is NaN or infinite.
         MemoryLimitError: From ``train``, if a step runs out of memory.
         ProcessLostError: From ``train``, if another process has ended. The last checkpoint is kept
             in all three cases.
@@ -198,7 +198,7 @@ class RobustTrainer(Trainer):
         return self.stepper
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
-        """Count the steps of the run: those of ``args``, times the trainings of the method."""
+        """Shard the model, create the stepper and count the steps, those of all trainings."""
         # The model is loaded by now, and the optimizer does not exist yet.
         if self.args.fsdp:
             sharding.shard(self.model)
@@ -269,7 +269,8 @@ class RobustTrainer(Trainer):
         # An optimizer step has the same rows for any split, so memory does not change the result.
         parts = 1 if self.accelerator.split_batches else self.args.world_size
         rows = self._train_batch_size * self.args.gradient_accumulation_steps * parts
-        if column not in getattr(dataset, "column_names", ()):  # else they may not count tokens
+        # Lengths from the user's column may count something other than tokens.
+        if column not in getattr(dataset, "column_names", ()):
             checks.check_lengths(lengths, self.model)
         checks.check_drop_last(self.args.dataloader_drop_last, rows=len(lengths), step=rows)
         self.sampler = LengthBucketSampler(

@@ -117,7 +117,12 @@ class Pipeline:
         """Return one dict per text, as `temper predict` does.
 
         ``outputs`` and ``states`` are the results of `outputs`. ``coverage`` must be one for which
-        the model was calibrated. ``abstain`` and ``max_risk`` select the rule for not answering.
+        the model was calibrated. ``abstain`` has rules separated by commas: ``anomaly`` (the text
+        is flagged as OOD), ``set>K`` (its prediction set is empty or has more than K classes).
+        ``max_risk`` in (0, 1) is the maximum error rate of the answered texts.
+
+        Raises:
+            ValueError: The calibration does not support an option.
         """
         names, sets = self.record["labels"], self.calibration.get("sets")
         limits = {} if sets is None else sets["thresholds"]
@@ -142,7 +147,7 @@ class Pipeline:
             ]
         if sets is not None:
             limit = np.asarray(limits[f"{coverage or sets['coverage'][0]:g}"]["threshold"])
-            odd = self._strangeness(outputs, probabilities, states)
+            odd = self._ood_scores(outputs, probabilities, states)
             columns["anomaly"] = odd.tolist()
             columns["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
             if names:
@@ -180,7 +185,7 @@ class Pipeline:
         """Return logits [n, C] divided by the calibrated temperature, which may differ by label."""
         return np.asarray(logits / np.asarray(self.calibration.get("temperature", 1.0)))
 
-    def _strangeness(self, outputs: Array, probabilities: Array, states: Array) -> Array:
+    def _ood_scores(self, outputs: Array, probabilities: Array, states: Array) -> Array:
         known, kept = self.arrays, self.calibration["anomaly"]
         if kept["detector"] == "mahalanobis":
             means, white, centers, scales = (

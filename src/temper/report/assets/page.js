@@ -1,12 +1,12 @@
 "use strict";
 // Keys that hide a column in all figures, a table that sorts, details on hover and focus.
 (() => {
-  for (const key of document.querySelectorAll("[data-key]")) {
+  for (const key of document.querySelectorAll("button[data-key]")) {
     key.addEventListener("click", () => {
       const shown = String(key.ariaPressed !== "true");
       const named = (selector, name) =>
         [...document.querySelectorAll(selector)].filter((element) => element.dataset[name] === key.dataset.key);
-      for (const same of named("[data-key]", "key")) same.ariaPressed = shown;
+      for (const same of named("button[data-key]", "key")) same.ariaPressed = shown;
       for (const drawn of named("[data-column]", "column")) drawn.classList.toggle("off", shown === "false");
     });
   }

@@ -45,7 +45,7 @@ def mean_average_precision(
     to no row or to all rows. NaN if none is left. ``scores`` [n, L] are probabilities or logits.
     """
     if not len(np.asarray(labels)):
-        return divide(row_counts(0, counts).sum(-1), row_counts(0, counts).sum(-1))
+        return np.full(row_counts(0, counts).shape[:-1], np.nan)[()]
     truth, ranked = (np.asarray(each, dtype=np.float64) for each in (labels, scores))
     columns = zip(truth.T, ranked.T, strict=True)
     by_label = np.stack(
