@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
@@ -161,6 +162,8 @@ def run(data: Path, scratch: Path) -> None:
 def table() -> str:
     """Return the Brier scores of all files, and on how many of them `fit` has the lowest."""
     done = finished()
+    if not done:
+        return "Not run."
     lines = [
         "| File | Rows | `fit` | Linear | SetFit | Plain, defaults | Chosen by `fit` |",
         "|---|---:|---:|---:|---:|---:|---|",
@@ -181,9 +184,11 @@ def table() -> str:
                 worse.append(f"{name} ({way})")
         best += line["brier"][FIT] <= min(line["brier"].values())
         lines.append(f"| {name} | {rows:,} | {' | '.join(cells)} | {line['chosen']} |")
+    means = [fmean(line["brier"][way] for line in done.values()) for way in (FIT, *OTHERS)]
     return "\n".join(
         [
             *lines,
+            f"| mean of {len(done)} files | | {' | '.join(f'{mean:.3f}' for mean in means)} | |",
             "",
             f"`fit` has the lowest Brier score on {best} of {len(done)} files. It is "
             f"significantly worse on {len(worse)}{': ' + ', '.join(worse) if worse else ''}.",

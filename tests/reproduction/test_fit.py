@@ -52,5 +52,6 @@ def test_the_table_counts_the_best_and_the_significantly_worse(
     monkeypatch.setattr(fit, "FILE", file)
     text = fit.table()
     assert "lowest Brier score on 1 of 2 files" in text
+    assert "| mean of 2 files | | 0.300 | 0.300 | 0.300 | 0.300 | |" in text
     assert "mr (linear), mr (setfit), mr (plain)" in text
     assert text.count("not run") == len(FILES) - 2
