@@ -343,7 +343,7 @@ def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_p
     assert str(study).endswith("\n".join([*study.headline().summary, str(study.folder)]))
     assert study.headline().title.replace("`", "") in re.sub("<[^>]*>", "", study._repr_html_())
     assert study.load("longer", 0, device="cpu").label_names == ("negative", "positive")
-    with pytest.raises(temper.errors.CheckpointError, match="no run of column 'longer', seed 7"):
+    with pytest.raises(temper.errors.CheckpointError, match="no run of method 'longer', seed 7"):
         study.load("longer", 7)
 
 

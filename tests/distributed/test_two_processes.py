@@ -141,7 +141,7 @@ def test_the_stepper_stops_both_processes_and_wants_to_know_how_many_there_are(
 ) -> None:
     healthy, broken = (report["failures"]["stepper"] for report in launch.reports)
     assert "A loss on process 1 is not finite at step 0" in healthy
-    assert "The loss term 'task' is not finite at step 0, places in the batch [0]" in broken
+    assert "The loss term 'task' is not finite at step 0, indices in the batch [0]" in broken
     for report in launch.reports:
         assert "ranks" in report["failures"]["alone"]
 

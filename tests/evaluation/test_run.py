@@ -184,7 +184,7 @@ def test_undefined_scores_have_a_reason() -> None:
     result = evaluate(fixed([[1.0, 0.0], [0.2, 0.8], [0.0, 1.0]]), data, CLEAN)
     entry = by_name(result, "task", "mcc")
     assert (entry["value"], entry["low"]) == (None, None)
-    assert "one class only" in entry["reason"]
+    assert "same class" in entry["reason"]
     # The last row's label has probability 0.
     entry = by_name(result, "calibration", "nll", condition="clean")
     assert entry["reason"] == "a label has probability 0"

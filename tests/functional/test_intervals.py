@@ -258,7 +258,7 @@ def test_a_missing_part_is_skipped_and_reported() -> None:
     assert result.value == pytest.approx(50 / 3)
     assert_messages(result.reasons, "^adversarial is left out: the model ")
     unknown = intervals.average_relative_improvement(BASE, {**BASE, "shift": None}, perfect=PERFECT)
-    assert_messages(unknown.reasons, "^shift is left out: the reference ")
+    assert_messages(unknown.reasons, "^shift is left out: the baseline ")
 
 
 def test_an_improvement_has_ten_decimals() -> None:

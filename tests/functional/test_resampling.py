@@ -95,7 +95,7 @@ def test_a_score_has_one_value_a_resample_and_none_without_rows(
     for shape in ((), (0,), (3,)):
         for rows in (0, 2):
             values = np.arange(rows)
-            if getattr(measure, "__module__", "").endswith("several"):
+            if getattr(measure, "__module__", "").endswith("multi_label"):
                 values = np.stack([values, values], axis=-1)  # of two labels
             result = measure(values, values, counts=np.zeros((*shape, rows)))
             assert result.shape == shape

@@ -104,7 +104,7 @@ def test_a_value_beyond_a_bound_raises_an_error_with_the_setting_and_the_bound(n
         ("uegr", {"alpha": 0.5}, "Did you mean 'UEGR.mask.alpha'"),
         ("uegr", {"mask": {"alhpa": 0.5}}, "setting of the kind 'selective' 'alhpa'. Did you mean"),
         ("uegr", {"adaptive": {"low": 0.5, "high": 0.2}}, "got low=0.5 and high=0.2"),
-        ("uegr", {"adaptive": {"kind": "fixed", "rates": [0.1]}}, "needs 2 rates, one a pass, got"),
+        ("uegr", {"adaptive": {"kind": "fixed", "rates": [0.1]}}, "needs 2 rates"),
         ("uegr", {"adaptive": {"rates": [0.1, 1.0]}}, "`UEGR.adaptive.rates` must be < 1"),
         ("uegr", {"adaptive": {"kind": "uniform", "low": 0.3}}, "'low' belongs to the kind"),
         ("uegr", {"adaptive": {"low": 0.3, "rates": [0.1, 0.2]}}, "'rates' belongs to the kind"),

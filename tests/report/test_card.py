@@ -46,7 +46,7 @@ def test_the_card_describes_training_scores_limits_and_usage(run: Path) -> None:
         "83.0 [81.0, 85.0]",
         "1 seed, 500 examples",
         "12 train rows are also in dev",
-        "1.0% of the training rows were cut",
+        "1.0% of the training rows were truncated",
         "AutoModelForSequenceClassification.from_pretrained(",
         "No license is stated",
     ):

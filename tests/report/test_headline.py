@@ -214,8 +214,8 @@ def test_the_answer_has_the_minimum_detectable_difference_and_no_seeds() -> None
     noted = {"least": 0.0421, "standard_error": 0.01, "freedom": 4.0}
     open_ = replace(cell.difference, **noted)
     made.cells["new"] = replace(cell, difference=open_)
-    assert "distribution shift 4.2 points." in first(made).sure
-    assert not re.search(r"\d+ seeds (would|detect)|Seeds to detect", first(made).sure)
+    assert "distribution shift 4.2 points." in first(made).certainty
+    assert not re.search(r"\d+ seeds (would|detect)|Seeds to detect", first(made).certainty)
 
 
 def test_seeds_are_named_for_a_difference_that_the_user_states() -> None:
@@ -227,10 +227,10 @@ def test_seeds_are_named_for_a_difference_that_the_user_states() -> None:
     columns = tuple(made.cells)
     compared = Comparison("study", "m", "accuracy", "plain", columns, (0, 1, 2), (made,))
     # Two points are two standard errors of three seeds: seven seeds, as `seeds_to_detect` says.
-    asked = headline(replace(compared, detect=2.0)).sure
+    asked = headline(replace(compared, detect=2.0)).certainty
     assert "2 points" in asked
     assert "distribution shift about 7" in asked
-    few = headline(replace(compared, detect=0.1)).sure
+    few = headline(replace(compared, detect=0.1)).certainty
     assert "distribution shift more than 100" in few
 
 
@@ -282,10 +282,10 @@ def test_training_cost_includes_passes_memory_and_size(make_study: MakeStudy) ->
         memory = 900.0 if uegr else 600.0
         record["times"] = {"steps": 100 if uegr else 200, "memory_mib": memory}
         file.write_text(json.dumps(record))
-    price = headline(compare(read(folder))).price
-    assert "1.5x the compute" in price
-    assert "1.5x the memory" in price
-    assert "same at inference" in price
+    cost = headline(compare(read(folder))).cost
+    assert "1.5x the compute" in cost
+    assert "1.5x the memory" in cost
+    assert "same at inference" in cost
 
 
 @given(st.floats(0.0, 1.0), st.integers(2, 20))
@@ -307,8 +307,8 @@ def test_intervals_of_one_seed_are_stated_to_be_over_rows() -> None:
         **compared.cells,
         "new": replace(compared.cells["new"], difference=replace(difference, examples=500)),
     }
-    assert "the rows of one seed" in first(replace(compared, cells=cells)).sure
-    assert "the rows of one seed" not in first(compared).sure
+    assert "the rows of one seed" in first(replace(compared, cells=cells)).certainty
+    assert "the rows of one seed" not in first(compared).certainty
 
 
 def test_models_at_chance_level_get_no_recommendation() -> None:

@@ -150,7 +150,7 @@ def test_the_command_prints_many_methods_one_below_the_other(tmp_path: Path) -> 
 def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
     columns = ["plain", *(f"other{number}" for number in range(7))]
     result = comparison(make_study(Plan(columns=columns, seeds=[0])))
-    assert result.title == "7 columns against plain, on a/model"
+    assert result.title == "7 methods against plain, on a/model"
 
 
 def test_few_columns_are_named(make_study: MakeStudy) -> None:

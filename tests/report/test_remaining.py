@@ -57,9 +57,9 @@ def test_a_gain_that_temperature_scaling_gives_to_both_is_not_recommended() -> N
     assert result.sentence.startswith("Keep plain fine-tuning.")
     assert "post-hoc" in result.sentence
     # The second line says what it gains without.
-    assert "better calibrated" in result.sure
+    assert "better calibrated" in result.certainty
     kept = headline(compared(ACCURACY, BETTER, BETTER_AFTER))
-    assert (kept.recommended, "post-hoc" in kept.sure) == ("new", True)
+    assert (kept.recommended, "post-hoc" in kept.certainty) == ("new", True)
 
 
 def test_a_gain_that_longer_plain_fine_tuning_has_is_not_recommended() -> None:
@@ -73,16 +73,16 @@ def test_a_gain_that_longer_plain_fine_tuning_has_is_not_recommended() -> None:
     costs = {"plain": TrainingCost(passes=3.0), "new": TrainingCost(passes=9.0)}
     untested = headline(replace(whole, costs=costs))
     assert untested.title == "Not confirmed: `new`"
-    assert "not compared" not in compared_too.sure
+    assert "not compared" not in compared_too.certainty
     costs["new"] = TrainingCost(passes=4.0)
-    assert "not compared" not in headline(replace(whole, costs=costs)).sure
+    assert "not compared" not in headline(replace(whole, costs=costs)).certainty
 
 
 def test_a_loss_that_vanishes_with_temperature_scaling_does_not_outweigh_a_gain() -> None:
     accurate = row("accuracy", "clean", 0.95, "better")
     worse = row("ece_10", "clean", 0.2, "worse")
     result = headline(compared(accurate, worse, TIED_AFTER))
-    assert (result.recommended, "temper calibrate" in result.sure) == ("new", True)
+    assert (result.recommended, "temper calibrate" in result.certainty) == ("new", True)
     remains = row("ece_10", "temperature", 0.2, "worse")
     assert headline(compared(accurate, worse, remains)).recommended == "plain"
     assert headline(compared(accurate, worse)).recommended == "plain"

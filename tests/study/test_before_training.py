@@ -265,7 +265,7 @@ def test_a_method_that_needs_classes_raises_an_error_for_float_labels_first(
         columns=columns_of(["plain", "label_smoothing"], []),
         seeds=(0,),
     )
-    with pytest.raises(SettingError, match="Column 'label_smoothing': Label smoothing needs cla"):
+    with pytest.raises(SettingError, match="Method 'label_smoothing': Label smoothing needs cla"):
         run_study(config, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     with pytest.raises(SettingError, match="Method 'label_smoothing': Label smoothing needs cla"):

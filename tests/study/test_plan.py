@@ -118,10 +118,10 @@ def test_wrong_settings_of_a_study_are_named_once(tree: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("names", "seeds", "message"),
     [
-        (["plain", "plain"], (0,), "column 'plain' is given twice"),
+        (["plain", "plain"], (0,), "'plain' is given twice"),
         (["plain"], (0, 0), "seed 0 is given twice"),
         (["plain"], (), "at least one seed"),
-        ([], (0,), "at least one column"),
+        ([], (0,), "at least one method"),
         (["plain"], (-1,), "`seed`"),
     ],
 )
@@ -159,7 +159,7 @@ def test_conflicting_or_wrongly_set_compositions_are_reported_together() -> None
 
 
 def test_a_composition_spaced_in_two_ways_is_one_column_given_twice() -> None:
-    with pytest.raises(SettingError, match=r"column 'r_drop\+at' is given twice"):
+    with pytest.raises(SettingError, match=r"'r_drop\+at' is given twice"):
         StudyConfig.of(BASE, columns=columns_of(["r_drop+at", "r_drop + at"], []), seeds=(0,))
 
 

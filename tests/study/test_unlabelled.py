@@ -48,7 +48,7 @@ def test_unlabeled_text_does_not_change_the_keys_of_other_columns() -> None:
 
 
 def test_text_that_no_column_trains_on_raises_an_error() -> None:
-    with pytest.raises(SettingError, match=r"no column trains on it \('plain', 'at'\).*Leave"):
+    with pytest.raises(SettingError, match=r"no method trains on it \('plain', 'at'\).*Leave"):
         plan(POOL, "plain", "at")
 
 

@@ -174,7 +174,7 @@ def test_trained_parameters_and_a_low_learning_rate_are_reported(project: Path) 
 def test_methods_that_read_the_weights_before_training_raise_an_error(
     project: Path, name: str
 ) -> None:
-    with pytest.raises(SettingError, match=f"'{name}'.*adapter's random start"):
+    with pytest.raises(SettingError, match=f"'{name}'.*adapter's random"):
         RunConfig.of(tree(project, method=name))
 
 

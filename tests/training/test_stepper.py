@@ -310,7 +310,7 @@ def test_a_loss_that_is_not_finite_is_named_and_leaves_the_gradient_unused() -> 
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight[own] = float("inf")
     stepper = Stepper(model, "r_drop")
-    with pytest.raises(NonFiniteError, match=r"'task' is not finite at step 0, places.*\[2\]"):
+    with pytest.raises(NonFiniteError, match=r"'task' is not finite at step 0, indices.*\[2\]"):
         stepper.backward(batch(0, 1, 2))
     with pytest.raises(NonFiniteError, match=r"rows \[12\]"):
         stepper.backward({**batch(0, 1, 2), "row_index": torch.tensor([10, 11, 12])})

@@ -282,8 +282,8 @@ def _run(base: Tree, column: Column, seed: int) -> RunConfig:
 def _unknown_table(name: str) -> str:
     if name == "method":
         return (
-            "`method.KEY` cannot be set for all columns of a comparison: write "
-            "--variant NAME=METHOD,method.KEY=VALUE for the column that it belongs to."
+            "`method.KEY` cannot be set for all methods of a comparison: write "
+            "--variant NAME=METHOD,method.KEY=VALUE for the method that it belongs to."
         )
     if name == "seed":
         return "`seed` cannot be set in a comparison: give --seeds 0,1,2."

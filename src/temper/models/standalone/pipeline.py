@@ -116,13 +116,8 @@ class Pipeline:
     ) -> list[dict[str, Any]]:
         """Return one dict per text, as `temper predict` does.
 
-        ``outputs`` and ``states`` are the results of `outputs`. ``coverage`` must be one for which
-        the model was calibrated. ``abstain`` has rules separated by commas: ``anomaly`` (the text
-        is flagged as OOD), ``set>K`` (its prediction set is empty or has more than K classes).
-        ``max_risk`` in (0, 1) is the maximum error rate of the answered texts.
-
-        Raises:
-            ValueError: The calibration does not support an option.
+        ``outputs`` and ``states`` are those of `outputs`; ``coverage`` is a calibrated one.
+        ``abstain`` has rules (``anomaly,set>K``), ``max_risk`` in (0, 1) limits the error rate.
         """
         names, sets = self.record["labels"], self.calibration.get("sets")
         limits = {} if sets is None else sets["thresholds"]
