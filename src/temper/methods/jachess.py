@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from temper.backward.layer_norms import LayerNorms
+from temper.backward.layer_jacobians import LayerJacobians
 from temper.methods import register
 from temper.methods.smoothness import SmoothnessConfig
 from temper.methods.variants import Variant
@@ -102,8 +102,8 @@ class JacHess(SmoothnessConfig):
     def smoothed(self) -> Literal["all", "logits"]:
         return "logits" if isinstance(self.layers, Logits) else "all"
 
-    def layer_norms(self) -> LayerNorms:
+    def layer_jacobians(self) -> LayerJacobians:
         if isinstance(self.layers, Logits):
-            return super().layer_norms()
+            return super().layer_jacobians()
         twice = self.scheme.kind != "four_point"
-        return LayerNorms(self.layers.kind, **self.layers.values, twice=twice)
+        return LayerJacobians(self.layers.kind, **self.layers.values, twice=twice)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.layer_norms import LayerNorms
+from temper.backward.layer_jacobians import LayerJacobians
 from temper.backward.rule import UpdateRule
 from temper.errors import ModelError, SettingError
 from temper.forward import Losses, Plan, StepContext
@@ -170,8 +170,8 @@ class SmoothnessConfig(Method):
         """Whether an update rule stores layer weights or a measured eta."""
         return self.smoothed == "all" or isinstance(self.strength, GradientRatio)
 
-    def layer_norms(self) -> LayerNorms:
-        return LayerNorms("uniform")
+    def layer_jacobians(self) -> LayerJacobians:
+        return LayerJacobians("uniform")
 
     def plan(self, now: Step) -> Plan:
         if self.is_off:
@@ -194,7 +194,7 @@ class SmoothnessConfig(Method):
         yield [clean.task, *self.terms(step, clean.watched["trace"])]
 
     def update(self) -> list[UpdateRule]:
-        return [] if self.is_off or not self.has_state else [self.layer_norms()]
+        return [] if self.is_off or not self.has_state else [self.layer_jacobians()]
 
     @contextmanager
     def watch(self, step: StepContext) -> Iterator[Trace | None]:
@@ -233,7 +233,7 @@ class SmoothnessConfig(Method):
         """Return whether the gradient ratio is measured on this batch."""
         if isinstance(self.strength, Weight) or step.batch.labels is None or step.streams.micro:
             return False
-        state = step.state[LayerNorms.name]
+        state = step.state[LayerJacobians.name]
         seen = len(state.get("ratios", ()))
         # If a rule recomputes the gradient (SAM), all its passes must use the same factor.
         if seen >= MEASUREMENTS or state.get("measured") == step.now.number:
@@ -269,7 +269,7 @@ class SmoothnessConfig(Method):
         """Return eta: as set, or from the measured ratio of gradient norms."""
         if isinstance(self.strength, Weight):
             return self.eta(self.strength.weight)
-        state = step.state[LayerNorms.name]
+        state = step.state[LayerJacobians.name]
         task = step.clean.task
         if task is not None and self._measures_eta(step):
             # If the penalty reaches no trainable weight (first steps of lp_ft), there is no ratio.
@@ -368,7 +368,7 @@ class Estimate:
     def _layer_weights(self) -> list[float]:
         if self.penalty.smoothed == "logits":
             return [1.0]
-        weights: Tensor | None = self.step.state[LayerNorms.name].get("weights")
+        weights: Tensor | None = self.step.state[LayerJacobians.name].get("weights")
         if weights is None:
             raise SettingError(
                 "The base model's Jacobian norms have not been measured yet. Call "

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.backward import layer_norms
-from temper.backward.layer_norms import LayerNorms, jacobian_norms
+from temper.backward import layer_jacobians
+from temper.backward.layer_jacobians import LayerJacobians, jacobian_norms
 from temper.errors import ModelError
 from temper.methods import configure
 from temper.models.network import Network
@@ -181,8 +181,8 @@ def test_norms_become_weights_and_a_dominating_layer_warns(
         assert (ranks, twice) == (2, True)
         return torch.tensor(norms, dtype=torch.float64)
 
-    monkeypatch.setattr(layer_norms, "jacobian_norms", measured)
-    rule, network = LayerNorms(temperature=temperature), Network(tiny_network())
+    monkeypatch.setattr(layer_jacobians, "jacobian_norms", measured)
+    rule, network = LayerJacobians(temperature=temperature), Network(tiny_network())
     state = rule.init(network.parameters())
     assert state == {}
     with caplog.at_level(logging.WARNING, logger="temper"):
@@ -213,7 +213,7 @@ def test_norms_of_several_processes_are_averaged_over_all_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Here one row with a sum of 4, and in the other process three with a sum of 6.
-    monkeypatch.setattr(layer_norms, "_of_batch", lambda *_, **__: torch.tensor([4.0]).double())
+    monkeypatch.setattr(layer_jacobians, "_of_batch", lambda *_, **__: torch.tensor([4.0]).double())
     other = torch.tensor([6.0, 3.0], dtype=torch.float64)
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda sums: sums.add_(other))
     network, draws = Network(tiny_bert()), torch.Generator()
@@ -227,7 +227,7 @@ def test_norms_of_several_processes_are_averaged_over_all_rows(
 def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     # Sums over the rows of each batch: 4 for one row, 6 for three.
     sums = {1: torch.tensor([4.0]), 3: torch.tensor([6.0])}
-    monkeypatch.setattr(layer_norms, "_of_batch", lambda _, batch, *__, **___: sums[batch.size])
+    monkeypatch.setattr(layer_jacobians, "_of_batch", lambda _, batch, *__, **___: sums[batch.size])
     batches = [Batch.of(rows(4)), Batch.of(rows(3, 5, 6))]
     result = jacobian_norms(Network(tiny_bert()), batches, projections=1, draws=torch.Generator())
     assert result.tolist() == [2.5]

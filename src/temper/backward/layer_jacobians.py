@@ -35,7 +35,7 @@ PROJECTIONS = 2
 
 
 @dataclass(frozen=True)
-class LayerNorms(UpdateRule):
+class LayerJacobians(UpdateRule):
     """Measure the weights lambda_l of the layers in a smoothness penalty, once before training.
 
     They follow from ``s_l``, the mean of ``||J_l||_F^2`` over examples in evaluation mode, with J_l
