@@ -54,7 +54,7 @@ ALL_IN = replace(
     title="Average relative improvement, with post-hoc methods over the baseline without",
     order=2,
     explained="Every method with temperature scaling and a Mahalanobis detector, compared with the "
-    "reference without them: the gain for a user who has neither today.",
+    "baseline without them: the gain for a user who has neither today.",
 )
 RANK = View(
     name="rank",

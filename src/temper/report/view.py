@@ -271,7 +271,7 @@ def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
     if source.kind == "study" and source.missing:
         done = len(source.runs)
         messages.append(("runs", f"{done} of {done + len(source.missing)} finished and measured"))
-    messages += [("reference", source.reference)] if source.reference is not None else []
+    messages += [("baseline", source.reference)] if source.reference is not None else []
     counted = _sizes(comparison.rows)
     if others := [name for name in source.sets if name not in counted]:
         messages.append(("other sets" if counted else "sets other than dev", ", ".join(others)))
