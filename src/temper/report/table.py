@@ -299,7 +299,8 @@ def _notices(source: Source) -> list[str]:
         notices = list(run.record.notices) if run.record is not None else []
         if run.record is not None and run.record.truncated:
             notices.append(
-                f"{run.record.truncated:.1%} of the training rows were cut at the maximum length"
+                f"{run.record.truncated:.1%} of the training rows were truncated to the maximum "
+                "length"
             )
         # The evaluation's notices report truncated rows of its sets.
         notices += list(run.scores.notices) if run.scores is not None else []

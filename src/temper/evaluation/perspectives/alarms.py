@@ -132,7 +132,7 @@ ALARMS = Perspective(
     order=122,
     heading=Heading.CALIBRATION,
     explained="Detections are the OOD texts that raise an alarm, with a threshold at which "
-    f"ordinary texts do so {STATED} of the time.",
+    f"in-distribution texts do so {STATED} of the time.",
     leads="detections",
     sums_up=by_detector,
     conditions=CONDITIONS,
