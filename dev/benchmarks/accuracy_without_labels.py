@@ -180,7 +180,7 @@ def judge(classifier: Classifier, whole: Read, batch: IntegerArray) -> dict[str,
 def table_of(records: list[dict[str, Any]]) -> str:
     """Return mean absolute errors by kind of texts, for batches with and without an estimate.
 
-    If the tests of anomaly scores and confidences refuse batches that the shift test accepts,
+    If the tests of OOD scores and confidences refuse batches that the shift test accepts,
     another line has the errors with the shift test alone.
     """
     frame = pd.DataFrame(records)

@@ -42,7 +42,7 @@ def test_norms_equal_the_exact_norms_averaged_over_rows() -> None:
     torch.testing.assert_close(kept["weights"], expected)
 
 
-def test_layer_norms_are_measured_in_evaluation_mode_and_modes_are_restored() -> None:
+def test_layer_jacobians_are_measured_in_evaluation_mode_and_modes_are_restored() -> None:
     model = tiny_bert(dropout=0.5, attention=0.5).double()
     model.bert.encoder.layer[0].eval()
     modes = {name: module.training for name, module in model.named_modules()}

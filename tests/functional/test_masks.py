@@ -273,7 +273,7 @@ def test_levels_at_a_large_offset_are_a_slice_of_the_stream() -> None:
     assert torch.equal(keyed_levels(6, 3, start=start)[4:], keyed_levels(2, 3, start=start + 4))
 
 
-# Masks that are kept: one byte an entry
+# Masks that are kept: one byte per entry
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,12 @@ def test_the_markdown_holds_answer_scores_notices_runs_and_settings(study: Path)
     assert "3 seeds, 500 examples" in line
     assert "12 train rows are" in text
     assert "| method.epsilon | 0.0 | 0.025 |" in text
+    header = next(line for line in text.splitlines() if line.startswith("| run | method | seed |"))
+    run = text.splitlines()[text.splitlines().index(header) + 2]
+    cells = dict(zip(header.split(" | "), run.split(" | "), strict=True))
+    record = read(study).runs[0].record
+    assert record is not None
+    assert (cells["method"], cells["key |"]) == ("plain", f"{escaped(record.key)} |")
 
 
 def test_every_table_of_the_markdown_is_whole(make_study: MakeStudy) -> None:

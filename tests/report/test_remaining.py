@@ -100,7 +100,7 @@ def test_what_may_be_less_accurate_than_longer_plain_fine_tuning_is_not_recommen
 
 
 def test_the_further_tests_are_corrected_too() -> None:
-    # Two gains, so the p of the representative test of either counts twice: 0.03 does not remain.
+    # Two gains, so the p of the least significant test of each counts twice: 0.03 does not remain.
     almost = row("ece_10", "temperature", 0.05, "better", 0.03)
     assert headline(compared(ACCURACY, BETTER, almost)).recommended == "plain"
     enough = row("ece_10", "temperature", 0.05, "better", 0.02)

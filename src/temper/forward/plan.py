@@ -23,8 +23,7 @@ class Plan:
 
     The clean pass is the pass over the unchanged batch. All methods of a composition share it, so
     its settings must be known in advance. A *total* is a sum of loss terms on which backward runs
-    once. The clean pass's total includes the task loss, unless its
-    weight is 0.
+    once. The clean pass's total includes the task loss, unless ``task_weight`` is 0.
 
     Args:
         clean: Whether the first terms that ``losses`` yields belong to the clean pass's total.

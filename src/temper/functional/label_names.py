@@ -105,7 +105,8 @@ class GivenNames:
         for name in self.label_map:
             if name not in new:
                 raise ModelError(
-                    f"`label_map`: {unknown('class', name, new)} Map names of this list."
+                    f"`label_map`: {unknown('class', name, new)} Map class names: those of "
+                    "label_names if given, else the model's."
                 )
         new = [self.label_map.get(name, name) for name in new]
         if len(set(new)) < len(new):

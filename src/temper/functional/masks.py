@@ -26,6 +26,7 @@ BUCKETS = 1 << 15
 CHUNK = 1 << 18
 """Entries that are processed at once; they fit in a CPU core's cache."""
 CHUNK_ON_DEVICE = 1 << 24
+"""The same on a GPU, where larger chunks save kernel launches."""
 CODES = 256
 """Number of one-byte codes: 0 for dropped entries, 1 to 255 for probabilities."""
 

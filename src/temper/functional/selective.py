@@ -196,10 +196,6 @@ def _summed(
     wrong: ArrayLike, confidences: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
     """Return numbers of rows and errors above each distinct confidence, [..., k + 1] each."""
-    """Return coverage and risk at every distinct confidence.
-
-    ``wrong`` [n] is 0 or 1, ``confidences`` are [n].
-    """
     faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
     if bool(np.isnan(sure).any()):
         raise ValueError("A confidence is NaN, so rows cannot be ordered by confidence.")

@@ -114,7 +114,8 @@ class Selection(UpdateRule):
     logged = MappingProxyType({"mask/kept": "kept"})
 
     def names(self, params: Parameters) -> list[str]:
-        # With scope 'blocks', embeddings and head are not masked. A model without blocks is whole.
+        # With scope 'blocks', embeddings and head are not masked.
+        # A model without blocks is masked whole.
         if self.settings.scope == "all" or not params.blocks:
             return list(params.tensors)
         return [name for name in params.tensors if name in params.blocks]

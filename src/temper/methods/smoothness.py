@@ -2,9 +2,9 @@
 
 ``eta * sum_l lambda_l (j ||J_l||_F^2 + k mean_i ||H_{l,i}||_F^2)``, averaged over the batch, with
 ``J_l = dh_l/dx``, ``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l at the position that the
-head reads, and x the word embeddings; j and k are
-`jacobian_weight` and `hessian_weight`. The embedding table gets no gradient of the penalty: because
-of the following LayerNorm, larger embeddings would lower the penalty without smoothing anything.
+head reads, and x the word embeddings; j and k are `jacobian_weight` and `hessian_weight`. The
+embedding table gets no gradient of the penalty: because of the following LayerNorm, larger
+embeddings would lower the penalty without smoothing anything.
 
 Two schemes estimate this sum. Costs include the task loss; F is a forward pass of the batch.
 

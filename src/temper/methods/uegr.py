@@ -89,7 +89,7 @@ class UEGR(AttackConfig, SelectionConfig):
     }
 
     passes: int = Field(
-        default=2, ge=1, le=64, description="Number K of attacked sub-models (dropout passes)."
+        default=2, ge=1, le=64, description="Number K of adversarial passes (sub-models)."
     )
     adversarial_weight: FiniteFloat = Field(
         default=1.0,

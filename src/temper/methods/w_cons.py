@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from temper.models.network import Parameters
 
-# Entries per chunk. Its difference, initial weights and gradient fit in a core's cache. On a GPU,
-# larger chunks save kernel launches.
-
 
 @dataclass(frozen=True)
 class Anchor(InitialWeightsRule):

@@ -254,7 +254,8 @@ class _Claim:
     further: Mapping[str, Gain | None]
 
     @property
-    def representative(self) -> tuple[float, str]:
+    def least_significant(self) -> tuple[float, str]:
+        """Largest p value of the gain and its further tests, and the name of that test."""
         tests = [(_p(gain), how) for how, gain in {"": self.gain, **self.further}.items()]
         return max(tests, key=lambda test: test[0])
 
@@ -282,13 +283,13 @@ def remaining(
         for name, of_column in gains.items()
     }
     every = [claim for of_column in claims.values() for claim in of_column]
-    corrected = holm([claim.representative[0] for claim in every])
+    corrected = holm([claim.least_significant[0] for claim in every])
     kept = {id(claim) for claim, p in zip(every, corrected, strict=True) if p <= LEVEL}
     result = {}
     for name, of_column in claims.items():
         significant = [claim for claim in of_column if claim.gain.decided > 0]
         left = [claim.gain for claim in significant if id(claim) in kept]
-        lost = [claim.representative[1] for claim in significant if id(claim) not in kept]
+        lost = [claim.least_significant[1] for claim in significant if id(claim) not in kept]
         result[name] = Claims(
             tuple(gain for gain in left if gain is not improved[name]),
             any(gain is improved[name] for gain in left),

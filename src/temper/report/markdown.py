@@ -63,11 +63,12 @@ def document(source: Source, comparison: Comparison, opening: view.Opening | Non
         parts += ["## Notices", bullets(folded(comparison.notices))]
     if runs := view.runs(source):
         header = ["run", "method", "seed", "steps", "seconds", "step", "key"]
-        lines = [[escaped(text) for text in run.values()] for run in runs]
+        fields = ["run", "column", *header[2:]]
+        lines = [[escaped(run[name]) for name in fields] for run in runs]
         parts += ["## Runs", pipe_table(header, lines)]
     if costs := view.costs(source):
         lines = [[escaped(text) for text in line] for line in costs]
-        header = ["method", "seconds a step", "ratio to the baseline"]
+        header = ["method", "seconds per step", "ratio to the baseline"]
         parts += ["## Cost of a step", pipe_table(header, lines)]
     header = ["name", *(escaped(name) for name in comparison.columns)]
     for heading, facts in view.facts(source).items():

@@ -97,8 +97,8 @@ class ShiftWindow:
     """Test every ``rows`` (>= 20) texts for a distribution shift from the held-out rows.
 
     Windows do not overlap, but all are compared with the same held-out rows; the level `ALARM`
-    allows for that. A window mixes the texts of all clients:
-    the test is whether the traffic as a whole looks like the held-out rows.
+    allows for that. A window mixes the texts of all clients: the test is whether the traffic as a
+    whole looks like the held-out rows.
     """
 
     def __init__(self, classifier: Classifier, rows: int) -> None:

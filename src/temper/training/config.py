@@ -121,9 +121,9 @@ class RunConfig(BaseModel):
                 adapted = "train" in checked and checked["train"].adapter is not None
                 if adapted and implements(method.rule, InitialWeightsRule):
                     result.append(
-                        f"The method {method.name!r} uses the pre-trained weights, which an "
-                        "adapter freezes: it would use the adapter's random initial weights. Use "
-                        "another method, or leave --lora and --peft out."
+                        f"The method {method.name!r} uses the initial values of the trained "
+                        "weights. With an adapter these are the adapter's random weights, not the "
+                        "pre-trained ones. Use another method, or leave --lora and --peft out."
                     )
                 if adapted and implements(method.rule, TopLayers):
                     result.append(
