@@ -161,7 +161,7 @@ def test_notices_hashes_settings_and_versions_are_on_the_page(elements: Elements
     for message in (
         "12 train rows are also in dev",
         "12.5% of the rows of set 'dev' are cut",
-        "1.0% of the training rows were cut",
+        "1.0% of the training rows were truncated",
         "train.hash",
         "ab12",
         "method.epsilon",
