@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import f
 
 import temper
+from reproduction.base_size_table import PROTOCOL
 from reproduction.document import run_or_print
 from reproduction.kept import add_run, read_runs
 from reproduction.lines import Interval
@@ -33,15 +34,7 @@ MODEL, TASK, ROWS, MAX_LENGTH = "mpnet-base", "sst2", 1000, 64
 SEEDS: Final = range(10)
 SET_ROWS: Final = 200
 """Rows of each shifted set."""
-TRAIN: Final = {
-    "learning_rate": 4e-5,
-    "epochs": 3,
-    "batch_size": 16,
-    "warmup_ratio": 0.06,
-    "weight_decay": 0.01,
-    "precision": "bf16",
-    "evaluate": "off",
-}
+TRAIN: Final = {**PROTOCOL["train"], "learning_rate": 4e-5}
 """The settings of docs/base-size.md, with the learning rate that was chosen there."""
 PLAIN, START, INTERPOLATED = "plain", "linear start", "linear start, interpolated"
 COLUMNS: Final = (PLAIN, START, INTERPOLATED)
@@ -62,9 +55,8 @@ def interpolate(start: Path, trained: Path) -> None:
     save_file(mean, trained / WEIGHTS, metadata={"format": "pt"})
 
 
-def trained(seed: int, data: Path, model: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
+def trained(seed: int, rows: Path, model: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
     """Yield each column and the folder of its model, which the next column may overwrite."""
-    rows = prepared(data, scratch, TASK, ROWS)
     settings: dict[str, Any] = {
         "model": str(model),
         "method": {"name": "plain"},
@@ -88,12 +80,12 @@ def trained(seed: int, data: Path, model: Path, scratch: Path) -> Iterator[tuple
     shutil.rmtree(run)
 
 
-def evaluated(run: Path, data: Path, scratch: Path) -> dict[str, float]:
+def evaluated(run: Path, rows: Path, data: Path, scratch: Path) -> dict[str, float]:
     """Return the accuracy on the development rows and on each shifted set."""
     out = scratch / "evaluation"
     result = temper.evaluate(
         run,
-        f"{scratch / f'{TASK}-{ROWS}'}@test",
+        f"{rows}@test",
         task=TASK,
         out=out,
         suite="sentiment",
@@ -117,14 +109,15 @@ def finished() -> dict[tuple[int, str], dict[str, float]]:
 
 def run(data: Path, models: Path, scratch: Path) -> None:
     """Run the seeds that miss a column."""
+    rows = prepared(data, scratch, TASK, ROWS)
     for seed in SEEDS:
         if all((seed, column) in finished() for column in COLUMNS):
             continue
-        for column, folder in trained(seed, data, models / MODEL, scratch):
+        for column, folder in trained(seed, rows, models / MODEL, scratch):
             if (seed, column) in finished():
                 continue
             say(f"seed {seed}: {column}")
-            accuracy = evaluated(folder, data, scratch)
+            accuracy = evaluated(folder, rows, data, scratch)
             add_run(FILE, {"seed": seed, "column": column, "accuracy": accuracy})
 
 
@@ -145,12 +138,12 @@ def table() -> str:
     """Return mean and standard deviation of each column, against plain fine-tuning."""
     done = finished()
     seeds = [seed for seed in SEEDS if all((seed, column) in done for column in COLUMNS)]
+    if len(seeds) < 3:
+        return "Not run."
     lines = [
         "| | development rows | shifted sets | difference | standard deviation | ratio |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    if len(seeds) < 3:
-        return "Not run."
     shift = {column: [under_shift(done[s, column]) for s in seeds] for column in COLUMNS}
     for column in COLUMNS:
         dev = 100 * fmean(done[seed, column]["dev"] for seed in seeds)

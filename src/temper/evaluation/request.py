@@ -31,7 +31,7 @@ from temper.settings import Faults, section
 # Settings that may be given for a run's own data, because they do not change how it is read. A
 # `kind` that the model predicts equals the run's, whether the run's was given or guessed.
 FREE = {"source", "task", "kind", "eval_rows", "eval_split", "seed", "max_length", "group_column"}
-TABLES = ("data", "evaluate", "sets", "predictor")
+KEYS = ("data", "evaluate", "sets", "predictor")
 OF_THE_RUN = (
     "source",
     "task",
@@ -70,7 +70,7 @@ class EvaluationRequest:
         Raises:
             SettingError: A setting is wrong; the message lists all faults.
         """
-        faults = Faults(unknown("setting", name, TABLES) for name in tree if name not in TABLES)
+        faults = Faults(unknown("setting", name, KEYS) for name in tree if name not in KEYS)
         table = tree.get("data", {})
         if isinstance(table, Mapping):
             faults += [

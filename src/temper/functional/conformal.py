@@ -191,8 +191,8 @@ def chance_coverage(
     between scores raise the coverage. n is at least `least_rows`.
 
     Returns:
-        The lowest and the highest coverage. By chance the coverage is outside each with probability
-        at most ``(1 - confidence) / 2``.
+        The lowest and the highest coverage. By chance the coverage is below the first with
+        probability at most ``(1 - confidence) / 2``, and above the second with the same bound.
 
     Example:
         >>> low, high = chance_coverage(1000, 1000, coverage=0.9)

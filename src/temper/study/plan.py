@@ -17,7 +17,7 @@ from temper.methods.registry import ALIASES
 from temper.settings import Faults, Tree, override, parse_assignment, section
 from temper.training.config import RunConfig, without_unread
 
-TABLES = ("model", "data", "train", "architecture", "evaluate")
+KEYS = ("model", "data", "train", "architecture", "evaluate")
 # A column may have the name of a composition: r_drop+at.
 COLUMN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 # Settings by which a column may differ in training rows and network.
@@ -127,7 +127,7 @@ class StudyConfig:
         """Check a study's settings before anything is trained."""
         sets = sets or SetSources()
         tree = sets.completed(tree)
-        faults = Faults(_unknown_table(name) for name in tree if name not in TABLES)
+        faults = Faults(_unknown_key(name) for name in tree if name not in KEYS)
         faults += _repeats("method", [column.name for column in columns])
         faults += _repeats("seed", list(seeds))
         faults += [
@@ -279,7 +279,7 @@ def _run(base: Tree, column: Column, seed: int) -> RunConfig:
     return RunConfig.of(without_unread(override(base, assignments)))
 
 
-def _unknown_table(name: str) -> str:
+def _unknown_key(name: str) -> str:
     if name == "method":
         return (
             "`method.KEY` cannot be set for all methods of a comparison: write "
@@ -287,7 +287,7 @@ def _unknown_table(name: str) -> str:
         )
     if name == "seed":
         return "`seed` cannot be set in a comparison: give --seeds 0,1,2."
-    return unknown("setting", name, TABLES)
+    return unknown("setting", name, KEYS)
 
 
 def _repeats(kind: str, names: Sequence[object]) -> list[str]:

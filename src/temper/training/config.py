@@ -54,7 +54,7 @@ from temper.settings import Faults, Tree, section
 from temper.training.settings import TrainSettings
 from temper.types import Step
 
-TABLES = ("model", "seed", "data", "method", "train", "architecture")
+KEYS = ("model", "seed", "data", "method", "train", "architecture")
 LARGEST_SEED = 2**32 - 1
 
 
@@ -87,7 +87,7 @@ class RunConfig(BaseModel):
         Raises:
             SettingError: If anything is wrong; the message lists all faults.
         """
-        result = Faults(unknown("setting", name, TABLES) for name in tree if name not in TABLES)
+        result = Faults(unknown("setting", name, KEYS) for name in tree if name not in KEYS)
         table = tree.get("method", {})
         if isinstance(table, Mapping) and "name" not in table:
             tree = {**tree, "method": {"name": methods.DEFAULT, **table}}

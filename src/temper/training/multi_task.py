@@ -36,7 +36,7 @@ from temper.models.multi_task import check_task, share_encoder
 from temper.progress import Progress
 from temper.settings import Faults, Tree
 from temper.training.checks import check_head, check_one_process
-from temper.training.config import TABLES, RunConfig, run_key, teachers_of
+from temper.training.config import KEYS, RunConfig, run_key, teachers_of
 from temper.training.loading import TASK, TaskRows
 from temper.training.prepared import (
     Prepared,
@@ -69,7 +69,7 @@ class MultiTaskConfig:
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
         """Check nested settings with a table ``tasks``, as `RunConfig.of`, and fill in defaults."""
-        known = (*TABLES, "tasks")
+        known = (*KEYS, "tasks")
         result = Faults(unknown("setting", name, known) for name in tree if name not in known)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})
         if not isinstance(tables, Mapping) or len(tables) < 2:
@@ -88,7 +88,7 @@ class MultiTaskConfig:
             for name in OF_ONE_TASK
             if name in shared
         ]
-        whole = {name: tree[name] for name in TABLES if name in tree and name != "data"}
+        whole = {name: tree[name] for name in KEYS if name in tree and name != "data"}
         tasks: dict[str, RunConfig] = {}
         wrong = {name: Faults() for name in tables}
         for name, table in tables.items():
