@@ -45,8 +45,13 @@ EPOCHS = {200: 10, 1000: 5, 5000: 3}
 SEEDS = (0, 1, 2)
 FINE_TUNED: dict[str, dict[str, Any]] = {
     "minilm": {"model": "minilm", "rates": (5e-5, 1e-4, 2e-4)},
-    "mpnet_base": {"model": "mpnet-base", "rates": (2e-5, 4e-5, 8e-5)},
-    "smollm2_lora": {"model": "smollm2", "rates": (2e-4, 5e-4, 1e-3), "lora": True},
+    "mpnet_base": {"model": "mpnet-base", "rates": (2e-5, 4e-5, 8e-5), "precision": "bf16"},
+    "smollm2_lora": {
+        "model": "smollm2",
+        "rates": (2e-4, 5e-4, 1e-3),
+        "precision": "bf16",
+        "lora": True,
+    },
 }
 """Name -> its base model (a folder of --models, or a short name) and the learning rates tried."""
 FITTED = {
@@ -157,8 +162,10 @@ def run_cell(cell: Cell, data: Path, models: Path, scratch: Path) -> dict[str, A
         train = load_examples(f"{folder}@train")
         predictor: Any = fit_alternative(FITTED[column][1], config, train, seed=seed)
     else:
-        settings["train"]["learning_rate"] = rate
-        lora = FINE_TUNED[column].get("lora", False)
+        options = FINE_TUNED[column]
+        precision = options.get("precision", "fp32")
+        settings["train"] |= {"learning_rate": rate, "precision": precision}
+        lora = options.get("lora", False)
         run = temper.train(config=settings, out=scratch / "run", resume=False, lora=lora)
         predictor = run.load()
     seconds = time.perf_counter() - begun
