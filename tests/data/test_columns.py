@@ -21,10 +21,14 @@ from tests.data.task_files import json_lines, splits_of
 NAMES = ("negative", "positive")
 
 
-def read(values: list[object], **options) -> Labels:  # type: ignore[no-untyped-def]
+def column(values: list[object], **options) -> LabelColumn:  # type: ignore[no-untyped-def]
     lines = [index + 2 for index in range(len(values))]
     table = Table("a.csv", ("label",), {"label": values}.__getitem__, len(values), lines)
-    return LabelColumn(table, "label", **options).read()
+    return LabelColumn(table, "label", **options)
+
+
+def read(values: list[object], **options) -> Labels:  # type: ignore[no-untyped-def]
+    return column(values, **options).read()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +184,7 @@ def test_a_column_without_labels_is_unlabeled(values: list[object]) -> None:
 
 
 BAD: list[tuple[list[object], dict[str, object], str]] = [
-    ([0, None], {}, r"a.csv, line 3: 'label' must be a label, got nothing \(1 of 2 rows\)"),
+    ([0, None], {}, r"a.csv, line 3: 'label' must be a label, got nothing.*: 1 of 2 rows"),
     (["a", 1], {}, r"mixed types: a string, 'a', at a.csv, line 2; a number, 1, at a.csv, line 3"),
     (["1", "0", "good"], {}, r"mixed types: a number, '1', .*; a string, 'good', at a.csv, line 4"),
     ([True, 1], {}, "mixed types: a truth value, True"),
@@ -208,6 +212,36 @@ def test_a_bad_label_is_named_with_its_line(
 ) -> None:
     with pytest.raises(DataError, match=message):
         read(values, **options)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "0", "1", "2", "1.5", "inf", "nan", "", "['a']"]), min_size=1),
+    st.sampled_from([None, "classification", "regression"]),
+    st.sampled_from([None, ("a", "b"), ("0", "2")]),
+)
+def test_a_column_can_be_read_if_no_row_has_a_fault(
+    values: list[object], kind: Any, names: tuple[str, ...] | None
+) -> None:
+    options = {"kind": kind, "names": names}
+    faults = column(values, **options).faults()
+    if faults:
+        with pytest.raises(DataError, match=f"line {min(faults) + 2}: "):
+            read(values, **options)
+    kept = [value for index, value in enumerate(values) if index not in faults]
+    try:
+        labels = read(kept, **options)
+    except DataError as error:
+        # It is unknown which of them are wrong.
+        if "mixed types" not in str(error):
+            raise
+    else:
+        assert labels.values is None or len(labels.values) == len(kept)
+
+
+def test_numerals_among_words_are_classes_if_the_kind_says_so() -> None:
+    values: list[object] = ["1.5", "gold", "1.5"]
+    assert column(values, kind="classification").faults() == {}
+    assert read(values, kind="classification").names == ("1.5", "gold")
 
 
 def test_a_whole_float_of_any_size_is_read_without_counting_up_to_it() -> None:

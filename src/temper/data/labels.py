@@ -58,6 +58,14 @@ class Labels:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """Why a label cannot be read, in short and as the text of an error."""
+
+    short: str
+    error: str
+
+
+@dataclass(frozen=True)
 class LabelColumn:
     """A column of labels in a table, and how to read it.
 
@@ -110,21 +118,18 @@ class LabelColumn:
         raw, notices = self._with_points()
         if (lists := self._lists(raw)) is not None:
             return self._from_lists(lists)
-        missing = [index for index, value in enumerate(raw) if self._is_missing(value)]
-        if len(missing) == len(raw):
+        if self._unlabeled(raw):
             return Labels(None, self.names, "unlabeled")
-        if missing:
-            value = raw[missing[0]]
-            empty = value is None or not str(value).strip()
-            came = "nothing" if empty else f"{value!r}, which means a missing label"
-            raise self._bad(
-                missing[0],
-                f"must be a label, got {came} ({len(missing)} of {len(raw)} rows). Give every row "
-                "a label or none, or leave such rows out with --set data.skip_bad_rows=true.",
+        if faults := self._faults(raw):
+            index, fault = next(iter(faults.items()))
+            message = (
+                f"{self.table.where(index)}: {fault.error} Labels that cannot be read: "
+                f"{len(faults):,} of {len(raw):,} rows"
             )
+            if len(faults) == len(raw):
+                raise DataError(f"{message}.")
+            raise DataError(f"{message}; --set data.skip_bad_rows=true leaves them out.")
         values = self._of_one_type(raw)
-        if "-1" not in (self.names or ()) and all(v in (-1, "-1", "-1.0") for v in values):
-            return Labels(None, self.names, "unlabeled")
         if isinstance(values[0], bool):
             named = replace(self, names=self.names or ("false", "true"))
             return named._from_numbers([int(value) for value in values], values, notices)
@@ -134,6 +139,13 @@ class LabelColumn:
         if numbers is None:
             return self._from_words(values)
         return self._from_numbers(numbers, values, notices)
+
+    def _unlabeled(self, raw: list[object]) -> bool:
+        """Return whether no row has a label: all are missing, or -1, which is not a name."""
+        if all(map(self._is_missing, raw)):
+            return True
+        texts = {str(value).strip() for value in raw}
+        return "-1" not in (self.names or ()) and texts <= {"-1", "-1.0"}
 
     def _lists(self, raw: list[object]) -> list[list[Any]] | None:
         wanted = self.kind == "multi_label"
@@ -172,19 +184,31 @@ class LabelColumn:
         Mixed types are not reported, because it is unknown which of them are wrong.
         """
         raw, _ = self._with_points()
-        if all(map(self._is_missing, raw)) or self._lists(raw) is not None:
+        if self._lists(raw) is not None or self._unlabeled(raw):
             return {}
-        texts = {value.strip() for value in raw if isinstance(value, str)}
+        return {index: fault.short for index, fault in self._faults(raw).items()}
+
+    def _faults(self, raw: list[object]) -> dict[int, Fault]:
+        texts = {value.strip() for value in raw if isinstance(value, str)} - {""}
+        words = (each for each in texts if not _like_number(each) and not LIST.fullmatch(each))
         # A class may be called "inf" if the others are words.
-        plain = self.names is None and any(
-            not (_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text)) for text in texts if text
+        as_words = any(words) and (
+            self.kind == "classification" or (self.kind is None and self.names is None)
         )
         # A 0 shows that labels are not counted from 1.
         counted = self
         if self.first is None and "0" in map(_code, texts | set(map(str, raw))):
             counted = replace(self, first=0)
-        faults = ((i, counted._fault(value, plain=plain)) for i, value in enumerate(raw))
-        return {index: fault for index, fault in faults if fault}
+        # Only distinct labels are looked at, because there are few of them.
+        of_label: dict[tuple[type, object], Fault | None] = {}
+        result = {}
+        for index, value in enumerate(raw):
+            label = type(value), value if isinstance(value, (str, int, float)) else None
+            if label not in of_label:
+                of_label[label] = counted._fault(value, as_words=as_words)
+            if fault := of_label[label]:
+                result[index] = fault
+        return result
 
     def _is_missing(self, value: object) -> bool:
         """Return whether a label is missing: null, NaN, an empty text, or "nan" as of pandas."""
@@ -195,35 +219,62 @@ class LabelColumn:
         word = value.strip()
         return not word or (word.casefold() in _MISSING and word not in (self.names or ()))
 
-    def _fault(self, value: object, *, plain: bool) -> str:
-        """Return the fault of a label; empty if none. With ``plain``, classes are any words."""
+    def _fault(self, value: object, *, as_words: bool) -> Fault | None:
+        """Return the fault of a label; with ``as_words``, texts are classes even if numerals."""
         word = str(value).strip()
+        if value is None or not word:
+            return Fault("no label", f"{self.name!r} must be a label, got nothing.")
         if self._is_missing(value):
-            return "no label" if value is None or not word else f"label {word}"
+            return self._must("a label", value, "It means a missing label.")
         if _family(value) not in _FAMILIES:
-            return f"a {_family(value)} as label"
-        if isinstance(value, str) and SURROGATE.search(value):
-            return "half of a surrogate pair as label"
-        if isinstance(value, bool) or word in (self.names or ()):
-            return ""
-        if isinstance(value, str) and LIST.fullmatch(word):
-            return "a list as label"
-        finite = isinstance(value, str) or -_LARGEST <= cast(float, value) <= _LARGEST
-        if not finite or (_NOT_FINITE.fullmatch(word) and not plain):
-            return f"label {word:.40}"
-        is_number = _NUMBER.fullmatch(word) is not None
-        if self.kind == "regression":
-            return "" if is_number else f"label {value!r:.40}"
-        if self.kind == "classification" and is_number and float(word) % 1:
-            return f"label {word:.40}"
+            return self._must("a string or a number", value, shown=f"a {_family(value)}")
+        if isinstance(value, str):
+            if SURROGATE.search(value):
+                return self._must("a text", value, shown="half of a surrogate pair")
+            if word in (self.names or ()) and self.kind != "regression":
+                return None
+            if LIST.fullmatch(word):
+                return self._must("one label", value, "Give one label per row.", shown="a list")
+            if as_words:
+                return None if self.names is None else self._unnamed(value)
+            if self.kind == "regression" and not _like_number(word):
+                return self._must("a number for a regression", value)
+            if self.names and not _NUMBER.fullmatch(word):
+                return self._unnamed(value)
+        return self._number_fault(value, float(word) if isinstance(value, str) else value)
+
+    def _number_fault(self, value: object, number: Any) -> Fault | None:
+        if not -_LARGEST <= number <= _LARGEST:
+            return self._must("finite (in 32 bits)", value)
+        if self.kind == "regression" or (self.kind is None and self.names is None):
+            return None
+        if number % 1:
+            advice = "If these are targets, give --set data.kind=regression and no label names."
+            return self._must("a class index", value, advice)
         if self.names is None:
-            return ""
-        if not is_number or self._by_name():
-            return "" if _code(word) in self.names else f"label {value!r:.40}"
+            return None
+        if self._by_name():
+            code = value.strip() if isinstance(value, str) else value
+            return None if _code(code) in self.names else self._unnamed(value)
         first = self.first or 0
         # Labels may be counted from 1, unless `first` or the column's type excludes it.
         last = first + len(self.names) - (self.first is not None or self.are_indices)
-        return "" if float(word) in range(first, last + 1) else f"label {value!r:.40}"
+        if number in range(first, last + 1):
+            return None
+        return self._must(
+            f">= {first} and <= {first + len(self.names) - 1} ({', '.join(self.names)})",
+            value,
+            "Renumber the labels, write them as words, or give --set data.kind=regression if they "
+            "are targets.",
+        )
+
+    def _must(self, rule: str, value: object, fix: str = "Fix the row.", shown: str = "") -> Fault:
+        short = f"{shown} as label" if shown else f"label {str(value).strip():.40}"
+        return Fault(short, f"{self.name!r} must be {rule}, got {shown or f'{value!r:.40}'}. {fix}")
+
+    def _unnamed(self, value: object) -> Fault:
+        code = _code(value.strip() if isinstance(value, str) else value)
+        return Fault(f"label {value!r:.40}", unknown("label", code, self.names or ()))
 
     def _by_name(self) -> bool:
         """Return whether numbers in the file are names of classes instead of indices."""
@@ -250,13 +301,6 @@ class LabelColumn:
         for kind in dict.fromkeys(map(type, raw)):
             index = next(index for index, value in enumerate(raw) if type(value) is kind)
             first.setdefault(_family(raw[index]), index)
-        alien = next((family for family in first if family not in _FAMILIES), None)
-        if alien is not None:
-            raise self._bad(
-                first[alien],
-                f"must be a string or a number, got a {alien}. Give one label per row, or leave "
-                "such rows out with --set data.skip_bad_rows=true.",
-            )
         if len(first) > 1:
             raise self._mixed(first, raw)
         if "string" not in first:
@@ -294,27 +338,8 @@ class LabelColumn:
         )
 
     def _from_words(self, words: list[str]) -> Labels:
-        if self.kind == "regression":
-            raise self._bad(0, f"must be a number for a regression, got {words[0]!r:.40}.")
         names = tuple(sorted(set(words))) if self.names is None else self.names
         index_of = {name: index for index, name in enumerate(names)}
-        for word in dict.fromkeys(words):
-            if SURROGATE.search(word):
-                raise self._bad(
-                    words.index(word),
-                    "must be a text, got half of a surrogate pair. Fix the row.",
-                )
-            if word not in index_of:
-                where = self.table.where(words.index(word))
-                raise DataError(f"{where}: {unknown('label', word, names)}")
-            if self.names is None and LIST.fullmatch(word):
-                lists = sum(LIST.fullmatch(each) is not None for each in words)
-                raise self._bad(
-                    words.index(word),
-                    f"must be one label, got a list, {word!r:.60} ({lists} of {len(words)} rows "
-                    "hold lists). Give one label per row, or leave such rows out with "
-                    "--set data.skip_bad_rows=true.",
-                )
         notices = () if self.names is not None else self._doubts(words, names)
         return Labels([index_of[word] for word in words], names, "classification", notices)
 
@@ -348,12 +373,6 @@ class LabelColumn:
         written: Sequence[object],
         notices: tuple[str, ...],
     ) -> Labels:
-        for index, number in enumerate(numbers):
-            # A comparison works for integers of any size, but math.isfinite overflows.
-            if not -_LARGEST <= number <= _LARGEST:
-                came = f"{number!s:.40}. Fix or remove the row."
-                raise self._bad(index, f"must be finite (in 32 bits), got {came}")
-
         def targets(*more: str) -> Labels:
             values = [float(number) for number in numbers]
             return Labels(values, None, "regression", (*notices, *more))
@@ -362,16 +381,9 @@ class LabelColumn:
             return targets()
         title = self.table.title
         whole = [int(number) for number in numbers]
-        part = next((i for i, number in enumerate(numbers) if number != whole[i]), None)
         guessed = self.kind is None and self.names is None
-        if part is not None and guessed:
+        if whole != list(numbers):
             return targets()
-        if part is not None:
-            raise self._bad(
-                part,
-                f"must be a class index, got {numbers[part]}. If these are targets, give "
-                "--set data.kind=regression and no label names.",
-            )
         if guessed and not all(isinstance(number, int) for number in numbers):
             such = f"{title}: labels such as {float(numbers[0])} in {self.name!r} are whole numbers"
             if min(whole) != 0 or not 1 <= max(whole) == len(set(whole)) - 1:
@@ -423,9 +435,6 @@ class LabelColumn:
         if self._by_name():
             index_of = {_code(name): index for index, name in enumerate(names)}
             codes = [_code(value) for value in written]
-            for index, code in enumerate(codes):
-                if code not in index_of:
-                    raise DataError(f"{self.table.where(index)}: {unknown('label', code, names)}")
             return Labels([index_of[code] for code in codes], names, "classification", notices)
         first = self.first or 0
         if self.first is None and not self.are_indices and min(whole) > 0:
@@ -437,14 +446,6 @@ class LabelColumn:
                 f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}, the classes that "
                 "dataset.json names, in this order.",
             )
-        for index, label in enumerate(whole):
-            if not first <= label < first + len(names):
-                raise self._bad(
-                    index,
-                    f"must be >= {first} and <= {first + len(names) - 1} ({', '.join(names)}), got "
-                    f"{label}. Renumber the labels, write them as words, or give "
-                    "--set data.kind=regression if they are targets.",
-                )
         values = [label - first for label in whole]
         return Labels(values, names, "classification", notices, first)
 
@@ -462,6 +463,10 @@ def _code(value: object) -> str:
         return value
     number = float(value)
     return str(int(number)) if number.is_integer() else value
+
+
+def _like_number(text: str) -> bool:
+    return bool(_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text))
 
 
 def _is_index(code: str) -> bool:
