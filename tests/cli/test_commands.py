@@ -164,7 +164,9 @@ def test_a_run_is_evaluated_on_its_own_data_by_default(
     named = answer(*words, "--data", tiny_data / "reviews", "--out", tmp_path / "named")
     left = call(*words, "--out", tmp_path / "left", "--json")
     assert json.loads(left.stdout)["scores"] == named["scores"]
-    message = f"12 rows of {tiny_data / 'reviews'} are evaluated: the dev rows of {trained['out']}"
+    message = (
+        f"12 rows of {tiny_data / 'reviews'} are evaluated: the validation rows of {trained['out']}"
+    )
     assert f"{message}, split 'dev'." in left.stderr
     # Other given settings still apply.
     few = answer(*words, "--eval-rows", "4", "--out", tmp_path / "few")

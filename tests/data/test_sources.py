@@ -93,7 +93,7 @@ def test_holding_rows_out_keeps_a_row_of_each_class_in_train(tmp_path: Path) -> 
 def test_a_test_split_without_labels_is_not_evaluated(tmp_path: Path) -> None:
     unlabeled = [{"text": f"t {i}", "label": -1} for i in range(3)]
     splits = splits_of(folder(tmp_path / "data", train=rows(20), test=unlabeled))
-    assert "held out as dev rows" in splits.notices[0]
+    assert "held out as validation rows" in splits.notices[0]
     splits = splits_of(folder(tmp_path / "b", train=rows(8), dev=rows(4), test=unlabeled))
     assert splits.test.kind == "unlabeled"
 

@@ -45,7 +45,7 @@ EVALUATION_SPLITS = ("dev", "dev_matched", "test")
 ALL = "all"
 """Name of the only split of a source without splits; used as train if there is no train split."""
 CARVE = "carve"
-"""Value of ``eval_split`` that holds out dev rows from train even if there are other splits."""
+"""Value of ``eval_split`` that holds out training rows even if there are other splits."""
 # Files that describe a folder and contain no rows.
 _DESCRIPTIONS = {"dataset.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 _SHARD = re.compile(r".+-\d{5}-of-\d{5}(-[0-9a-f]+)?")
@@ -343,7 +343,7 @@ def evaluated_as_dev(opened: Opened) -> str:
     """Return the notice that the test split is used as dev split, and how to avoid it."""
     return (
         f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'. "
-        "--set data.eval_split=dev holds out dev rows from train instead."
+        "--set data.eval_split=dev holds out validation rows from train instead."
     )
 
 

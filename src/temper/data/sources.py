@@ -40,8 +40,9 @@ _DEMO_SETS = ("shift", "anomaly")
 def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Splits:
     """Load the sets of a training run.
 
-    Without an evaluation split, dev rows are held out from train. Rows to train on that are also
-    evaluation rows are counted, and dropped if ``drop_overlap``. Then ``rows`` of them are drawn.
+    Without an evaluation split, validation rows are held out from train. Rows to train on that are
+    also evaluation rows are counted, and dropped if ``drop_overlap``. Then ``rows`` of them are
+    drawn.
     Notices report all of this. ``known`` are the columns of the task's other tables, used if the
     settings name none.
 

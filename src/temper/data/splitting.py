@@ -1,4 +1,4 @@
-"""Prepare the rows of a training run: hold out dev rows, find overlap, draw rows, make folds."""
+"""Prepare the rows of a training run: validation set, overlap, drawn rows and folds."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
     dev = replace(train.select(dev_rows), name="dev", notices=())
     notice = (
         f"There is no evaluation split, so {_rows(size)} of train {'is' if size == 1 else 'are'} "
-        f"held out as dev rows (seed {seed}, fraction {fraction:g})."
+        f"held out as validation rows (seed {seed}, fraction {fraction:g})."
     )
     return Splits(train.select(np.delete(rows, dev_rows)), dev, None, (notice,))
 

@@ -162,8 +162,8 @@ def which_rows(model: Checkpoint, settings: DataSettings, rows: Examples, *, sco
     carved = split == trained.get("train_split", "train")
     among = "held back from training" if carved else f"split {split!r}"
     return (
-        f"{scored:,} rows of {settings.source}{drawn} are evaluated: the dev rows of {model}, "
-        f"{among}."
+        f"{scored:,} rows of {settings.source}{drawn} are evaluated: the validation rows of "
+        f"{model}, {among}."
     )
 
 

@@ -335,7 +335,9 @@ def seen_among(model: Checkpoint, rows: Examples) -> Seen:
     if model.run is not None:
         dev = model.hashes("dev") or _evaluated(model.folder) or model.hashes("dev", rows)
         if dev is None:
-            notices.append(_unknown(model, "was evaluated on some of these rows", "dev rows"))
+            notices.append(
+                _unknown(model, "was evaluated on some of these rows", "validation rows")
+            )
         judged.update(dev or ())
     return Seen(
         tuple(index for index, row in enumerate(rows.rows) if row in trained),

@@ -144,8 +144,8 @@ def _parts(text: str) -> list[str]:
     """Split a text into sentences; split a first one that is too long for a title at its semicolon.
 
     Example:
-        >>> _parts("`m` was trained on 90 rows in 9 steps; no dev rows were scored. See below.")
-        ['`m` was trained on 90 rows in 9 steps', 'No dev rows were scored.', 'See below.']
+        >>> _parts("`m` was trained on 90 rows in 9 steps; no row was scored. See below.")
+        ['`m` was trained on 90 rows in 9 steps', 'No row was scored.', 'See below.']
         >>> _parts("Recommended: `uegr`. It is 40% better calibrated.")
         ['Recommended: `uegr`.', 'It is 40% better calibrated.']
     """

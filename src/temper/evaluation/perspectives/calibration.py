@@ -291,11 +291,12 @@ def _fitted(measurement: Measurement, of_dev: SpanLogits | None) -> tuple[FloatA
     labels, logits, rows = _scored(measurement.dev, prediction, of_dev)
     folds = fold_numbers(measurement.dev.rows, seed=measurement.settings.seed)[rows]
     both = [
-        _fit(labels[folds != fold], logits[folds != fold], "dev rows of a fold") for fold in (0, 1)
+        _fit(labels[folds != fold], logits[folds != fold], "validation rows of a fold")
+        for fold in (0, 1)
     ]
     measurement.notices.append(
-        "There are no held-out rows, so temperature scaling cuts the dev rows into two folds and "
-        "fits the temperature of each fold on the other one: "
+        "There are no held-out rows, so temperature scaling splits the validation set into two "
+        "folds and fits the temperature of each fold on the other one: "
         f"{' and '.join(map(_words, both))}."
     )
     return np.asarray([fitted.value for fitted in both]), []

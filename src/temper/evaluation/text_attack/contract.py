@@ -144,7 +144,8 @@ class TextAttackSettings(PerspectiveSettings):
     rows: int = Field(
         default=100,
         ge=1,
-        description="Maximum number of dev rows to attack, chosen by hash like `attack_rows`.",
+        description="Maximum number of validation rows to attack, chosen by hash like "
+        "`attack_rows`.",
     )
     goal: Goal = Field(
         default="untargeted",
