@@ -179,7 +179,7 @@ def table_of_settings(name: str, old: str) -> str:
     for key in TRAINING:
         if published.get(f"`train.{key}`"):
             default, takes = _shown(fields[key].get_default()), bounds(fields[key])
-            rows.append([f"`train.{key}`", default, takes, "", "a setting of every training"])
+            rows.append([f"`train.{key}`", default, takes, "", "common training setting"])
     for row in rows:
         row[:] = [cell.replace("|", "\\|") for cell in row]
         row.insert(PUBLISHED, published.get(row[SETTING], ""))

@@ -426,8 +426,9 @@ def _step_lines(record: Mapping[str, Any]) -> list[str]:
     cells = [cell for cell in cells if any(key[:2] == cell for key in steps)]
     methods = list(dict.fromkeys(key[2] for key in steps))
     lines = [
-        f"Time of a step over a plain step, interleaved, bf16, {TOKENS} tokens, with AdamW and "
-        "clipping; in parentheses GB at the peak. *Update*: clipping, mask and optimizer:",
+        f"Step time divided by that of a second plain model timed in alternation (`plain` is 1 up "
+        f"to noise), in bf16 with {TOKENS} tokens, AdamW and clipping; in parentheses the peak "
+        "memory in GB. *Update* is the part for clipping, mask and optimizer:",
         "",
         "| method | " + " | ".join(f"{s}, batch {b} | update" for s, b in cells) + " |",
         "|---|" + "---|---|" * len(cells),

@@ -253,7 +253,7 @@ _WORDS = {
 
 
 def percent_hint(value: object) -> str:
-    """Return a hint if a fraction seems to be given in percent; else an empty text.
+    """Return a hint if a fraction seems to be given in percent; else an empty string.
 
     Example:
         >>> percent_hint(95), percent_hint(-1)

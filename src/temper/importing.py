@@ -17,8 +17,8 @@ from temper.errors import SettingError
 def import_named(what: str, *, purpose: str) -> ModuleType:
     """Import a ``.py`` file, or a module by its dotted name, unless it is loaded already.
 
-    The code runs with all rights of the process. ``purpose`` says in errors what it is imported
-    for.
+    The code runs with all rights of the process. ``purpose`` names in errors what is imported, such
+    as "predictors".
 
     Raises:
         SettingError: The file or module does not exist, another module has its name, or its code

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from temper import RobustTrainer, Stepper
 from temper.methods import Method, build, configure, entry, names
-from temper.methods.soup import trainings_of
+from temper.methods.soup import members_of
 from temper.testing import check_method
 from temper.testing.methods import switched_off
 from temper.training.config import wants_unlabeled
@@ -140,7 +140,7 @@ def test_the_trainer_equals_the_stepper(name: str, tmp_path: Path) -> None:
     )
     trainer.train()
     other = tiny("bert").train()
-    steps = 2 * trainings_of(build(name).rule)
+    steps = 2 * members_of(build(name).rule)
     stepper = Stepper(other, name, seed=3, total=steps)
     pre_pass, rest = (seen[:4], seen[4:]) if stepper.prepares else ([], seen)
     stepper.prepare(pre_pass)

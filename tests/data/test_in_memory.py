@@ -92,7 +92,7 @@ def test_later_changes_of_data_in_memory_have_no_effect() -> None:
 
 def test_missing_values_of_a_frame_are_missing() -> None:
     texts = pd.DataFrame({"text": ["a", None, "c"], "label": [1, 0, 1]})
-    with pytest.raises(DataError, match="row 2: 'text' must be a text, got nothing"):
+    with pytest.raises(DataError, match="row 2: 'text' must be a string, got nothing"):
         load_examples(hold(texts))
     labels = pd.DataFrame({"text": ["a", "b", "c"], "label": [1.0, 0.0, np.nan]})
     with pytest.raises(DataError, match="row 3: 'label' must be a label, got nothing"):

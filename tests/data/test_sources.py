@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,6 +74,14 @@ def test_dev_rows_are_held_out_from_train_on_request(tmp_path: Path) -> None:
     assert sorted([*splits.train.rows, *splits.dev.rows]) == sorted(alone.train.rows)
     assert len(splits.dev) == 8
     assert splits.test is None
+
+
+def test_the_notice_on_a_missing_dev_split_names_a_setting_that_works(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(40), test=rows(10, 40))
+    (notice,) = splits_of(source).notices
+    (value,) = re.findall(r"--set data.eval_split=(\w+)", notice)
+    splits = splits_of(source, eval_split=value, dev_fraction=0.2)
+    assert (len(splits.train), len(splits.dev), splits.dev.source["split"]) == (32, 8, "train")
 
 
 def test_an_unnamed_split_is_divided_unless_there_is_an_evaluation_split(tmp_path: Path) -> None:
@@ -347,12 +356,12 @@ BAD_FOLDERS = [
         r"columns are text, stars: name the label column with --label-column \(`label_column`\)",
     ),
     ({"train": rows(4), "dev": [{"text": "a"}]}, {}, "split 'dev' has no labels"),
-    ({"train": [{"text": None, "label": 0}]}, {}, r"line 1: 'text' must be a text, got nothing"),
-    ({"train": [*rows(1), {"text": 7, "label": 0}]}, {}, r"line 2: 'text' must be a text, got 7"),
+    ({"train": [{"text": None, "label": 0}]}, {}, r"line 1: 'text' must be a string, got nothing"),
+    ({"train": [*rows(1), {"text": 7, "label": 0}]}, {}, r"line 2: 'text' must be a string, got 7"),
     (
         {"train": [{"text": "\ud800", "label": 0}]},
         {},
-        "line 1: 'text' must be a text, got half of a s",
+        "line 1: 'text' must be a string, got half of a s",
     ),
     ({"train": [{"idx": "a", "label": 0}]}, {}, "no text column found among 'idx', 'label'"),
     ({"train": rows(4)}, {"text_column": "txet"}, "Unknown column 'txet'. Did you mean 'text'"),
@@ -482,7 +491,7 @@ def test_labels_that_are_missing_or_targets_cannot_be_matched(tmp_path: Path) ->
 
 
 def test_settings_that_cannot_be_followed_are_errors() -> None:
-    with pytest.raises(DataError, match="'demo' has classes. Leave `kind` out"):
+    with pytest.raises(DataError, match="labels of 'demo' are classes.*Leave `kind` out"):
         load_examples("demo", kind="regression")
     for settings in ({"text_column": "text"}, {"group_column": "genre"}):
         with pytest.raises(DataError, match="demo corpus has fixed columns"):

@@ -143,7 +143,7 @@ def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_
     splits = splits_of(source, task="imdb")
     assert (len(splits.train), splits.dev.source["split"], splits.test) == (20, "test", None)
     assert any(
-        "data.eval_split=dev holds out validation rows" in message for message in splits.notices
+        "data.eval_split=carve holds out validation rows" in message for message in splits.notices
     )
     carved = splits_of(source, task="imdb", eval_split="dev", dev_fraction=0.2)
     assert (len(carved.train), len(carved.dev), carved.dev.source["split"]) == (16, 4, "train")

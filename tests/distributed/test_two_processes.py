@@ -17,7 +17,7 @@ from torch import Tensor
 from temper.backward.hooks import Accumulates, RecomputesGradient
 from temper.backward.rule import implements
 from temper.methods import build
-from temper.methods.soup import trainings_of
+from temper.methods.soup import members_of
 from temper.training.config import wants_unlabeled
 from tests.distributed.launching import launch_script
 from tests.distributed.worker import EXACT, NOISY, STEPPER_CASES, exact_runs, start, stepper_run
@@ -44,7 +44,7 @@ def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
 
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Run the same trainings in this process, on the whole batch."""
+    """Run the same members in this process, on the whole batch."""
     return exact_runs(tmp_path_factory.mktemp("alone"))
 
 
@@ -115,7 +115,7 @@ def test_gradients_are_exchanged_once_a_step_however_many_passes_and_micro_batch
     """20 rows, 4 a micro-batch, 2 micro-batches a step: 3 steps an epoch, and a phase's 3 more."""
     method = build(NOISY[case])
     rule = method.rule
-    steps = trainings_of(rule) * (6 if case == "uegr-epoch" or wants_unlabeled(method) else 3)
+    steps = members_of(rule) * (6 if case == "uegr-epoch" or wants_unlabeled(method) else 3)
     # A second gradient is exchanged like the first; a pre-pass exchanges those of its 5 batches.
     recomputed = implements(rule, RecomputesGradient)
     reductions = steps * (2 if recomputed else 1) + (5 if implements(rule, Accumulates) else 0)

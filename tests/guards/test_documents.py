@@ -191,7 +191,7 @@ def test_a_regenerated_card_keeps_its_published_values() -> None:
 def test_a_summary_links_the_results_that_have_scores_of_the_method() -> None:
     assert tables.measured("soup") == ["effect-cheap", "effect-confirm-2"]
     box = tables.summary("soup")
-    assert re.search(r"\| Cost of a step \| 3F, for k times .* \(`plain`: 3F; .*\) \|", box)
+    assert re.search(r"\| Cost of a step \| 3F, for `members` times .* \(`plain`: 3F; .*\) \|", box)
     assert "[effect-confirm-2](../results/effect-confirm-2.md)" in box
     # A composition is evidence for each of its parts.
     parts = {name for name in methods.names() if "effect-cheap" in tables.measured(name)}

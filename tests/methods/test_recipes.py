@@ -10,7 +10,7 @@ import pytest
 import temper
 from temper.errors import SettingError
 from temper.methods.recipes import Evidence, default_recipe, recipes, with_recipe
-from temper.methods.soup import trainings_of
+from temper.methods.soup import members_of
 from temper.study.plan import StudyConfig, columns_of
 from temper.training.config import RunConfig
 from temper.training.cost import passes_of
@@ -46,8 +46,8 @@ def test_a_recipe_has_its_declared_cost(name: str) -> None:
     counted = passes_of(tiny_model(), method, collate([Rows(8)[index] for index in range(4)]))
     # Heads and layers above the attacked embeddings weigh more in a model of two small layers.
     assert counted is not None
-    trainings = trainings_of(method.rule)
-    assert counted * trainings == pytest.approx(recipes()[name].passes, rel=0.15)
+    members = members_of(method.rule)
+    assert counted * members == pytest.approx(recipes()[name].passes, rel=0.15)
 
 
 def test_plain_fine_tuning_is_a_recipe_and_one_recipe_is_the_default() -> None:

@@ -1,4 +1,4 @@
-"""Model soup: the mean of separate trainings from the same initial weights."""
+"""Model soup: the mean of members trained separately from the same initial weights."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ STEPS = 7
 
 
 @given(st.integers(1, 9), st.integers(9, 500))
-def test_steps_are_divided_evenly_between_trainings(trainings: int, total: int) -> None:
-    starts = [0, *Soup(trainings).first_steps(total), total]
+def test_steps_are_divided_evenly_between_members(members: int, total: int) -> None:
+    starts = [0, *Soup(members).first_steps(total), total]
     lengths = [after - before for before, after in pairwise(starts)]
-    assert len(lengths) == trainings
+    assert len(lengths) == members
     assert max(lengths) - min(lengths) <= 1
 
 
-def test_the_kept_weights_are_the_mean_of_separate_trainings() -> None:
+def test_the_kept_weights_are_the_mean_of_separately_trained_members() -> None:
     """Each from the same weights, with a new AdamW, on the rows that the run has at its steps."""
     starts = [*Soup(3).first_steps(STEPS), STEPS]
     alone, first = [], 0  # without dropout, whose draws follow the number of the step
@@ -114,7 +114,7 @@ def test_a_run_of_too_few_steps_warns_once(
         stepper.backward(rows(5, 3, seed=0))
         stepper.discard()
         stepper.number = number + 1
-    assert caplog.text.count("fewer than its 3 trainings") == times
+    assert caplog.text.count("fewer than its 3 members") == times
     assert Soup(3).first_steps(2) == [1]
 
 

@@ -358,8 +358,8 @@ def test_the_tokenizer_of_an_adapter_has_priority_over_its_base(
 
 
 def test_an_adapter_for_other_classes_raises_an_error(adapter: Path) -> None:
-    refused("a head for 3 classes, and 2 are wanted", adapter, labels=["no", "yes"])
-    refused("a head for 3 classes, and 1 are wanted", adapter, kind="regression")
+    refused("a head for 3 classes, but the data have 2", adapter, labels=["no", "yes"])
+    refused("a head for 3 classes, but the data have 1", adapter, kind="regression")
 
 
 def test_an_adapter_without_its_base_weights_or_head_raises_an_error(

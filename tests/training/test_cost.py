@@ -103,7 +103,7 @@ def test_the_sentence_names_passes_and_mask_and_is_silent_for_plain_fine_tuning(
     (uegr,) = cost_in_words("uegr", build("uegr"), 9.0)
     assert re.search(r"3\.0x plain fine-tuning.*\b9 vs\. 3 .* mask", uegr)
     (soup,) = cost_in_words("soup", build("soup"), 3.0)
-    assert re.search(r"3\.0x plain fine-tuning.* 3 trainings", soup)
+    assert re.search(r"3\.0x plain fine-tuning.* 3 members", soup)
     assert cost_in_words("plain", build("plain"), 3.0) == []
 
 

@@ -348,5 +348,5 @@ def test_a_checkpoint_of_another_optimizer_raises_an_error(tmp_path: Path) -> No
     trainer = make_trainer(
         tmp_path, model=tiny_model(num_hidden_layers=1), rows=14, more={"method": "uegr"}
     )
-    with pytest.raises(CheckpointError, match="The optimizer of .* does not fit this training"):
+    with pytest.raises(CheckpointError, match="The optimizer state in .* does not fit this run"):
         trainer.train(resume_from_checkpoint=str(uninterrupted("uegr") / "checkpoint-2"))

@@ -14,7 +14,7 @@ from temper.data.reading import read_as
 from temper.data.settings import DataSettings
 from temper.data.sources import is_taken_whole, load_examples, load_splits, with_configuration
 from temper.display.bars import Bars
-from temper.errors import SettingError, percent_hint
+from temper.errors import SettingError
 from temper.methods.recipes import with_recipe
 from temper.progress import Progress
 
@@ -42,7 +42,7 @@ def check_labels(
     Each row is predicted by two models that were not trained on it (cross-validation): a fine-tuned
     one, and a linear one on frozen embeddings. The score of a row is the cross-entropy of its label
     under the mean of both predictions (`temper.study.wrong_labels`). This takes about as long as
-    ``folds`` trainings.
+    ``folds`` training runs.
 
     Args:
         data: Labeled rows, as in `temper.train`. If the data have splits, these are the rows of
@@ -90,7 +90,7 @@ def _check(tree: Mapping[str, Any], folds: int) -> Any:
     from temper.training.config import RunConfig, is_scratch
 
     if folds < 2:
-        raise SettingError(f"`folds` must be >= 2, got {folds}{percent_hint(folds)}.")
+        raise SettingError(f"`folds` must be >= 2, got {folds}.")
     if "tasks" in tree:
         raise SettingError(
             "Labels are checked in one dataset, but `tasks` names several. Give one as --data."

@@ -93,11 +93,12 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Shift:
-    """Whether a batch of texts is distributed as the calibration's held-out rows.
+    """Result of the test for a shift between a batch of texts and the held-out rows.
 
     Args:
-        p: p value of a permutation test on the MMD of the hidden states. It is valid on average
-            over draws of the held-out rows, not for each draw.
+        p: p value of a permutation test on the MMD of the hidden states, or of the predictions if
+            the calibration has no states. It is valid on average over draws of the held-out rows,
+            not for each draw.
         shifted: Whether p <= 0.00235. With 95% of the draws of held-out rows, at most 1% of batches
             without a shift are below this level.
         rows: Number of texts of the batch that were compared.

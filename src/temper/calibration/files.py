@@ -236,7 +236,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     if record.arrays is not None:
         file = folder / record.arrays.file
         if sha256(file) != record.arrays.sha256:
-            raise ValueError(f"{file} has another hash than recorded in `arrays`.")
+            raise ValueError(f"The hash of {file} differs from the one in `arrays`.")
         arrays = load_file(file)
     if not arrays:
         if record.temperature is None:

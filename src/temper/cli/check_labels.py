@@ -44,7 +44,7 @@ def check_labels(
     Cross-validation: each row is predicted by models that were not trained on it. Its score is the
     cross-entropy of its label under this prediction, so the rows with the highest scores are the
     most suspicious. The suggested label is the most probable one. Takes about as long as --folds
-    trainings.
+    training runs.
     """
     given = options.given(TRAIN, locals())
     tree = {"model": MODEL, **nested(TRAIN, config, given, assignments)}

@@ -100,7 +100,7 @@ def _settings() -> list[dict[str, Any]]:
     rows = [row for table, settings in tables.items() for row in rows_of(settings, table)]
     common = [f"architecture.{name}" for name in ArchitectureSettings.model_fields]
     of_one = (
-        {**row, "meaning": f"For {name}: {row['meaning']}"}
+        {**row, "meaning": f"If the name is {name}: {row['meaning']}"}
         for name, each in ARCHITECTURES.items()
         for row in rows_of(each.settings, "architecture")
         if row["setting"] not in common

@@ -24,8 +24,8 @@ def push(
 ) -> None:
     """Upload a checkpoint with its model card, scores and report to the Hub, in one commit.
 
-    The token is read from the environment variable HF_TOKEN. Pickles and optimizer states are never
-    uploaded. Texts of the data are uploaded only with --texts.
+    The token is read from the environment variable HF_TOKEN. Optimizer states are not uploaded,
+    and a folder with a pickle is an error. Texts of the data are uploaded only with --texts.
     """
     from temper.export.push import push as push_run
 

@@ -103,7 +103,7 @@ def _row(question: object, choices: object, *answer: Any, size: int) -> Any:
     is the index, the label, the letter or the text of the right choice.
     """
     if not isinstance(question, str) or not question:
-        raise ValueError(f"the question must be a text, got {brief(question)}")
+        raise ValueError(f"the question must be a string, got {brief(question)}")
     labels: list[Any] = []
     if isinstance(choices, Mapping):
         labels = [*choices.get("label", ())]

@@ -248,7 +248,7 @@ def _texts(table: Table, column: str) -> Iterator[str]:
         fault = _text_fault(value)
         if fault is not None:
             raise DataError(
-                f"{table.where(index)}: {column!r} must be a text, got {fault}. Fix or remove "
+                f"{table.where(index)}: {column!r} must be a string, got {fault}. Fix or remove "
                 "the row, or leave such rows out with --set data.skip_bad_rows=true."
             )
         yield str(value)

@@ -84,7 +84,7 @@ def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[
         if not answered:
             return prompt, "", False
         if not isinstance(completion, str) or not completion:
-            raise ValueError(f"'completion' must be a text, got {brief(completion)}")
+            raise ValueError(f"'completion' must be a string, got {brief(completion)}")
         return prompt, completion, False
     messages = _messages(prompt)
     if completion is None and not answered and messages[-1]["role"] != "assistant":

@@ -230,7 +230,7 @@ class LabelColumn:
             return self._must("a string or a number", value, shown=f"a {_family(value)}")
         if isinstance(value, str):
             if SURROGATE.search(value):
-                return self._must("a text", value, shown="half of a surrogate pair")
+                return self._must("a string", value, shown="half of a surrogate pair")
             if word in (self.names or ()) and self.kind != "regression":
                 return None
             if LIST.fullmatch(word):

@@ -343,7 +343,7 @@ def evaluated_as_dev(opened: Opened) -> str:
     """Return the notice that the test split is used as dev split, and how to avoid it."""
     return (
         f"{opened.title} has no dev split: its test split is evaluated under the name 'dev'. "
-        "--set data.eval_split=dev holds out validation rows from train instead."
+        "--set data.eval_split=carve holds out validation rows from train instead."
     )
 
 

@@ -80,8 +80,8 @@ class DataSettings(BaseModel):
     ] = Field(
         description="Path of a file, or of a folder with train and dev files; a Hub id "
         "(`glue:sst2` selects a configuration); or `demo`. In Python also a "
-        "DataFrame, a Dataset or DatasetDict, or a dict of columns. Default: the Hub "
-        "dataset of the task."
+        "DataFrame, a Dataset or DatasetDict, or a dict of columns. Default: the task's "
+        "data, from `data_root` or the Hub."
     )
     task: str | None = Field(
         default=None,

@@ -128,7 +128,10 @@ def load_examples(
     split = split or own_split
     if base == "demo":
         if kind == "regression":
-            raise DataError(f"{source!r} has classes. Leave `kind` out, or set classification.")
+            raise DataError(
+                f"The labels of {source!r} are classes, but `kind` is 'regression'. Leave `kind` "
+                "out."
+            )
         examples = _demo_set(config, split=split, columns=columns)
         if labeled is False:
             examples = replace(examples, labels=None, label_names=None, kind="unlabeled")

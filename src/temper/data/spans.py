@@ -69,7 +69,7 @@ def _row(question: object, context: object, *answers: Any) -> Any:
     """
     for what, value in ((QUESTION, question), (CONTEXT, context)):
         if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"{what!r} must be a text, got {brief(value)}")
+            raise ValueError(f"{what!r} must be a string, got {brief(value)}")
     return question, context, _answers(answers[0], str(context)) if answers else ()
 
 

@@ -77,8 +77,8 @@ def carve(train: Examples, fraction: float, *, seed: int) -> Splits:
     dev_rows = free[drawn]
     dev = replace(train.select(dev_rows), name="dev", notices=())
     notice = (
-        f"There is no evaluation split, so {_rows(size)} of train {'is' if size == 1 else 'are'} "
-        f"held out as validation rows (seed {seed}, fraction {fraction:g})."
+        f"{_rows(size)} of train {'is' if size == 1 else 'are'} held out as validation rows "
+        f"(seed {seed}, fraction {fraction:g})."
     )
     return Splits(train.select(np.delete(rows, dev_rows)), dev, None, (notice,))
 

@@ -65,7 +65,7 @@ class Outcome:
 class PGDSettings(PerspectiveSettings):
     """Settings of PGD."""
 
-    steps: int = Field(default=10, ge=1, description="Gradient steps of a run.")
+    steps: int = Field(default=10, ge=1, description="Gradient steps from each start.")
     step_size: PositiveFloat = Field(
         default=1.0,
         description="Size of the first step as a fraction of the radius; halved for a row "
@@ -74,7 +74,7 @@ class PGDSettings(PerspectiveSettings):
     restarts: int = Field(
         default=1,
         ge=1,
-        description="Runs from different starts; the worst result counts. Only rows that are "
+        description="Number of random starts; the worst result counts. Only rows that are "
         "still correct are attacked again.",
     )
 

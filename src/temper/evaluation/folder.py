@@ -77,7 +77,7 @@ class Texts:
         index: IntegerArray,
         changed: Examples,
     ) -> None:
-        """Add n texts that a perspective changed, and their originals."""
+        """Add the changed texts of rows ``index`` of the set ``name``, and their originals."""
         self.keep(name, original, index)
         # The hash is that of the original text, so that one key finds both texts.
         known = replace(changed, rows=original.rows)

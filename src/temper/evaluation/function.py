@@ -204,7 +204,7 @@ class EstimatorPredictor(CallablePredictor):
 
 
 def known_gives(gives: str) -> Gives:
-    """Return the name of a kind of output; raise a `ModelError` if it is unknown."""
+    """Return ``gives``; raise a `ModelError` if it is not a known type of output."""
     if gives not in OF_FUNCTIONS:
         raise ModelError(unknown("output type (`gives`)", gives, OF_FUNCTIONS))
     return gives

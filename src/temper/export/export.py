@@ -284,8 +284,8 @@ def _refuse_unlike(model: Checkpoint, name: str, found: Likeness, *, half: bool)
         raise ModelError(
             f"Nothing was written: the outputs of {name} differ from those of {model}. Numbers "
             f"differ by up to {found.largest_difference:.2g} (allowed for rounding: {allowed:g}), "
-            f"and {found.rows - found.alike} of {found.rows} rows have other labels, "
-            "prediction sets or flags."
+            f"and {found.rows - found.alike} of {found.rows} rows differ in label, prediction set "
+            "or OOD flag."
         )
 
 

@@ -62,7 +62,7 @@ def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
     if rank > len(values):
         raise ValueError(
             f"A coverage of {coverage:g} needs at least {least_rows(coverage)} held-out rows, got "
-            f"{len(values)}. Give more rows or ask for a lower coverage."
+            f"{len(values)}."
         )
     return float(np.partition(values, rank - 1)[rank - 1])
 
@@ -168,7 +168,7 @@ def risk_threshold(scores: ArrayLike, applies: ArrayLike, *, coverage: float) ->
     if rows < least_rows(coverage):
         raise ValueError(
             f"A coverage of {coverage:g} needs at least {least_rows(coverage)} held-out rows with "
-            f"a label, got {rows}. Give more rows or ask for a lower coverage."
+            f"a label, got {rows}."
         )
     row, label = np.nonzero(truth)
     order = np.argsort(-array[row, label], kind="stable")

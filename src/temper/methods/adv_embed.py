@@ -86,7 +86,8 @@ class AdvEmbed(AttackConfig):
         default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."
     )
     reduction: Reduction = Field(
-        default="sum", description="Divergence over the rows: `sum` as released, or `mean`."
+        default="sum",
+        description="Reduction of the divergence over the rows: `sum` as released, or `mean`.",
     )
     same_dropout: bool = Field(
         default=False,

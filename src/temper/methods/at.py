@@ -24,7 +24,7 @@ from temper.types import Step
 @register(
     "at",
     summary="Clean loss plus the loss under an embedding attack",
-    cost="6F (+2F per further step)",
+    cost="6F (+2F per further attack step)",
     memory="none",
     paper="Miyato et al., ICLR 2017",
 )

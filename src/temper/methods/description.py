@@ -41,7 +41,11 @@ def settings(name: str) -> list[dict[str, Any]]:
                 rows.setdefault(str(row), {**row, "kinds": []})["kinds"].append(kind)
         for row in rows.values():
             readers = row.pop("kinds")
-            alone = "" if readers == [field.default.kind] else f"For {' or '.join(readers)}: "
+            alone = (
+                ""
+                if readers == [field.default.kind]
+                else f"If the kind is {' or '.join(readers)}: "
+            )
             result.append({**row, "meaning": alone + row["meaning"]})
     return result
 

@@ -46,8 +46,8 @@ class OwnAverage(Variant):
     warm_up: float = Field(
         default=9.0,
         ge=0.0,
-        description="How slowly this weight rises to `decay`, as in the method `ema`. With 1, the "
-        "average is the mean of all steps until then.",
+        description="How slowly the weight of the previous average rises to `decay`, as in the "
+        "method `ema`. 1: the mean of all steps until `decay` is reached.",
     )
     kept: Literal["student", "teacher"] = Field(
         default="student",
@@ -96,8 +96,8 @@ class Distil(Method):
         super().check()
         if not self.clean_weight and (not self.weight or isinstance(self.teacher, OwnAverage)):
             raise ValueError(
-                "clean_weight=0 trains on the teacher's predictions only. Set a weight "
-                "above 0 and an ensemble as the teacher"
+                "clean_weight=0 leaves only the distillation loss. It needs weight > 0 and "
+                "teacher.kind='ensemble'"
             )
 
     @property

@@ -77,7 +77,7 @@ class Logits(Variant):
 @register(
     "jachess",
     summary="Penalty on the Jacobian and Hessian norms of every layer",
-    cost="13F (four-point 13F of cheaper passes; Jacobian alone 7F; every k steps 3F + 10F/k)",
+    cost="13F (`four_point`: 13F, but cheaper passes; Jacobian alone 7F; every k steps 3F + 10F/k)",
     memory="activations of two passes and of their gradients",
     paper="Jukic and Snajder, TACL 2025",
 )

@@ -188,7 +188,7 @@ class Mixout(Method):
     )
     unit: Unit = Field(
         default="entry",
-        description="What one draw replaces: an `entry`, or all outgoing weights of a `neuron` "
+        description="Scope of a draw: an `entry`, or all outgoing weights of a `neuron` "
         "(as published).",
     )
 

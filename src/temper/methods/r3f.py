@@ -71,7 +71,8 @@ class R3F(Method):
         default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."
     )
     reduction: Reduction = Field(
-        default="mean", description="Divergence over the rows: `mean` as published, or `sum`."
+        default="mean",
+        description="Reduction of the divergence over the rows: `mean` as published, or `sum`.",
     )
     same_dropout: bool = Field(
         default=False,

@@ -56,11 +56,12 @@ class RAT(AttackConfig):
         default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."
     )
     reduction: Reduction = Field(
-        default="sum", description="Divergence over the rows: `sum` as published, or `mean`."
+        default="sum",
+        description="Reduction of the divergence over the rows: `sum` as published, or `mean`.",
     )
     attack_scope: Literal["example", "token", "batch", "matrix"] = Field(  # type: ignore[assignment]
         default="example",
-        description="What epsilon is the budget of: each `example`, each `token`, the whole "
+        description="Scope of the budget epsilon: each `example`, each `token`, the whole "
         "`batch`, or the `matrix` of the word embeddings, where all occurrences of a "
         "word move together.",
     )

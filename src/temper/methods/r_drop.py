@@ -49,8 +49,8 @@ class RDrop(Method):
     )
     reduction: Reduction = Field(
         default="mean",
-        description="Divergence over the rows: `mean` (the paper's formula) or `sum` (the "
-        "released code).",
+        description="Reduction of the divergence over the rows: `mean` (the paper's formula) or "
+        "`sum` (the released code).",
     )
 
     def plan(self, now: Step) -> Plan:

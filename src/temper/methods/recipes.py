@@ -28,7 +28,7 @@ class Recipe:
     Args:
         method: A method of ``temper list methods``, or several with ``+`` between.
         passes: Cost of a step in forward passes (plain fine-tuning: 3), times the number of
-            trainings in a run.
+            members in a run.
         settings: Settings of the tables ``method`` and ``train``, nested.
         search: Dotted name of a setting that `temper tune` varies -> its lowest, first and highest
             value, all above 0; draws are log-uniform.

@@ -80,7 +80,7 @@ class WeightAverage(WeightAverageRule):
 @register(
     "smart",
     summary="VAT plus the divergence from an average of the weights",
-    cost="9F (+2F per further step; without the average 8F)",
+    cost="9F (+2F per further attack step; without the average 8F)",
     memory="one copy of the weights, activations of two passes",
     paper="Jiang et al., ACL 2020",
 )

@@ -1,8 +1,8 @@
-"""Soup: train several times from the same weights in one run, and average the results.
+"""Soup: train several members from the same weights in one run, and average them.
 
-Each of the k trainings has all epochs of the settings, a new optimizer and a full learning rate
-schedule. It starts from the initial weights, including the same head. The order of rows and the
-dropout masks differ. At the end ``w = (w_1 + ... + w_k) / k``.
+Each of the k members is trained for all epochs of the settings, with a new optimizer and a full
+learning rate schedule. It starts from the initial weights, including the same head. The order of
+rows and the dropout masks differ. At the end ``w = (w_1 + ... + w_k) / k``.
 
 Source: Wortsman et al., ICML 2022 (the uniform soup). Differs: docs/methods/soup.md.
 """
@@ -48,7 +48,7 @@ class Soup(InitialWeightsRule, WeightAverageRule):
         Wortsman et al., ICML 2022, the uniform soup.
     """
 
-    trainings: int = 3
+    members: int = 3
 
     name = "soup"
     conflicts = frozenset({"phases", "on_train_end"})
@@ -57,14 +57,14 @@ class Soup(InitialWeightsRule, WeightAverageRule):
     def first_steps(self, total: int) -> list[int]:
         """Return the first step of each training after the first one.
 
-        The ``total`` steps are divided equally. With fewer steps than trainings, each step is one.
+        The ``total`` steps are divided equally. With fewer steps than members, each step is one.
 
         Example:
-            >>> Soup(trainings=3).first_steps(10)
+            >>> Soup(members=3).first_steps(10)
             [3, 6]
         """
-        trainings = min(self.trainings, total)
-        return [index * total // trainings for index in range(1, trainings)]
+        members = min(self.members, total)
+        return [index * total // members for index in range(1, members)]
 
     def init(self, params: Parameters) -> State:
         warn_of_running_statistics(params)
@@ -72,11 +72,11 @@ class Soup(InitialWeightsRule, WeightAverageRule):
 
     def before_forward(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
         total = known_total(self, step)
-        if step.number == 0 and total < self.trainings:
+        if step.number == 0 and total < self.members:
             logger.warning(
-                "The run has %d steps, fewer than its %d trainings, so each step is a training.",
+                "The run has %d steps, fewer than its %d members, so each step trains one.",
                 total,
-                self.trainings,
+                self.members,
             )
 
     def after_step(self, params: Parameters, state: State, step: Step) -> None:
@@ -90,9 +90,9 @@ class Soup(InitialWeightsRule, WeightAverageRule):
             params.tensors[name].copy_(mean)
 
 
-def trainings_of(rule: UpdateRule) -> int:
-    """Return the number of trainings of a run with this rule or chain: 1 without a soup."""
-    return max((soup.trainings for soup in rules_of(rule) if isinstance(soup, Soup)), default=1)
+def members_of(rule: UpdateRule) -> int:
+    """Return the number of members of a run with this rule or chain: 1 without a soup."""
+    return max((soup.members for soup in rules_of(rule) if isinstance(soup, Soup)), default=1)
 
 
 def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
@@ -103,8 +103,8 @@ def first_steps_of(rule: UpdateRule, total: int) -> list[int]:
 
 @register(
     "soup",
-    summary="Mean of the weights of several trainings from the same initial weights",
-    cost="3F, for k times as many steps",
+    summary="Mean of the weights of several members, trained from the same initial weights",
+    cost="3F, for `members` times as many steps",
     memory="two copies of the weights",
     paper="Wortsman et al., ICML 2022",
 )
@@ -114,13 +114,13 @@ class SoupConfig(Method):
     OFF: ClassVar = {"members": 1}
 
     PRETRAINED = (
-        "averages trainings, which stay in one basin only if they start from pre-trained weights"
+        "averages members, which stay in one basin only if they start from pre-trained weights"
     )
 
     members: int = Field(
         default=3,
         ge=1,
-        description="Number k of trainings, each with `train.epochs` epochs; 1 is plain "
+        description="Number k of members, each trained for `train.epochs` epochs; 1 is plain "
         "fine-tuning.",
     )
 

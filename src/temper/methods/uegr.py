@@ -108,8 +108,8 @@ class UEGR(AttackConfig, SelectionConfig):
     )
     reduction: Reduction = Field(
         default="sum",
-        description="Divergence over the rows: `sum` as in R-Drop's, R-AT's and RoAST's code, or "
-        "`mean`.",
+        description="Reduction of the divergence over the rows: `sum` as in R-Drop's, R-AT's and "
+        "RoAST's code, or `mean`.",
     )
     adaptive: Gradient | Uniform | Fixed = Field(
         default=Gradient(),

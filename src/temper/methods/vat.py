@@ -43,7 +43,7 @@ UNDERFLOW_GUARD = 2.0**12
 @register(
     "vat",
     summary="Divergence of predictions under an embedding attack; needs no labels",
-    cost="8F (+2F per further step)",
+    cost="8F (+2F per further attack step)",
     memory="activations of two passes",
     paper="Miyato et al., TPAMI 2019",
 )
@@ -103,7 +103,8 @@ class VAT(AttackConfig):
         default="sym_kl", description="Type of divergence: `sym_kl` (as SMART) or `js`."
     )
     reduction: Reduction = Field(
-        default="mean", description="Divergence over the rows: `mean` as published, or `sum`."
+        default="mean",
+        description="Reduction of the divergence over the rows: `mean` as published, or `sum`.",
     )
 
     def check(self) -> None:

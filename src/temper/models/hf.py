@@ -171,7 +171,7 @@ class PretrainedReader:
 
     @classmethod
     def check_kind(cls, config: Any, tokenizer: Any) -> None:
-        """Raise a `ModelError` if a config or tokenizer is of another kind of model."""
+        """Raise a `ModelError` unless the class supports a model with this config and tokenizer."""
         raise NotImplementedError
 
     @classmethod
@@ -445,8 +445,8 @@ def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool)
 
     if classes not in (None, model.config.num_labels):
         raise ModelError(
-            f"The adapter in {source} has a head for {classes} classes, and "
-            f"{model.config.num_labels} are wanted. Train another adapter for other classes."
+            f"The adapter in {source} has a head for {classes} classes, but the data have "
+            f"{model.config.num_labels}. Train an adapter for these classes."
         )
     if trained and not _brings_head(PeftConfig.from_pretrained(source)):
         return with_trained_head(model, source)

@@ -175,7 +175,7 @@ class Network:
         if control.taken and (norms or dropout is not None):
             raise ModelError(
                 "Another Network or Stepper controls the model's dropout layers. Call its "
-                "remove_hooks() first, or use one for all."
+                "remove_hooks() first, or share one Network or Stepper."
             )
         log = recording.sites if recording is not None and norms else None
         time_first = self._place.time_first

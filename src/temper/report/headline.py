@@ -453,7 +453,7 @@ def _detection(comparison: Comparison, gains: Sequence[Gain]) -> list[str]:
 
 
 def _untested(comparison: Comparison, column: str) -> bool:
-    # Longer plain fine-tuning could then explain its gains.
+    # Without plain fine-tuning of equal compute, more compute alone could explain the gains.
     is_plain = column == PLAIN or column.startswith(f"{PLAIN}_x")
     tested = column in comparison.equal or is_plain
     # Unrecorded compute may be larger.

@@ -41,7 +41,7 @@ from temper.evaluation.run import check_before_training
 from temper.evaluation.sets import EvaluationSets
 from temper.files import check_free, size_in_words, write_json
 from temper.functional.units import MARGIN
-from temper.methods.soup import trainings_of
+from temper.methods.soup import members_of
 from temper.progress import Progress
 from temper.results import Result
 from temper.settings import override
@@ -384,7 +384,7 @@ def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
             return length
         method = run.method_config()
         passes = passes_of(model, method, batch)
-        return None if passes is None else trainings_of(method.rule) * length * passes / PLAIN
+        return None if passes is None else members_of(method.rule) * length * passes / PLAIN
 
     known = {each.name: cost(runs[each.name], plain=_plain(each)) for each in config.columns}
     return {name: value for name, value in known.items() if value is not None}

@@ -55,9 +55,9 @@ def check_predictor(predictor: object, examples: Examples) -> None:
             is also checked that predictions do not depend on them.
 
     Raises:
-        ModelError: If it breaks a contract; the message lists every fault. Or if it gives labels,
-            tags, spans or texts, which are not checked.
-        DataError: If the examples are too few or too similar to find faults.
+        ModelError: It breaks a contract (the message lists every fault), all its predictions are
+            equal, or it gives labels, tags, spans or texts, which are not checked.
+        DataError: There are fewer than four different texts.
 
     Example:
         >>> from temper.evaluation.function import CallablePredictor
@@ -244,7 +244,7 @@ class _Check:
         if not 0 <= fraction <= 1:
             yield f"`truncated` must be in [0, 1], got {fraction}."
         if not isinstance(predictor.lacks_second_derivative(), str):
-            yield "`lacks_second_derivative` must return a text, empty if there is a derivative."
+            yield "`lacks_second_derivative` must return a string, empty if there is a derivative."
         plain: FloatArray | None = None
         seen: list[int] = []
         with predictor.session() as session:

@@ -169,7 +169,7 @@ def load_part(part: Any, folder: Path | str, *, name: str) -> None:
         part.load_state_dict(saved)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise CheckpointError(
-            f"The {name} of {folder} does not fit this training ({error}). Resume with the model, "
+            f"The {name} state in {folder} does not fit this run ({error}). Resume with the model, "
             "the optimizer and the method that wrote it."
         ) from error
 

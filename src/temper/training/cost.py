@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from temper.errors import TemperError
 from temper.methods import Method
-from temper.methods.soup import trainings_of
+from temper.methods.soup import members_of
 from temper.models.modes import in_mode, quiet
 from temper.seeding import seeded
 from temper.training.stepper import Stepper
@@ -57,14 +57,14 @@ def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
     """Return the cost of a method relative to plain fine-tuning; empty if it costs the same."""
     # Mixout masks the weights.
     masks = not method.rule.conflicts.isdisjoint({"mask", "weights"})
-    trainings = trainings_of(method.rule)
-    if abs(passes - PLAIN) < 0.05 and not masks and trainings == 1:
+    members = members_of(method.rule)
+    if abs(passes - PLAIN) < 0.05 and not masks and members == 1:
         return []
     mask = ", plus its mask" if masks else ""
     parts = f"{round(passes, 1):g} vs. {PLAIN:g} forward-pass equivalents per step{mask}"
-    if trainings > 1:
-        parts += f"; {trainings} trainings"
-    return [f"{name} costs about {trainings * passes / PLAIN:.1f}x plain fine-tuning ({parts})."]
+    if members > 1:
+        parts += f"; {members} members"
+    return [f"{name} costs about {members * passes / PLAIN:.1f}x plain fine-tuning ({parts})."]
 
 
 def _products(

@@ -82,7 +82,7 @@ class LoraSettings(BaseModel):
 
     rank: int = Field(8, ge=1, description="Rank of the low-rank update of each weight matrix.")
     alpha: float = Field(16.0, gt=0, description="The update is scaled by alpha / rank.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate before the update.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout rate of the update's input.")
     target_modules: Literal["all-linear"] | Names | None = Field(
         default=None,
         description="Names of the linear layers to adapt; `all-linear` adapts every one below the "

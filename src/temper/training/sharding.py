@@ -121,7 +121,7 @@ def state_of(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
 
 
 def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
-    """Write the weights of a model without ``save_pretrained``, or the gathered ``state``."""
+    """Write the gathered ``state`` as safetensors, or the weights of the model if it is None."""
     if state is None:
         save_model(model, str(path))
     else:

@@ -250,7 +250,7 @@ class Stepper:
                 tensor.copy_(self.params.tensors[name])
 
     def begins_training(self, step: Step) -> bool:
-        """Whether one of the trainings of a run (`soup` has several) begins with this step."""
+        """Whether training of a member of the run (`soup` has several) begins with this step."""
         return step.number in first_steps_of(self.rule, step.total)
 
     def run_passes(

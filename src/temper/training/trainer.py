@@ -37,7 +37,7 @@ from temper.data.batches import LengthBucketSampler
 from temper.errors import CheckpointError, ModelError, SettingError
 from temper.methods import Method, build
 from temper.methods.composition import smoothed
-from temper.methods.soup import first_steps_of, trainings_of
+from temper.methods.soup import first_steps_of, members_of
 from temper.models.kinds import head_of
 from temper.models.modes import quiet
 from temper.stopping import StopRequest
@@ -198,7 +198,7 @@ class RobustTrainer(Trainer):
         return self.stepper
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
-        """Shard the model, create the stepper and count the steps, those of all trainings."""
+        """Shard the model, create the stepper and count the steps, those of all members."""
         # The model is loaded by now, and the optimizer does not exist yet.
         if self.args.fsdp:
             sharding.shard(self.model)
@@ -216,13 +216,13 @@ class RobustTrainer(Trainer):
             class_weights=self.class_weights,
             task_loss=task_loss_of(self.compute_loss_func),
         )
-        longer = times_as_long(args, trainings_of(self.method.rule))
+        longer = times_as_long(args, members_of(self.method.rule))
         return super().set_initial_training_values(longer, dataloader)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> Any:
-        """Make the scheduler as ``Trainer`` does; `soup` repeats it for each of its trainings."""
+        """Make the scheduler as ``Trainer`` does; `soup` repeats it for each of its members."""
         starts = [0, *first_steps_of(self.method.rule, num_training_steps)]
         given = self.lr_scheduler is not None
         scheduler = super().create_scheduler(-(-num_training_steps // len(starts)), optimizer)
@@ -541,12 +541,12 @@ def task_loss_of(
     return loss
 
 
-def times_as_long(args: Any, trainings: int) -> Any:
-    """Return a copy of the training arguments with ``trainings`` times the epochs and steps."""
+def times_as_long(args: Any, members: int) -> Any:
+    """Return a copy of the training arguments with ``members`` times the epochs and steps."""
     longer = copy.copy(args)
-    longer.num_train_epochs *= trainings
+    longer.num_train_epochs *= members
     if longer.max_steps > 0:
-        longer.max_steps *= trainings
+        longer.max_steps *= members
     return longer
 
 

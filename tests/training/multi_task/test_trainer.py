@@ -10,7 +10,7 @@ import torch
 
 from temper import methods
 from temper.errors import SettingError
-from temper.methods.soup import trainings_of
+from temper.methods.soup import members_of
 from temper.models.multi_task import MTDNNForSequenceClassification, share_encoder
 from temper.training.config import wants_unlabeled
 from temper.training.loading import TaskRows
@@ -70,7 +70,7 @@ def test_a_method_trains_every_head_in_batches_of_one_task(tmp_path: Path, name:
         more={"method": methods.configure(method.pop("name"), method)},
     )
     trainer.train()
-    assert trainer.state.global_step == (3 + 2 + 2) * trainings_of(trainer.method.rule)
+    assert trainer.state.global_step == (3 + 2 + 2) * members_of(trainer.method.rule)
     after = weights(model)
     still = set(before) - set(unequal(before, after))
     assert not {each for each in still if each.endswith("classifier.weight")}

@@ -53,7 +53,7 @@ class RepresentationSettings(PerspectiveSettings):
         "the model that the checkpoint was fine-tuned from. In Python it is passed as "
         "`EvaluationData.reference`.",
     )
-    batch: int = Field(default=64, ge=LEAST, description="Rows of a batch of the CKA estimator.")
+    batch: int = Field(default=64, ge=LEAST, description="Batch size of the CKA estimator.")
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
