@@ -129,7 +129,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_schema(path: Path, content: Any) -> None:
-    """Raise `CheckpointError` if a JSON record has another version than `SCHEMA`."""
+    """Raise `CheckpointError` if a JSON record has a different version from `SCHEMA`."""
     result = content.get("schema", SCHEMA) if isinstance(content, Mapping) else SCHEMA
     if result != SCHEMA:
         raise CheckpointError(

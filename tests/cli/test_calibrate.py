@@ -181,7 +181,7 @@ def test_a_damaged_or_outdated_temperature_raises_an_error(run: Path, held_out: 
     file = run / "calibration.json"
     kept = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps({**kept, "model": "other"}), encoding="utf-8")
-    refused(call("predict", run, "--data", held_out), "fitted for other weights", "--remove")
+    refused(call("predict", run, "--data", held_out), "fitted for weights that differ", "--remove")
     for fault in ({"temperature": 0.0}, {"temperature": "warm"}, {"schema": 2}):
         file.write_text(json.dumps({**kept, **fault}), encoding="utf-8")
         message = "reads schema 1" if "schema" in fault else "is damaged: `temperature`"

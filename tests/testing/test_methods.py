@@ -127,7 +127,7 @@ def test_a_correct_method_passes_all_laws() -> None:
         (DoesNothing, "on", "on: .* it is plain fine-tuning"),
         (Undocumented, "declaration", r"without Field\(description=...\): hidden"),
         (Forgetful, "resumption", "resumed run differs from"),
-        (DependsOnTheBatch, "micro_batches", "have another gradient .* say draws_by_row=True"),
+        (DependsOnTheBatch, "micro_batches", "have a different gradient .* say draws_by_row=True"),
         (Hoarding, "memory", "whether it keeps a copy"),
         (Moving, "failing_pass", "A failing pass leaves moved: "),
     ],

@@ -294,32 +294,34 @@ BARE = {
     ),
     answering(
         "TooFew", lambda found: replace(found, prediction=found.prediction[1:])
-    ): "answer every row once: 9 rows got 8 predictions",
-    OtherKind: "`gives` is 'values', but `predict` answers with classes",
+    ): "predict every row once: 9 rows got 8 predictions",
+    OtherKind: "`gives` is 'values', but `predict` returns classes",
     answering(
         "BareArray", lambda found: found.probabilities
     ): "must return a Prediction, got ndarray",
     answering(
         "WrongClass", lambda found: replace(found, prediction=1 - found.prediction)
     ): "predicted class .*highest probability",
-    SORTING: "answers must keep the rows' order",
-    Drawing: "it is not deterministic",
+    SORTING: "keep the order of the rows",
+    Drawing: "in a second call",
     DrawingGlobally: "generators changed: random state of Python",
     sharing(
         "Batched", lambda found, _, size: found * (1 if size is None else 0.999)
-    ): r"With batch_size=3 answers differ by more than 1e-05",
-    sharing("Normalizing", lambda found, *_: found / found.sum()): "row asked alone gets another",
+    ): r"With batch_size=3 predictions differ by more than 1e-05",
+    sharing(
+        "Normalizing", lambda found, *_: found / found.sum()
+    ): "row alone gets a different prediction",
     PEEKING: "must not look at labels",
     Changing: r"changes the examples .*\(source\)",
     Raising: "`predict` fails: KeyError: 'no such batch'",
     sharing("Constant", lambda found, *_: np.full(len(found), 0.25)): "All predictions are equal",
-    ThreeNames: "`label_names` has 3 names, the answers have 2 classes",
+    ThreeNames: "`label_names` has 3 names, but the predictions have 2 classes",
     TwiceNamed: "`label_names` must be two or more",
     UnknownKind: "`gives` must be one of logits, probabilities, values",
 }
 WITH_MODEL = {
     Training: "changed: training flags of model",
-    OtherTokens: "`predict_encoded`'s answers differ",
+    OtherTokens: "predictions of `predict_encoded` differ",
     SpoiledTokens: "`predict_encoded` changes the token ids",
     Unsaid: "`predict_encoded` does not report .*all rows",
     leaving(lambda model: model.requires_grad_(False)): "changed: what of model wants gradients",
@@ -372,7 +374,12 @@ def test_all_errors_are_reported_at_once() -> None:
 
     with pytest.raises(ModelError, match="breaks the contract") as caught:
         check_predictor(Several(), make_examples(rows=9))
-    for words in ("3 names", "keep the rows' order", "look at labels", "random state of Python"):
+    for words in (
+        "3 names",
+        "keep the order of the rows",
+        "look at labels",
+        "random state of Python",
+    ):
         assert words in str(caught.value)
 
 

@@ -87,8 +87,8 @@ def compare(
         The study: its folder, report and table.
 
     Raises:
-        TemperError: If data, model or a method do not fit, the folder has other content, or a loss
-            is not finite.
+        TemperError: If data, model or a method do not fit, the folder has different content, or a
+            loss is not finite.
     """
     from temper.study.plan import StudyConfig, check_workers, columns_of
 

@@ -71,7 +71,7 @@ def evaluate(
         The scores and their folder.
 
     Raises:
-        TemperError: If model, data or settings do not fit, or the folder has other content.
+        TemperError: If model, data or settings do not fit, or the folder has different content.
     """
     progress = progress or Bars()
     checkpoint = Checkpoint.of(model.folder if isinstance(model, TrainingResult) else model)

@@ -168,7 +168,7 @@ def read_calibration(model: Checkpoint, backend: Backend = "torch") -> Calibrati
         raise CheckpointError(f"{file} is damaged: {message} {fix}") from error
     if record.model != model_identity(str(file.parent)):
         raise CheckpointError(
-            f"The calibration in {file} was fitted for other weights than the folder has. {fix}"
+            f"The calibration in {file} was fitted for weights that differ from the folder's. {fix}"
         )
     return whole
 

@@ -81,7 +81,7 @@ class RunFolder:
         """Read ``run.json``; None if there is none.
 
         Raises:
-            CheckpointError: The file is damaged, or the folder has other content than a run.
+            CheckpointError: The file is damaged, or the folder has different content from a run.
         """
         file = self.path / RUN
         check_output_folder(self.path, what=RUN, held=lambda: os.path.exists(file))
@@ -211,7 +211,7 @@ def check_output_folder(
     ``held`` returns whether the folder has content of that kind, for example a run.
 
     Raises:
-        CheckpointError: It is a file, or has other content.
+        CheckpointError: It is a file, or has different content.
         SettingError: It is a URL.
         LockedError: Another process writes it.
     """

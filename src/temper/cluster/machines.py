@@ -153,7 +153,7 @@ def cause_of(error: Any) -> TemperError:
 
 
 def check_version(version: str) -> None:
-    """Raise if this machine has another version of Temper than the process that sent the work."""
+    """Raise if the version of Temper here differs from that of the process that sent the work."""
     if temper.__version__ != version:
         raise TemperError(
             f"Machine {socket.gethostname()} of the cluster has Temper {temper.__version__}, and "

@@ -46,7 +46,7 @@ class Store:
     known: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def check(self) -> None:
-        """Raise if the store cannot be written to or has other content than a study."""
+        """Raise if the store cannot be written to or has different content from a study."""
         # Every operation that a study needs is tried on a small file.
         name = f".temper-{uuid4().hex}"
         with self._opened() as (remote, root):

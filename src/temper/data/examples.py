@@ -338,7 +338,7 @@ def without_misfits(examples: Examples, match: Callable[[Examples], object]) -> 
             match(examples.select([index]))
         except DataError:
             unknown_labels[label] = str(label) if names is None else names[int(label)]
-    # If no class matches, these are other labels, and an error follows.
+    # If no class matches, these are labels of another task, and an error follows.
     if not unknown_labels or len(unknown_labels) == len(first):
         return examples
     bad = {

@@ -17,7 +17,7 @@ from temper.functional.label_names import are_indices, are_named
 _TWO = {"not_entailment", "non_entailment", "nonentailment", "notentailment"}
 _THREE = {"entailment", "neutral", "contradiction"}
 HOW_TO_MATCH = (
-    "If the model has other names for these labels, map them to the data's: --label-map "
+    "If the model has different names for these labels, map them to the data's: --label-map "
     "MODEL=DATA,... (`label_map`); or name its outputs in their order: --label-names A,B "
     "(`label_names`)."
 )

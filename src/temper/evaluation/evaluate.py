@@ -172,7 +172,7 @@ def evaluate_model(
         answering: Replaces the loaded predictor, for example by one that predicts on a cluster.
 
     Raises:
-        TemperError: Model, data or settings do not fit, or the folder has other content.
+        TemperError: Model, data or settings do not fit, or the folder has different content.
     """
     progress = progress or Progress()
     put_back(out)

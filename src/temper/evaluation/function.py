@@ -178,7 +178,7 @@ class EstimatorPredictor(CallablePredictor):
         label_names: Names of the classes 0..C-1; None uses ``classes_``.
 
     Raises:
-        ModelError: A classifier has no ``predict_proba``, or ``classes_`` has other names.
+        ModelError: A classifier has no ``predict_proba``, or ``classes_`` has different names.
     """
 
     def __init__(self, estimator: Any, *, label_names: Sequence[str] | None = None) -> None:

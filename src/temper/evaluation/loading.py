@@ -157,7 +157,7 @@ def load_int8_predictor(
     _refuse(model, FOR_CHECKPOINTS, settings, "gives", "trust")
     if read_json(folder / RECORD).get("model") != model_identity(model.name):
         raise CheckpointError(
-            f"The 8-bit copy in {folder} was made from other weights than the model has now. Make "
+            f"The 8-bit copy in {folder} was made from weights that differ from the model's. Make "
             f"it again: {make}"
         )
     if settings.given_windows:

@@ -146,7 +146,7 @@ def export(
         The content of ``export.json`` (docs/formats.md).
 
     Raises:
-        CheckpointError: If the folder has other content.
+        CheckpointError: If the folder has different content.
         ModelError: If the model is not a plain Transformers classifier, or the predictions differ.
         SettingError: If the extra ``onnx`` is not installed.
     """

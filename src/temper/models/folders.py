@@ -127,7 +127,7 @@ def adapter_classes(folder: Path) -> int | None:
 def misfits(
     missing: Iterable[str], mismatched: Iterable[str], *, backbone: str, new_head: bool
 ) -> list[str]:
-    """Return the weights that a checkpoint lacks, or has in another shape, and would be random.
+    """Return the weights that a checkpoint lacks, or has in a different shape, and would be random.
 
     With ``new_head``, weights outside the ``backbone`` are expected to be random.
     """

@@ -273,14 +273,14 @@ def _content(matrix: Tensor) -> str:
 
 
 def _check_alike(network: nn.Module, file: Path, row: Mapping[str, Tensor]) -> None:
-    """Raise if an fp32 ONNX file has other outputs than the network it was written from."""
+    """Raise if an fp32 ONNX file has different outputs from the network it was written from."""
     with torch.no_grad():
         wanted = network(**row).logits.numpy()
     result = session(file).run(["logits"], {name: value.numpy() for name, value in row.items()})[0]
     if not np.allclose(wanted, result, rtol=1e-3, atol=1e-3):
         raise ModelError(
-            f"The ONNX file of {type(network).__name__} has other outputs than the model, so it "
-            "cannot run in eight bits. Leave --backend out."
+            f"The ONNX file of {type(network).__name__} has different outputs from the model, so "
+            "it cannot run in eight bits. Leave --backend out."
         )
 
 

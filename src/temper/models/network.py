@@ -164,7 +164,7 @@ class Network:
             [B, U, C] in at least fp32; U is 1 for classification and regression.
 
         Raises:
-            ModelError: The embeddings cannot be found, or ``delta`` has another shape.
+            ModelError: The embeddings cannot be found, or ``delta`` has a different shape.
         """
         self.probe(batch)
         control = self._control
@@ -415,7 +415,7 @@ class Network:
         elif self._block_calls > 1:
             raise ModelError(
                 "The first block is called several times a forward (shared blocks) and gradient "
-                "checkpointing recomputes it in another order, so delta cannot be added to the "
+                "checkpointing recomputes it in a different order, so delta cannot be added to the "
                 "first call again. Switch gradient checkpointing off, or use site='word'."
             )
         return with_state(self._add(hidden_state(args, kwargs)), args, kwargs)

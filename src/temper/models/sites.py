@@ -163,7 +163,7 @@ class SiteControl:
         if now.totals is not None and now.totals.get(name, 0) > 1:
             raise ModelError(
                 f"Dropout site {name!r} is called several times per forward (shared blocks) and "
-                "gradient checkpointing recomputes it in another order, so its masks cannot be "
+                "gradient checkpointing recomputes it in a different order, so its masks cannot be "
                 "replayed. Switch gradient checkpointing off, or use a method without "
                 "adaptive dropout."
             )

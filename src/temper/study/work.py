@@ -53,7 +53,7 @@ class StudyFolder:
         return RunFolder(self.path / "runs" / f"{column}-s{seed}-{self.keys[cell]}")
 
     def check(self) -> None:
-        """Raise an error if the folder has other content than this study.
+        """Raise an error if the folder has different content from this study.
 
         Columns and seeds may be added or left out. A common column must have the same settings.
         """

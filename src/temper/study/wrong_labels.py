@@ -115,7 +115,7 @@ def out_of_fold(
     labels = np.asarray(rows.labels, dtype=np.int64)
     _, logs = choose_strength(embeddings(frozen, rows), labels, of_row, classes=len(names))
     fine_tuned = np.zeros((len(rows), len(names)))
-    # A checkpoint's head may have other classes or be for another task.
+    # A checkpoint's head may have different classes or be for another task.
     train = config.train.model_copy(update={"new_head": True})
     present = np.unique(of_row)
     for number, fold in enumerate(present, start=1):

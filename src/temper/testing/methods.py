@@ -226,7 +226,9 @@ def micro_batches(subject: Subject) -> Iterator[str]:
     scale = max(float(gradient.abs().max()) for gradient in one.values())
     far = [name for name in one if float((one[name] - summed[name]).abs().max()) > 1e-6 * scale]
     advice = "If what is drawn depends on which rows come together, say draws_by_row=True"
-    yield from _with_names(f"Micro-batches have another gradient than one batch. {advice}. Of", far)
+    yield from _with_names(
+        f"Micro-batches have a different gradient from one batch. {advice}. Of", far
+    )
 
 
 @law

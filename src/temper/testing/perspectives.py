@@ -38,8 +38,8 @@ def check_perspective(
 ) -> None:
     """Check a perspective on tiny random models and generated texts (`tiny_data`).
 
-    It is measured on three models. One of them is measured again, row by row and in another order,
-    which must give the same. Then a report must show the perspective.
+    It is measured on three models. One of them is measured again, row by row and in a different
+    order, which must give the same. Then a report must show the perspective.
 
     Args:
         perspective: The perspective.
@@ -89,7 +89,7 @@ def _of_measurement(
     asked: EvaluationSettings,
     found: Evaluation,
 ) -> Iterator[str]:
-    """Check the scores and rows, also of a second measurement, row by row in another order."""
+    """Check the scores and rows, also of a second measurement, row by row in a different order."""
     if found.skipped:
         yield f"It was not measured: {' '.join(found.skipped.values())}"
         return

@@ -109,14 +109,14 @@ class _Check:
 
     def __init__(self, predictor: Predictor, examples: Examples) -> None:
         self.predictor, self.examples = predictor, examples
-        self.answers = np.zeros((0, 0))
+        self.predictions = np.zeros((0, 0))
 
     def faults(self) -> list[str]:
         before = copy.deepcopy(self.examples)
         result = self._collect("predict", self._kind)
-        if not len(self.answers):
+        if not len(self.predictions):
             return result
-        result += self._collect("predict", self._answers)
+        result += self._collect("predict", self._values)
         result += self._collect("predict", self._without_labels)
         if isinstance(self.predictor, TokenPredictor):
             result += self._collect("outputs", self._tokens)
@@ -161,22 +161,22 @@ class _Check:
             return
         if len(result.prediction) != n or len(result.probabilities) != n:
             yield (
-                f"`predict` must answer every row once: {n} rows got {len(result.prediction)} "
+                f"`predict` must predict every row once: {n} rows got {len(result.prediction)} "
                 f"predictions and {len(result.probabilities)} rows of probabilities."
             )
             return
         if result.regression != (gives == "values"):
             came = "values" if result.regression else "classes"
-            yield f"`gives` is {gives!r}, but `predict` answers with {came}."
+            yield f"`gives` is {gives!r}, but `predict` returns {came}."
             return
         if result.regression:
             Prediction.of_values(result.prediction)
-            self.answers = result.decoded
+            self.predictions = result.decoded
             return
         Prediction.of_probabilities(result.probabilities)
         classes = result.probabilities.shape[1]
         if names is not None and len(names) != classes:
-            yield f"`label_names` has {len(names)} names, the answers have {classes} classes."
+            yield f"`label_names` has {len(names)} names, but the predictions have {classes} classes."
         if gives == "logits" and result.logits is None:
             yield "`gives` is 'logits', but the prediction has none. Use Prediction.of_logits."
         if result.logits is not None:
@@ -188,33 +188,33 @@ class _Check:
         chosen = result.probabilities[np.arange(n), result.prediction.astype(np.int64)]
         if bool((result.probabilities.max(axis=1) - chosen > TOLERANCE).any()):
             yield "The predicted class is not the one of the highest probability."
-        self.answers = result.probabilities
+        self.predictions = result.probabilities
 
-    def _answers(self) -> Iterator[str]:
+    def _values(self) -> Iterator[str]:
         """Check that a row's prediction depends only on its text."""
-        examples, answers = self.examples, self.answers
-        if not self._far(answers, answers[:1].repeat(len(answers), axis=0)):
+        examples, expected = self.examples, self.predictions
+        if not self._far(expected, expected[:1].repeat(len(expected), axis=0)):
             yield (
                 "All predictions are equal, so their order cannot be checked. Use examples with "
                 "different predictions."
             )
-        if self._far(self._ask(examples), answers):
-            yield "The same question gets another answer the second time: it is not deterministic."
+        if self._far(self._ask(examples), expected):
+            yield "The same texts get different predictions in a second call."
             return
         order = list(range(len(examples)))[::-1]
-        if self._far(self._ask(examples.select(order)), answers[order]):
-            yield "Rows in another order get other answers: answers must keep the rows' order."
+        if self._far(self._ask(examples.select(order)), expected[order]):
+            yield "Rows in a different order get different predictions: keep the order of the rows."
         for size in (1, BATCH):
-            if self._far(self._ask(examples, size), answers):
-                yield f"With batch_size={size} answers differ by more than {TOLERANCE:g}."
+            if self._far(self._ask(examples, size), expected):
+                yield f"With batch_size={size} predictions differ by more than {TOLERANCE:g}."
         alone = np.concatenate([self._ask(examples.select([index])) for index in order[:3]])
-        if self._far(alone, answers[order[:3]]):
-            yield "A row asked alone gets another answer than among others."
+        if self._far(alone, expected[order[:3]]):
+            yield "A row alone gets a different prediction than in a batch."
 
     def _without_labels(self) -> Iterator[str]:
         bare = replace(self.examples, labels=None, label_names=None, kind="unlabeled")
-        if self._far(self._ask(bare), self.answers):
-            yield "Without labels the answers are others: a predictor must not look at labels."
+        if self._far(self._ask(bare), self.predictions):
+            yield "Without labels the predictions differ: a predictor must not look at labels."
 
     def _tokens(self) -> Iterator[str]:
         predictor = self.predictor
@@ -229,7 +229,7 @@ class _Check:
             result = predictor.predict_encoded(
                 encoded, batch_size=size, tell=lambda *progress: reports.append(progress)
             )
-            yield from self._same(result.decoded, "`predict_encoded`'s answers")
+            yield from self._same(result.decoded, "The predictions of `predict_encoded`")
         if not reports or reports[-1] != (len(items), len(items)):
             yield "`predict_encoded` does not report when all rows are done."
         if encoded.items != items:
@@ -332,10 +332,10 @@ class _Check:
                 return
 
     def _same(self, decoded: FloatArray, what: str) -> Iterator[str]:
-        if decoded.shape != self.answers.shape:
-            yield f"{what} have shape {list(decoded.shape)}, expected {list(self.answers.shape)}."
-        elif self._far(decoded, self.answers):
-            yield f"{what} differ from what `predict` answers by more than {TOLERANCE:g}."
+        if decoded.shape != self.predictions.shape:
+            yield f"{what} have shape {list(decoded.shape)}, expected {list(self.predictions.shape)}."
+        elif self._far(decoded, self.predictions):
+            yield f"{what} differ from those of `predict` by more than {TOLERANCE:g}."
 
     def _far(self, one: FloatArray, two: FloatArray) -> bool:
         if one.shape != two.shape:

@@ -227,7 +227,7 @@ def of_same_sizes(checkpoint: str | None) -> Iterator[None]:
         if checkpoint is None or mismatch is None:
             raise
         raise CheckpointError(
-            f"The weights of {checkpoint} have other sizes than the model's, for example due to "
-            f"another number of classes ({mismatch.strip()}). Resume with the model that was "
-            "trained, or start a new training."
+            f"The sizes of the weights of {checkpoint} differ from the model's, for example due to "
+            f"a different number of classes ({mismatch.strip()}). Resume with the model that was "
+            "trained, or start a new training run."
         ) from error

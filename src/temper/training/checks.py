@@ -133,7 +133,7 @@ def check_rows(trainer: Any) -> None:
         SettingError: If there are no rows, the method needs their number and they are a stream,
             unlabeled rows are missing, unused or empty, the tasks differ from the model's, or a
             setting does not support such rows.
-        DataError: If labels are strings, or class names have another order than in the model.
+        DataError: If labels are strings, or the order of class names differs from the model's.
     """
     method, labeled, unlabeled = trainer.method, trainer.train_dataset, trainer.unlabeled_dataset
     if labeled is None or (countable(labeled) and not len(labeled)):
@@ -194,7 +194,7 @@ def _check_labels(model: Any, rows: Any) -> None:
     if match_names(names, class_names) != list(range(len(names))):
         raise DataError(
             f"The labels of train_dataset are named {', '.join(names)}, and the outputs of the "
-            f"model (config.id2label) {', '.join(class_names)}, in another order. "
+            f"model (config.id2label) {', '.join(class_names)}, in a different order. "
             "Renumber the rows, "
             f"rows.align_labels_with_mapping(model.config.label2id, {column!r}), or set "
             "config.id2label to the rows' names if the head is newly trained."

@@ -85,7 +85,7 @@ def _answers(
 
 
 def _kept(file: Path, asked: dict[str, Any]) -> tuple[list[str] | None, dict[str, list[float]]]:
-    """Return the predictions cached in a file; none if it is unreadable or of other weights."""
+    """Return a file's cached predictions; none if unreadable or of a model with other weights."""
     with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         table = pq.read_table(file)
         metadata = json.loads(table.schema.metadata[_METADATA])

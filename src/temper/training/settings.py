@@ -28,7 +28,7 @@ TRACKERS = (
 """Trackers that Transformers knows."""
 
 _WORDS = ("all", "none")
-# Trackers whose package has another name.
+# Trackers whose package has a different name.
 _PACKAGES: dict[str, tuple[str, ...]] = {
     "azure_ml": ("azureml",),
     "flyte": ("flytekit",),
@@ -234,7 +234,7 @@ class TrainSettings(BaseModel):
     label_names: Names | None = Field(
         default=None,
         description="Class names in the order of the model's outputs, for a new head, or for a "
-        "head without names or with other names than the data.",
+        "head without names or with different names from the data.",
     )
     label_map: LabelMap = Field(
         default_factory=dict,
