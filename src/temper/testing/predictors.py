@@ -176,7 +176,9 @@ class _Check:
         Prediction.of_probabilities(result.probabilities)
         classes = result.probabilities.shape[1]
         if names is not None and len(names) != classes:
-            yield f"`label_names` has {len(names)} names, but the predictions have {classes} classes."
+            yield (
+                f"`label_names` has {len(names)} names, but the predictions have {classes} classes."
+            )
         if gives == "logits" and result.logits is None:
             yield "`gives` is 'logits', but the prediction has none. Use Prediction.of_logits."
         if result.logits is not None:
@@ -333,7 +335,8 @@ class _Check:
 
     def _same(self, decoded: FloatArray, what: str) -> Iterator[str]:
         if decoded.shape != self.predictions.shape:
-            yield f"{what} have shape {list(decoded.shape)}, expected {list(self.predictions.shape)}."
+            shape = list(self.predictions.shape)
+            yield f"{what} have shape {list(decoded.shape)}, expected {shape}."
         elif self._far(decoded, self.predictions):
             yield f"{what} differ from those of `predict` by more than {TOLERANCE:g}."
 
