@@ -165,6 +165,8 @@ def run_cell(cell: Cell, data: Path, models: Path, scratch: Path) -> dict[str, A
         options = FINE_TUNED[column]
         precision = options.get("precision", "fp32")
         settings["train"] |= {"learning_rate": rate, "precision": precision}
+        # Validation rows are predicted below, once.
+        settings["train"]["evaluate"] = "off"
         lora = options.get("lora", False)
         run = temper.train(config=settings, out=scratch / "run", resume=False, lora=lora)
         predictor = run.load()
