@@ -116,7 +116,7 @@ def test_thresholds_follow_from_the_held_out_rows_by_the_equations(calibrated: P
     record, arrays = kept(calibrated)
     texts = texts_of(40, seed=5)
     temperature = record["temperature"]
-    held_out = softmax(arrays["held_out.answers"] / temperature, axis=1)
+    held_out = softmax(arrays["held_out.predictions"] / temperature, axis=1)
     labels = arrays["held_out.labels"].astype(int)
     q = quantile(1 - held_out[np.arange(len(held_out)), labels], 0.8)
     fractions = softmax(logits_of(calibrated, texts) / temperature, axis=1)
@@ -273,7 +273,7 @@ def test_the_coverage_holds_within_each_class(trained: Path, rows: Path, tmp_pat
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     succeed("calibrate", run, "--data", rows, "--by", "class", "--device", "cpu")
     record, arrays = kept(run)
-    held_out = softmax(arrays["held_out.answers"] / record["temperature"], axis=1)
+    held_out = softmax(arrays["held_out.predictions"] / record["temperature"], axis=1)
     labels = arrays["held_out.labels"].astype(int)
     scores = 1 - held_out[np.arange(len(held_out)), labels]
     wanted = [quantile(scores[labels == label], 0.9) for label in (0, 1)]

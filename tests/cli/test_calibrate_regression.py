@@ -63,7 +63,7 @@ def test_intervals_contain_the_target_and_few_rows_are_flagged(
     rows = write_rows(tmp_path / "held_out.csv", model[1], 300, seed=0)
     record, arrays = calibrated(model, rows)
     assert "temperature" not in record
-    residuals = np.abs(arrays["held_out.answers"] - arrays["held_out.labels"])
+    residuals = np.abs(arrays["held_out.predictions"] - arrays["held_out.labels"])
     width = quantile(residuals, COVERAGE)
     kept = record["sets"]["thresholds"][f"{COVERAGE:g}"]["threshold"]
     assert kept == pytest.approx(width)
