@@ -41,7 +41,7 @@ TRAINING = {"minilm": (5.0, 2e-4), "mpnet-base": (3.0, 3e-5)}
 """The last part of a model's name -> its epochs and learning rate."""
 COVERAGE = 0.9
 STOCK, FP32, INT8 = "Transformers' pipeline", "Classifier", "Classifier, int8"
-Answering = Callable[[list[str]], Any]
+Predict = Callable[[list[str]], Any]
 
 
 def held_out(data: Path, run: Checkpoint, file: Path) -> Examples:
@@ -80,7 +80,7 @@ def prepare(name: str, data: Path, work: Path) -> tuple[Path, Examples]:
     return folder, rows
 
 
-def speed(arms: dict[str, Answering], texts: list[str], size: int, most: int) -> dict[str, float]:
+def speed(arms: dict[str, Predict], texts: list[str], size: int, most: int) -> dict[str, float]:
     """Return the milliseconds per text of each predictor.
 
     Args:
@@ -139,7 +139,7 @@ def measure(name: str, data: Path, work: Path, batches: int) -> list[dict[str, A
         INT8: Classifier.load(folder, backend="int8"),
     }
     plain = Classifier(models[INT8].predictor)
-    arms: dict[str, Answering] = {
+    arms: dict[str, Predict] = {
         STOCK: lambda given: stock(
             given, batch_size=len(given), truncation=True, max_length=LENGTH
         ),

@@ -43,7 +43,7 @@ from temper.evaluation.decisions import label_decisions, label_matrix, label_pro
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import check_kind, unknown_in
 from temper.evaluation.perspectives.calibration import statistic_of
-from temper.evaluation.perspectives.registry import ONE_ANSWER, ONE_LABEL
+from temper.evaluation.perspectives.registry import ONE_LABEL, ONE_PREDICTION
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import KINDS, Predictor, StateReader
 from temper.evaluation.request import EvaluationRequest
@@ -96,7 +96,7 @@ def calibrate(
     progress, settings = progress or Progress(), settings or CalibrationSettings()
     folder = checkpoint_folder(request.model.name)
     predictor = request.load()
-    kinds = ONE_LABEL if backend == "int8" else (*ONE_ANSWER, "multi_label", "tokens")
+    kinds = ONE_LABEL if backend == "int8" else (*ONE_PREDICTION, "multi_label", "tokens")
     check_kind(predictor, request.model, kinds, what="A calibration")
     if backend == "int8":
         if windows_read(predictor) is not None:

@@ -157,7 +157,7 @@ def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
     right = answers.loc[answers["prediction"] == answers["label"], KEYS]
     result = []
     for view in views():
-        if view.heading != Heading.ROBUSTNESS or view.answered:
+        if view.heading != Heading.ROBUSTNESS or view.unperturbed:
             continue
         rows = run.rows([*COLUMNS, "parameters"], view.name)
         rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=KEYS)
