@@ -106,7 +106,7 @@ def test_predictions_never_overwrite_their_input_file(trained: Path, tmp_path: P
 def test_missing_texts_with_an_existing_output_raise_one_error(
     trained: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "answers.csv"
+    out = tmp_path / "predictions.csv"
     out.write_text("label\n", encoding="utf-8")
     refused(
         call("predict", trained, "--data", tmp_path / "nowhere.csv", "--out", out), "nowhere.csv"
