@@ -44,7 +44,7 @@ def test_text_options_get_the_same_predictions_as_lines_of_stdin(
     assert surest[0] < surest[1]
 
 
-def test_texts_are_answered_by_a_table_for_a_person(trained: Path) -> None:
+def test_texts_get_a_table_for_a_person(trained: Path) -> None:
     result = succeed("predict", trained, *GIVEN, "--device", "cpu")
     heading, *rows = result.stdout.splitlines()
     assert heading.split() == ["label", "probability", "anomaly", "text"]

@@ -51,7 +51,7 @@ TRAIN = ("train", "--method", "uegr", *OUT)
 COMPARE = ("compare", "--model", "model", *DEMO, *OUT)
 
 
-def results(
+def outputs_of(
     calls: Sequence[tuple[Sequence[str], Mapping[str, str]]], folder: Path
 ) -> list[tuple[int, list[str], str, str]]:
     """Return of each call its exit code, what is imported by then, its output and its errors."""
@@ -204,7 +204,7 @@ LISTS = [
 
 
 def test_errors_in_names_and_paths_are_reported_before_heavy_imports(folder: Path) -> None:
-    result = results([(arguments, {}) for arguments, _ in WRONG], folder)
+    result = outputs_of([(arguments, {}) for arguments, _ in WRONG], folder)
     for (arguments, words), (code, heavy, out, message) in zip(WRONG, result, strict=True):
         assert heavy == [], arguments
         assert (code, out) == (2, ""), arguments
@@ -215,7 +215,7 @@ def test_errors_in_names_and_paths_are_reported_before_heavy_imports(folder: Pat
 
 
 def test_list_imports_no_heavy_library(folder: Path) -> None:
-    for code, heavy, out, _ in results([(arguments, {}) for arguments in LISTS], folder):
+    for code, heavy, out, _ in outputs_of([(arguments, {}) for arguments in LISTS], folder):
         assert (code, heavy) == (0, [])
         assert out
 
@@ -303,7 +303,7 @@ def test_the_shell_completes_commands_and_values_without_anything_heavy(folder: 
         }
         for words, _ in COMPLETED
     ]
-    result = results([((), variables) for variables in asked], folder)
+    result = outputs_of([((), variables) for variables in asked], folder)
     for (words, expected), (_, heavy, out, _) in zip(COMPLETED, result, strict=True):
         assert out.splitlines() == expected, words
         assert heavy == []

@@ -140,7 +140,7 @@ def test_other_machines_get_the_absolute_path_of_a_model(
         (tmp_path / name).mkdir()
     assert whole_name(Checkpoint("minilm")) == "minilm"
     assert whole_name(Checkpoint("package:predict")) == "package:predict"
-    assert whole_name(Checkpoint("code.py:predict")) == f"{tmp_path / 'code.py'}:answer"
+    assert whole_name(Checkpoint("code.py:predict")) == f"{tmp_path / 'code.py'}:predict"
     assert whole_name(Checkpoint("run")) == str(tmp_path / "run")
 
 
