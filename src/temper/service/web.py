@@ -166,11 +166,11 @@ class Service:
 
     async def predict(self, request: Request) -> Response:
         """Predict the texts of a request."""
-        question = _read(await self._body(request))
-        self._check(question)
-        none = [None] * len(question.texts)
-        rows = list(zip(question.texts, question.text_pairs or none, strict=True))
-        key = question.text_pairs is not None, question.coverage
+        content = _read(await self._body(request))
+        self._check(content)
+        none = [None] * len(content.texts)
+        rows = list(zip(content.texts, content.text_pairs or none, strict=True))
+        key = content.text_pairs is not None, content.coverage
         try:
             reply = self.batcher.submit(key, rows)
         except QueueFullError as error:
@@ -214,9 +214,9 @@ class Service:
             raise HTTPException(408, f"The body did not arrive within {seconds:g} s.") from error
         return bytes(body)
 
-    def _check(self, question: PredictRequest) -> None:
+    def _check(self, content: PredictRequest) -> None:
         """Raise if texts are too many or too long, or do not fit the model."""
-        texts, pairs = question.texts, question.text_pairs
+        texts, pairs = content.texts, content.text_pairs
         most, longest = self.settings.request_rows, self.settings.text_characters
         if len(texts) > most:
             raise HTTPException(413, f"Got {len(texts)} texts, at most {most} per request.")
@@ -224,7 +224,7 @@ class Service:
             raise HTTPException(
                 422, f"Give one of `text_pairs` per text, got {len(pairs)} for {len(texts)} texts."
             )
-        if question.coverage not in self.terms:
+        if content.coverage not in self.terms:
             listed = ", ".join(f"{each:g}" for each in self.terms if each is not None)
             raise HTTPException(
                 422, f"`coverage` must be a value of `temper calibrate` ({listed or 'none'})."
