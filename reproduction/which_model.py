@@ -177,12 +177,12 @@ def run_cell(cell: Cell, data: Path, models: Path, scratch: Path) -> dict[str, A
     begun = time.perf_counter()
     predictor.predict(reported.sample(min(TIMED_ROWS, len(reported)), seed=0))
     timed = time.perf_counter() - begun
-    answers = predictor.predict(reported).logits
+    outputs = predictor.predict(reported).logits
     shutil.rmtree(scratch / "run", ignore_errors=True)
     return {
         "cell": cell,
-        "accuracy": float((answers.argmax(1) == np.asarray(reported.labels)).mean()),
-        "brier": _brier(reported.labels, answers, temperature),
+        "accuracy": float((outputs.argmax(1) == np.asarray(reported.labels)).mean()),
+        "brier": _brier(reported.labels, outputs, temperature),
         "validation_brier": _brier(validation.labels, fitted_on, temperature),
         "train_seconds": round(seconds, 1),
         "predict_ms": round(1000 * timed / TIMED_ROWS, 3),

@@ -61,13 +61,13 @@ class Read:
     Args:
         kind: One of the four kinds of texts.
         labels: Class indices, [n].
-        answers: The predictions.
+        predictions: The uncalibrated predictions.
         states: Hidden states of the rows, [n, L, D].
     """
 
     kind: str
     labels: IntegerArray
-    answers: Prediction
+    predictions: Prediction
     states: np.ndarray[Any, Any]
 
 
@@ -126,10 +126,10 @@ def calibration(
     rows: Read, fit: IntegerArray, held: IntegerArray, detector: Detector
 ) -> Calibration:
     """Return the calibration that `temper calibrate` makes from two parts of the rows."""
-    logits = rows.answers.logits
+    logits = rows.predictions.logits
     assert logits is not None
     temperature = fit_temperature(rows.labels[fit], logits[fit]).value
-    own, states = rows.answers.take(held), rows.states[held]
+    own, states = rows.predictions.take(held), rows.states[held]
     scores = detector.score(own, own, states)
     return Calibration(
         None,
@@ -147,14 +147,14 @@ def judge(classifier: Classifier, whole: Read, batch: IntegerArray) -> dict[str,
     assert known is not None
     assert known.held_out is not None
     assert known.detector is not None
-    own, states, labels = whole.answers.take(batch), whole.states[batch], whole.labels[batch]
+    own, states, labels = whole.predictions.take(batch), whole.states[batch], whole.labels[batch]
     shift = classifier.shift(own, middle(states))
     assert shift is not None
     scores = unlabeled_scores(known, own, known.detector.score(own, own, states), shift)
     assert scores is not None
     held_out = known.held_out
     right = held_out.prediction.prediction == held_out.labels
-    confidence = known.held_out_answers.probabilities.max(axis=1)
+    confidence = known.held_out_predictions.probabilities.max(axis=1)
     new = known.applied(own).probabilities.max(axis=1)
     threshold = np.sort(confidence)[int((~right).sum())]
     assert held_out.prediction.logits is not None

@@ -81,7 +81,7 @@ def measured(run: Path, examples: Examples, *, console: Console) -> dict[str, di
     with predictor.session() as session:  # type: ignore[attr-defined]
         parts = list(session.parts(examples))
         for part in track(parts, run.name, console=console, transient=True):
-            for name, logits, rows in _answers(session, part, labels, ways):
+            for name, logits, rows in _logits(session, part, labels, ways):
                 own = labels[part.indices].to(logits.device)
                 right[name] = right.get(name, 0) + int((logits.argmax(dim=1) == own).sum())
                 passes[name] = passes.get(name, 0) + rows
@@ -91,7 +91,7 @@ def measured(run: Path, examples: Examples, *, console: Console) -> dict[str, di
     }
 
 
-def _answers(
+def _logits(
     session: Session, part: RowBatch, labels: Tensor, ways: dict[str, EmbeddingAttackSettings]
 ) -> Iterator[tuple[str, Tensor, int]]:
     """Yield each attack's name, the logits under it, and the number of rows it passed forward."""

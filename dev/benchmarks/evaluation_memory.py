@@ -6,11 +6,11 @@ divided by the growth of the rows in ``rows.parquet``. Memory that does not grow
 model, the libraries, a window of tokens, a block of bootstrap resamples) cancels out. It needs
 Linux's ``/proc``.
 
-There are four figures. ``one answer`` evaluates the task and its calibration without temperature
-scaling, so a text has one row; its texts are in memory before the measurement. ``two answers`` has
-temperature scaling and two rows per text. ``from a file`` is ``one answer`` with texts that are
-read from a CSV file during the measurement. ``from a file, long`` has texts twelve times as long,
-which exceed the limit of texts in memory (`temper.data.stored`).
+There are four figures. ``one prediction`` evaluates the task and its calibration without
+temperature scaling, so a text has one row; its texts are in memory before the measurement. ``two
+predictions`` has temperature scaling and two rows per text. ``from a file`` is ``one prediction``
+with texts that are read from a CSV file during the measurement. ``from a file, long`` has texts
+twelve times as long, which exceed the limit of texts in memory (`temper.data.stored`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate
 from temper.evaluation.run import write as write_evaluation
 
 TOKENS, BATCH, WORDS, LONG = 32, 64, 8, 96
-FIGURES = ("one answer", "two answers", "from a file", "from a file, long")
+FIGURES = ("one prediction", "two predictions", "from a file", "from a file, long")
 VOCABULARY = ("film", "is", "good", "bad", "like", "you", "have", "seen", "again", "plot")
 # Enough resamples to fill a block of the bootstrap in both processes, like the default 1,000.
 SETTINGS = EvaluationSettings(perspectives=("task", "calibration"), bootstrap=50)
@@ -53,13 +53,15 @@ def texts_of(rows: int, *, words: int = WORDS) -> Iterator[str]:
     return (f"{' '.join(draws.choices(VOCABULARY, k=words))} {number}" for number in range(rows))
 
 
-def labeled(answering: ClassifierPredictor, rows: int) -> list[int]:
+def labeled(classifier: ClassifierPredictor, rows: int) -> list[int]:
     """Return labels; three in four equal the model's prediction, so a temperature can be fitted."""
     size, result = 1000, []
     texts = list(texts_of(rows))
     for start in range(0, rows, size):
-        answers = answering.predict(Examples("part", texts[start : start + size])).prediction
-        result += [int(answer) ^ (index % 4 == 0) for index, answer in enumerate(answers)]
+        predictions = classifier.predict(Examples("part", texts[start : start + size])).prediction
+        result += [
+            int(prediction) ^ (index % 4 == 0) for index, prediction in enumerate(predictions)
+        ]
     return result
 
 
@@ -100,9 +102,9 @@ def measure(rows: int, figure: str, folder: Path) -> dict[str, int]:
         folder: Folder with the files of `prepare`.
     """
     torch.set_num_threads(1)
-    answering = predictor()
+    classifier = predictor()
     few = Examples("dev", list(texts_of(500)), labels=[0, 1] * 250, kind="classification")
-    evaluate(answering, EvaluationData(few), SETTINGS)
+    evaluate(classifier, EvaluationData(few), SETTINGS)
     source = folder / f"{figure}-{rows}.csv"
     if figure.startswith("from"):
         load_examples(str(folder / "warm.csv"))
@@ -110,12 +112,12 @@ def measure(rows: int, figure: str, folder: Path) -> dict[str, int]:
         dev = load_examples(str(source))
     else:
         labels = [number % 2 for number in range(rows)]
-        if figure == "two answers":
+        if figure == "two predictions":
             labels = [int(digit) for digit in source.with_suffix(".txt").read_text("ascii")]
         dev = Examples("dev", list(texts_of(rows)), labels=labels, kind="classification")
         before = begin()
     with tempfile.TemporaryDirectory() as target:
-        result = evaluate(answering, EvaluationData(dev), SETTINGS)
+        result = evaluate(classifier, EvaluationData(dev), SETTINGS)
         write_evaluation(result, Path(target) / "evaluation")
     return {"rows": len(result.rows), "grown": resident("VmHWM") - before}
 
@@ -123,7 +125,7 @@ def measure(rows: int, figure: str, folder: Path) -> dict[str, int]:
 def prepare(rows: int, figure: str, folder: Path) -> None:
     """Write the input of a process: labels for the temperature, or texts in a file."""
     source = folder / f"{figure}-{rows}.csv"
-    if figure == "two answers":
+    if figure == "two predictions":
         torch.set_num_threads(1)
         labels = labeled(predictor(), rows)
         source.with_suffix(".txt").write_text("".join(map(str, labels)), encoding="ascii")
@@ -141,8 +143,8 @@ def _in_a_process(rows: int, figure: str, folder: Path, *, ask: str = "measure")
     """Run a function of this module in a new process, whose peak has not been raised yet."""
     command = [sys.executable, "-m", "dev.benchmarks.evaluation_memory", f"--{ask}", str(rows)]
     command += ["--figure", figure, "--folder", str(folder)]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True)
-    result: dict[str, int] = json.loads(answer.stdout or "{}")
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    result: dict[str, int] = json.loads(process.stdout or "{}")
     return result
 
 

@@ -40,7 +40,7 @@ def measure(rows: int, folder: Path) -> dict[str, float]:
     """Return the processor seconds of each part."""
     own = 0.0
 
-    def answer(texts: list[str]) -> list[list[float]]:
+    def predict(texts: list[str]) -> list[list[float]]:
         nonlocal own
         start = time.process_time()
         result = [[0.3, 0.7] if len(text) % 2 else [0.6, 0.4] for text in texts]
@@ -51,7 +51,7 @@ def measure(rows: int, folder: Path) -> dict[str, float]:
     generated(source, rows)
     start = time.process_time()
     names = ["negative", "positive"]
-    temper.evaluate(answer, str(source), out=out, gives="probabilities", label_names=names)
+    temper.evaluate(predict, str(source), out=out, gives="probabilities", label_names=names)
     evaluated = time.process_time()
     build(out)
     reported = time.process_time()

@@ -99,8 +99,8 @@ def main() -> None:
                 generated(source, rows)
                 command = [sys.executable, "-m", "dev.benchmarks.first_step", "--measure"]
                 command.append(str(source))
-                answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                result = json.loads(answer.stdout.splitlines()[-1])
+                process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                result = json.loads(process.stdout.splitlines()[-1])
                 source.unlink()
                 figures.append({"format": form, "rows": rows, **result})
                 text = ", ".join(f"{name} {value:.1f}" for name, value in result.items())

@@ -25,9 +25,9 @@ from transformers import pipeline
 
 import temper
 from dev.benchmarks.record import write
-from temper.calibration.answers import Answers
 from temper.calibration.calibrate import calibrate
 from temper.calibration.classifier import Classifier
+from temper.calibration.predictions import CalibratedPredictions
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
@@ -41,7 +41,7 @@ TRAINING = {"minilm": (5.0, 2e-4), "mpnet-base": (3.0, 3e-5)}
 """The last part of a model's name -> its epochs and learning rate."""
 COVERAGE = 0.9
 STOCK, FP32, INT8 = "Transformers' pipeline", "Classifier", "Classifier, int8"
-Answering = Callable[[list[str]], Any]
+Predict = Callable[[list[str]], Any]
 
 
 def held_out(data: Path, run: Checkpoint, file: Path) -> Examples:
@@ -80,7 +80,7 @@ def prepare(name: str, data: Path, work: Path) -> tuple[Path, Examples]:
     return folder, rows
 
 
-def speed(arms: dict[str, Answering], texts: list[str], size: int, most: int) -> dict[str, float]:
+def speed(arms: dict[str, Predict], texts: list[str], size: int, most: int) -> dict[str, float]:
     """Return the milliseconds per text of each predictor.
 
     Args:
@@ -108,7 +108,7 @@ def quality(classifier: Classifier, rows: Examples, ood: Examples) -> dict[str, 
     assert result.own is not None
     own, scaled = result.own.probabilities, probabilities(result, names)
     correct = own.argmax(axis=1) == labels
-    strange = [[answer.anomaly or 0.0 for answer in answers] for answers in (result, odd)]
+    strange = [[each.anomaly or 0.0 for each in predictions] for predictions in (result, odd)]
     flags = np.repeat([0, 1], [len(rows), len(ood)])
     inside = [names[int(y)] in (row.set or ()) for y, row in zip(labels, result, strict=True)]
     return {
@@ -121,9 +121,11 @@ def quality(classifier: Classifier, rows: Examples, ood: Examples) -> dict[str, 
     }
 
 
-def probabilities(answers: Answers, names: tuple[str, ...]) -> np.ndarray[Any, Any]:
+def probabilities(
+    predictions: CalibratedPredictions, names: tuple[str, ...]
+) -> np.ndarray[Any, Any]:
     """Return the calibrated probabilities, [n, C]."""
-    return np.asarray([[answer.probabilities[name] for name in names] for answer in answers])
+    return np.asarray([[each.probabilities[name] for name in names] for each in predictions])
 
 
 def measure(name: str, data: Path, work: Path, batches: int) -> list[dict[str, Any]]:
@@ -137,7 +139,7 @@ def measure(name: str, data: Path, work: Path, batches: int) -> list[dict[str, A
         INT8: Classifier.load(folder, backend="int8"),
     }
     plain = Classifier(models[INT8].predictor)
-    arms: dict[str, Answering] = {
+    arms: dict[str, Predict] = {
         STOCK: lambda given: stock(
             given, batch_size=len(given), truncation=True, max_length=LENGTH
         ),

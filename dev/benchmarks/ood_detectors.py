@@ -61,11 +61,11 @@ def measure(run: Path, data: Path, rows: int) -> dict[str, dict[str, float]]:
     }
     for name, examples in sets.items():
         texts = examples.sample(min(rows, len(examples)), seed=0)
-        answers, states = tuned.predict_with_states(texts, batch_size=32)
+        predictions, states = tuned.predict_with_states(texts, batch_size=32)
         every = detectors["all"].score(states)
         other = detectors["start"].score(states_of(start, texts))
         scored[name] = {
-            "softmax": max_softmax(answers.probabilities),
+            "softmax": max_softmax(predictions.probabilities),
             "last layer, nearest class": nearest_class(of_tuned[:, -1], labels, states[:, -1]),
             "last layer": detectors["last"].score(states[:, -1:]),
             "all layers": every,

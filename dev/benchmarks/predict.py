@@ -59,9 +59,9 @@ def prepare(name: str, folder: Path) -> None:
     with (folder / "held_out.csv").open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
         lines.writerow(["text", "label"])
-        for text, answer in zip(texts, result, strict=True):
-            other = next(name for name in answer.probabilities if name != answer.label)
-            lines.writerow([text, other if draws.random() < 0.2 else answer.label])
+        for text, prediction in zip(texts, result, strict=True):
+            other = next(name for name in prediction.probabilities if name != prediction.label)
+            lines.writerow([text, other if draws.random() < 0.2 else prediction.label])
     tree = {"data": {"source": str(folder / "held_out.csv")}}
     calibrate(EvaluationRequest.of(tree, model=Checkpoint.of(folder)))
 
@@ -111,8 +111,8 @@ def arms(folder: Path) -> dict[str, Callable[[list[str]], Any]]:
 
 def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
     """Measure each kind of texts and each predictor, in rounds of random order."""
-    answering, fraction = arms(folder), Proportion()
-    names = list(answering)
+    predictors, fraction = arms(folder), Proportion()
+    names = list(predictors)
     result = []
     for kind in LENGTHS:
         clock: dict[str, list[float]] = {name: [] for name in names}
@@ -122,7 +122,7 @@ def measure(folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
             for name in names[number % 3 :] + names[: number % 3]:
                 start, busy = time.perf_counter(), time.process_time()
                 with fraction.counted():
-                    answering[name](texts)
+                    predictors[name](texts)
                 if not number:  # warm-up
                     fraction.seconds = 0.0
                     continue

@@ -118,14 +118,14 @@ class Load:
         port: Port of the service.
         clients: Number of clients.
         texts: Texts that they send repeatedly.
-        asked, answered: Sent and answered requests, including those outside the measured time.
+        asked, completed: Sent and completed requests, including those outside the measured time.
     """
 
     port: int
     clients: int
     texts: list[str]
     asked: int = 0
-    answered: int = 0
+    completed: int = 0
     _questions: Iterator[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ class Load:
                     if status is None:
                         continue
                     now = time.perf_counter()
-                    self.answered += status == 200
+                    self.completed += status == 200
                     if status == 200 and begin <= now < begin + seconds:
                         waits.append(now - client.asked)
                     if status == 200 and now < begin + seconds:
@@ -247,17 +247,17 @@ def main() -> int:
                 waits += seen
                 console.print(
                     f"Round {number} of {arguments.rounds}: served {served[-1]:.0f} texts/s, bare "
-                    f"{without:.0f} texts/s, {load.asked - load.answered} requests lost."
+                    f"{without:.0f} texts/s, {load.asked - load.completed} requests lost."
                 )
                 if 2 * time.monotonic() - begin > ends:
                     break
     if not waits:
-        raise SystemExit(f"No request was answered in time. Output of the service:\n{service.said}")
+        raise SystemExit(f"No request completed in time. Output of the service:\n{service.said}")
     fractions = [one / other for one, other in zip(served, bare, strict=True)]
     p50, p99 = np.percentile(waits, [50, 99]).tolist()
-    lost = load.asked - load.answered
-    if counted(service.said) != (load.answered, load.answered):
-        console.print(f"{load.answered} replies. Output of the service:\n{service.said}")
+    lost = load.asked - load.completed
+    if counted(service.said) != (load.completed, load.completed):
+        console.print(f"{load.completed} replies. Output of the service:\n{service.said}")
     name = "tiny" if arguments.model is None else arguments.model
     cells = {
         "model": name,

@@ -58,7 +58,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.loading import load_predictor
 from temper.evaluation.text_attack import recipes
 from temper.evaluation.text_attack.contract import RecipeName, TextAttackSettings, examples_of
-from temper.evaluation.text_attack.search import answers_of, attack, attacked, drafts_of
+from temper.evaluation.text_attack.search import attack, attacked, drafts_of, outputs_of
 from temper.functional.conformal import (
     BooleanArray,
     at_labels,
@@ -148,7 +148,7 @@ def attacks_on(run: Path, data: Path) -> dict[str, Examples]:
     rows = load_examples(f"{data}/mr@not_in_sst").map_labels(predictor.label_names)
     rows = rows.sample(ATTACK_ROWS, seed=1)
     drafts = drafts_of(rows)
-    before = answers_of(predictor.predict(rows, batch_size=32), drafts)
+    before = outputs_of(predictor.predict(rows, batch_size=32), drafts)
     result = {}
     for name in ATTACKS:
         settings = TextAttackSettings(recipes=(name,))
@@ -159,7 +159,7 @@ def attacks_on(run: Path, data: Path) -> dict[str, Examples]:
         wrong = [
             (index, outcome.draft)
             for index, outcome in zip(chosen, outcomes, strict=True)
-            if outcome.answer.source.prediction[outcome.answer.at] != outcome.draft.label
+            if outcome.output.source.prediction[outcome.output.at] != outcome.draft.label
         ]
         texts = examples_of([draft for _, draft in wrong]).text
         labels = rows.select([index for index, _ in wrong])
@@ -170,16 +170,16 @@ def attacks_on(run: Path, data: Path) -> dict[str, Examples]:
 def read(predictor: ClassifierPredictor, kind: str, rows: Examples) -> Read:
     """Predict the rows of a set and their copies."""
     rows = rows.map_labels(predictor.label_names or ())
-    answers, states = predictor.predict_with_states(rows, batch_size=32)
+    predictions, states = predictor.predict_with_states(rows, batch_size=32)
     copies = [
         predictor.predict(without_words(rows, seed=copy), batch_size=32).logits
         for copy in range(COPIES)
     ]
-    assert answers.logits is not None
+    assert predictions.logits is not None
     return Read(
         kind,
         labels_of(rows).astype(np.int64),
-        answers.logits.astype(np.float64),
+        predictions.logits.astype(np.float64),
         np.asarray(states, dtype=np.float32),
         np.stack([each for each in copies if each is not None], axis=1).astype(np.float64),
     )
@@ -373,8 +373,8 @@ def main() -> None:
         sets += judged_sets(arguments.data) if arguments.judge else []
         kinds = {name: kind for kind, name, _ in sets}
         train = read(predictor, "train", checkpoint.training_rows())
-        answered = {name: read(predictor, kind, rows) for kind, name, rows in sets}
-        results.append(measure(train, answered, arguments.draws))
+        predicted = {name: read(predictor, kind, rows) for kind, name, rows in sets}
+        results.append(measure(train, predicted, arguments.draws))
         print(table_of(results, kinds), flush=True)
     means = {
         method: {

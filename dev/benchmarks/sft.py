@@ -149,10 +149,10 @@ def main() -> None:
                 command += ["--data", str(data), "--steps", str(given.steps)]
                 command += ["--batch-size", str(given.batch_size)]
                 command += ["--model", given.model] if given.model else []
-                answer = subprocess.run(
+                process = subprocess.run(
                     command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
                 )
-                result[side].append(json.loads(answer.stdout.splitlines()[-1]))
+                result[side].append(json.loads(process.stdout.splitlines()[-1]))
     from dev.benchmarks.record import write
 
     pairs = list(zip(result["temper"], result["trl"], strict=True))

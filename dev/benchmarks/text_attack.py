@@ -39,10 +39,10 @@ from temper.evaluation.text_attack.recipes import CHARACTERS
 from temper.evaluation.text_attack.search import (
     Outcome,
     Row,
-    answers_of,
     attack,
     draft_of,
     free_positions,
+    outputs_of,
 )
 from temper.methods import configure
 from temper.seeding import derive_seed
@@ -101,10 +101,10 @@ def rows_of(
     for at, (row, label, text) in enumerate(zip(dev.rows, dev.labels, dev.text, strict=True)):
         draft = draft_of(row, int(label), text, None)
         own = Prediction.of_logits(result.logits[[at]])
-        answer = answers_of(own, [draft])[0]
-        if not answer.reached:
+        output = outputs_of(own, [draft])[0]
+        if not output.reached:
             positions, words = free_positions(draft, settings)
-            rows.append(Row(draft, answer, positions, words, derive_seed(0, row)))
+            rows.append(Row(draft, output, positions, words, derive_seed(0, row)))
     return rows
 
 
@@ -181,7 +181,7 @@ def successes(outcomes: list[Outcome]) -> dict[str, float]:
     Args:
         outcomes: Outcomes of an attack without a limit.
     """
-    spent = [outcome.queries for outcome in outcomes if outcome.answer.reached]
+    spent = [outcome.queries for outcome in outcomes if outcome.output.reached]
     within = {str(budget): sum(q <= budget for q in spent) / len(outcomes) for budget in BUDGETS}
     return {**within, "any": len(spent) / len(outcomes)}
 

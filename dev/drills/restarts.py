@@ -1,7 +1,7 @@
 """Stop the service under load without losing requests: ``python -m dev.drills.restarts``.
 
 Clients send requests continuously, and SIGTERM is sent at a random time. The service must exit with
-143 and report the numbers of accepted and answered requests. Both must equal the number of replies
+143 and report the numbers of accepted and completed requests. Both must equal the number of replies
 of the clients, and every reply must be complete. A refused request (no connection, or one that was
 closed before a reply) was not accepted, and is sent again. Then the service starts again at the
 same port. A stop counts as under load if clients were refused after it, because then requests were
@@ -70,7 +70,7 @@ class Clients:
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
-    answered: threading.Event = field(default_factory=threading.Event)
+    responded: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,9 +118,11 @@ class Clients:
         reply = connection.getresponse()
         content = json.loads(reply.read())
         if reply.status == 200:
-            self.answered.set()
-            if len(content["answers"]) != len(texts):
-                self.faults.append(f"{len(content['answers'])} answers to {len(texts)} texts")
+            self.responded.set()
+            if len(content["predictions"]) != len(texts):
+                self.faults.append(
+                    f"{len(content['predictions'])} predictions for {len(texts)} texts"
+                )
         elif reply.status != 429:
             self.faults.append(f"{reply.status}: {content}")
         return str(reply.status)
@@ -142,8 +144,8 @@ def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
         service = Child(arguments, project)
         wait_until_it_listens(port, service.is_running)
         clients = Clients(port, f"{seed} {target.name} {number}")
-        if not clients.answered.wait(SECONDS):
-            result.fault(number, target.name, "the service did not answer")
+        if not clients.responded.wait(SECONDS):
+            result.fault(number, target.name, "the service did not respond")
         time.sleep(draws.uniform(0, LONGEST))
         os.kill(service.pid, signal.SIGTERM)
         ended = service.wait()

@@ -16,7 +16,7 @@ from typing import IO
 SECONDS = 120.0
 """Seconds in which a service must start or stop on a busy machine."""
 HOST = "127.0.0.1"
-ENDED = re.compile(r"Requests: (\d+) accepted, (\d+) answered\.")
+ENDED = re.compile(r"Requests: (\d+) accepted, (\d+) completed\.")
 
 
 def free_port() -> int:
@@ -47,7 +47,7 @@ def wait_until_it_listens(port: int, is_running: Callable[[], bool]) -> None:
 
 
 def counted(message: str) -> tuple[int, int] | None:
-    """Return the numbers of accepted and answered requests from the output of a service."""
+    """Return the numbers of accepted and completed requests from the output of a service."""
     result = ENDED.search(message)
     return None if result is None else (int(result[1]), int(result[2]))
 

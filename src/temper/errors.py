@@ -96,7 +96,7 @@ class MemoryLimitError(TemperError):
 
 
 class ProcessLostError(TemperError):
-    """Report that another process of a distributed training has ended or does not answer."""
+    """Report that another process of a distributed training has ended or does not respond."""
 
 
 class OtherProcessError(TemperError):

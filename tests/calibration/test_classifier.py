@@ -73,8 +73,8 @@ def test_a_calibration_without_a_maximum_length_is_described_in_words(
 
 def test_the_command_writes_the_same_records(calibrated: Path) -> None:
     lines = succeed("predict", calibrated, "--device", "cpu", text="\n".join(TEXTS)).stdout
-    answers = Classifier.load(calibrated, device="cpu")(TEXTS)
-    wanted = [{"text": t, **row.record()} for t, row in zip(TEXTS, answers, strict=True)]
+    predictions = Classifier.load(calibrated, device="cpu")(TEXTS)
+    wanted = [{"text": t, **row.record()} for t, row in zip(TEXTS, predictions, strict=True)]
     assert [json.loads(line) for line in lines.splitlines()] == wanted
 
 
@@ -90,9 +90,9 @@ def test_threads_that_share_a_classifier_get_the_same_predictions(calibrated: Pa
 
 def test_pairs_regressions_and_no_texts_at_all() -> None:
     lengths = CallablePredictor(lambda pairs: [len(a) - len(b) for a, b in pairs], gives="values")
-    (answer,) = Classifier(lengths)(["four"], ["six---"])
-    assert answer.record() == {"value": -2.0}
-    assert (answer.label, answer.probabilities, answer.anomaly) == (None, {}, None)
+    (prediction,) = Classifier(lengths)(["four"], ["six---"])
+    assert prediction.record() == {"value": -2.0}
+    assert (prediction.label, prediction.probabilities, prediction.anomaly) == (None, {}, None)
     assert len(Classifier(lengths)([])) == 0
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from temper.calibration.answers import UnlabeledScores
 from temper.calibration.calibration import Calibration, Detector, HeldOut, SetRule
 from temper.calibration.classifier import Classifier
+from temper.calibration.predictions import UnlabeledScores
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.prediction import Prediction
 
@@ -45,14 +45,14 @@ def classifier(seed: int, rows: int = 300) -> Classifier:
 def test_the_interval_contains_the_accuracy_and_few_batches_raise_an_error() -> None:
     hits = given = 0
     for seed in range(150):
-        answers = classifier(2 * seed)(drawn(120, 2 * seed + 1))
-        assert answers.scores is not None
-        assert answers.uncalibrated is not None
-        if (estimate := answers.scores.accuracy) is None:
+        predictions = classifier(2 * seed)(drawn(120, 2 * seed + 1))
+        assert predictions.scores is not None
+        assert predictions.uncalibrated is not None
+        if (estimate := predictions.scores.accuracy) is None:
             continue
         given += 1
         truth = (
-            answers.uncalibrated.prediction == right(answers.uncalibrated, 2 * seed + 1)
+            predictions.uncalibrated.prediction == right(predictions.uncalibrated, 2 * seed + 1)
         ).mean()
         hits += estimate.low <= truth <= estimate.high
     assert given > 140
@@ -80,12 +80,12 @@ def test_shifted_texts_get_a_reason_instead_of_an_estimate(texts: list[str], wor
 
 
 def test_the_summary_has_the_estimate_and_a_bare_model_none() -> None:
-    answers = classifier(0)(drawn(100, 1))
-    kept = answers.summary()["estimate"]
+    predictions = classifier(0)(drawn(100, 1))
+    kept = predictions.summary()["estimate"]
     assert kept["rows"] == 100
     assert set(kept["accuracy"]) == {"value", "low", "high"}
     assert kept["reason"] is None
-    assert any("Estimated without labels" in notice for notice in answers.notices)
+    assert any("Estimated without labels" in notice for notice in predictions.notices)
     bare = Classifier(classifier(0).predictor)(drawn(100, 1))
     assert bare.scores is bare.summary()["estimate"] is None
 

@@ -91,20 +91,20 @@ def test_int8_is_calibrated_on_its_own_predictions_only(model: Path) -> None:
     assert held.prediction.logits is not None
     assert {*map(tuple, held.prediction.logits)} <= {*map(tuple, own)}
     assert copy.calibration.temperature != plain.calibration.temperature
-    answers, logits_of = copy(TEXTS), copy.predictor.predict(Examples("t", TEXTS)).logits
+    predictions, logits_of = copy(TEXTS), copy.predictor.predict(Examples("t", TEXTS)).logits
     assert logits_of is not None
-    for answer, logits in zip(answers, logits_of, strict=True):
+    for each, logits in zip(predictions, logits_of, strict=True):
         scaled = np.exp(logits / copy.calibration.temperature)
-        assert list(answer.probabilities.values()) == pytest.approx(scaled / scaled.sum())
-    assert {answer.anomalous for answer in answers} <= {True, False}
-    assert answers.shift is not None
+        assert list(each.probabilities.values()) == pytest.approx(scaled / scaled.sum())
+    assert {each.anomalous for each in predictions} <= {True, False}
+    assert predictions.shift is not None
 
 
 @pytest.mark.slow
 def test_the_command_runs_int8_and_reports_unsupported_options(copied: Path) -> None:
     text = "\n".join(TEXTS)
     lines = succeed("predict", copied, "--backend", "int8", text=text).stdout.splitlines()
-    wanted = [answer.record() for answer in Classifier.load(copied, backend="int8")(TEXTS)]
+    wanted = [each.record() for each in Classifier.load(copied, backend="int8")(TEXTS)]
     assert [{**json.loads(line), "text": ""} for line in lines] == [
         {"text": "", **row} for row in wanted
     ]
@@ -185,12 +185,12 @@ def test_int8_supports_regression_and_raises_an_error_for_several_labels(tmp_pat
     rows = write_csv(tmp_path / "rows.csv", [(t, str(len(t) / 100)) for t in texts])
     succeed("calibrate", folder, "--data", rows, "--device", "cpu", "--backend", "int8")
     plain = load_predictor(Checkpoint.of(folder), device="cpu").predict(Examples("t", TEXTS))
-    answers = Classifier.load(folder, backend="int8")(TEXTS)
-    values = np.asarray([answer.value for answer in answers], dtype=np.float64)
+    predictions = Classifier.load(folder, backend="int8")(TEXTS)
+    values = np.asarray([each.value for each in predictions], dtype=np.float64)
     error = np.sqrt(np.mean((values - plain.prediction) ** 2))
     # Coarse products may cause a tenth of the standard deviation; fine ones add to it.
     assert error < 0.2 * plain.prediction.std()
-    ends = np.asarray([answer.interval for answer in answers], dtype=np.float64)
+    ends = np.asarray([each.interval for each in predictions], dtype=np.float64)
     assert (ends[:, 0] < values).all()
     assert (values < ends[:, 1]).all()
     config.update({"num_labels": 3, "problem_type": "multi_label_classification"})

@@ -22,7 +22,7 @@ def succeed(*arguments: object, text: str | bytes | None = None) -> Result:
     return result
 
 
-def answer(*arguments: object, text: str | None = None) -> Any:
+def json_output(*arguments: object, text: str | None = None) -> Any:
     """Return the JSON on stdout of a command that must succeed."""
     return json.loads(succeed(*arguments, "--json", text=text).stdout)
 

@@ -20,7 +20,7 @@ from temper.evaluation.loading import load_predictor
 from temper.export.export import Likeness
 from temper.functional.calibration import fit_temperature, log_probabilities
 from temper.models.standalone.pipeline import Pipeline
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
 
 
@@ -206,11 +206,11 @@ def test_a_calibration_is_exported_whole(run: Path, held_out: Path, tmp_path: Pa
     succeed("calibrate", run, "--data", held_out, *given)
     succeed("export", run, "--out", tmp_path / "out")
     texts = ["the film was good", "a", "it was bad"]
-    answers = Pipeline(tmp_path / "out")(texts, abstain="anomaly, set>1")
-    assert {"set", "anomalous", "abstain"} <= answers[0].keys()
+    predictions = Pipeline(tmp_path / "out")(texts, abstain="anomaly, set>1")
+    assert {"set", "anomalous", "abstain"} <= predictions[0].keys()
     for folder in (run, tmp_path / "out"):
         known = Classifier.load(str(folder), device="cpu")(texts, abstain="anomaly, set>1")
-        result = Likeness.of([each.record() for each in known], answers)
+        result = Likeness.of([each.record() for each in known], predictions)
         assert (result.alike, result.largest_difference < 1e-5) == (len(texts), True)
 
 
@@ -237,7 +237,7 @@ def test_rows_without_an_error_keep_temperature_1_with_a_warning(
 def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
     run: Path, held_out: Path, tmp_path: Path
 ) -> None:
-    made = answer("calibrate", run, "--data", held_out, "--device", "cpu")
+    made = json_output("calibrate", run, "--data", held_out, "--device", "cpu")
     other = Path(shutil.copytree(run, tmp_path / "other"))
     (other / "calibration.json").unlink()
     config = json.loads((other / "config.json").read_text("utf-8"))
@@ -245,7 +245,7 @@ def test_the_classes_of_a_model_are_mapped_to_the_labels_of_held_out_rows(
     (other / "config.json").write_text(json.dumps(config), encoding="utf-8")
     words = ("calibrate", other, "--data", held_out, "--device", "cpu")
     refused(call(*words), "--label-map")
-    result = answer(*words, "--label-map", "YES=positive,NO=negative")
+    result = json_output(*words, "--label-map", "YES=positive,NO=negative")
     assert result["temperature"] == made["temperature"]
 
 

@@ -22,7 +22,7 @@ from temper.errors import SettingError
 from temper.evaluation.folder import read
 from temper.evaluation.loading import load_predictor
 from temper.evaluation.prediction import Prediction
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.cli.tiny_project import OTHERS, sentences, write_csv
 
 NAMES = ("praise", "strong")
@@ -88,7 +88,7 @@ def test_temperatures_and_thresholds_of_labels_from_a_file_to_a_prediction(
     run: Path, tmp_path: Path
 ) -> None:
     texts, applies = held_out(run, tmp_path / "held_out.jsonl", 60)
-    made = answer(
+    made = json_output(
         "calibrate", run, "--data", tmp_path / "held_out.jsonl", "--threshold", "f1",
         "--device", "cpu",
     )  # fmt: skip
@@ -115,8 +115,8 @@ def test_temperatures_and_thresholds_of_labels_from_a_file_to_a_prediction(
     assert made["decision"]["f1"]["before"] == pytest.approx(
         f1_score(applies, logits > 0, average="macro")
     )
-    answers = Classifier.load(run, device="cpu")(texts)
-    for row, own, wanted in zip(answers, chances, decided, strict=True):
+    predictions = Classifier.load(run, device="cpu")(texts)
+    for row, own, wanted in zip(predictions, chances, decided, strict=True):
         assert list(row.probabilities.values()) == pytest.approx(own.tolist(), abs=1e-5)
         assert list(row.labels or ()) == [n for n, y in zip(NAMES, wanted, strict=True) if y]
     shown = succeed("calibrate", run, "--data", tmp_path / "held_out.jsonl", "--device", "cpu")
@@ -133,7 +133,7 @@ def test_an_evaluation_decides_by_the_thresholds_and_scores_labels(
     words = ("--data", tmp_path / "rows.jsonl", "--device", "cpu")
 
     def evaluated(name: str) -> dict[str, float]:
-        result = answer(
+        result = json_output(
             "evaluate", run, *words, "--perspectives", "task,calibration,embedding_noise,anomaly",
             "--anomaly", f"odd={tiny_data / 'anomaly.csv'}", "--set",
             f"sets.fit={tmp_path / 'fit.csv'}", "--set", "evaluate.bootstrap=0",
@@ -163,7 +163,7 @@ def test_an_evaluation_decides_by_the_thresholds_and_scores_labels(
 
     before = evaluated("before")
     assert before == pytest.approx(scores(logits > 0), abs=1e-5)
-    made = answer("calibrate", run, *words, "--threshold", "cost=1:9")
+    made = json_output("calibrate", run, *words, "--threshold", "cost=1:9")
     limits = np.asarray(made["temperature"]) * logit(made["decision"]["thresholds"])
     after = evaluated("after")
     assert after == pytest.approx(scores(logits > limits), abs=1e-5)
@@ -180,29 +180,29 @@ def test_an_evaluation_decides_by_the_thresholds_and_scores_labels(
 
 def test_sets_miss_few_labels_and_texts_of_elsewhere_are_flagged(run: Path, tmp_path: Path) -> None:
     texts, applies = held_out(run, tmp_path / "held_out.jsonl", 240)
-    made = answer(
+    made = json_output(
         "calibrate", run, "--data", tmp_path / "held_out.jsonl", "--coverage", ".8,.9",
         "--device", "cpu",
     )  # fmt: skip
     assert made["anomaly"]["detector"] == "mahalanobis"
     classifier = Classifier.load(run, device="cpu")
-    answers = classifier(texts, coverage=0.8)
+    predictions = classifier(texts, coverage=0.8)
     missed = [
         np.mean([name not in (row.set or ()) for name in own])
-        for row, y in zip(answers, applies, strict=True)
+        for row, y in zip(predictions, applies, strict=True)
         if (own := [name for name, applied in zip(NAMES, y, strict=True) if applied])
     ]
     # Half of these rows set the threshold: 0.2 on average, and 0.06 are two standard errors.
     assert np.mean(missed) <= 0.26
-    assert all(row.anomaly is not None and row.anomalous is not None for row in answers)
-    assert answers.scores is None
+    assert all(row.anomaly is not None and row.anomalous is not None for row in predictions)
+    assert predictions.scores is None
     rows = classifier(texts, coverage=0.9)
-    assert sum(len(r.set or ()) for r in rows) >= sum(len(r.set or ()) for r in answers)
+    assert sum(len(r.set or ()) for r in rows) >= sum(len(r.set or ()) for r in predictions)
     assert [r.abstain for r in classifier(texts[100:103], abstain="anomaly")] == ["", "", ""]
     for asked in ({"abstain": "set>1"}, {"max_risk": 0.2}):
         with pytest.raises(SettingError, match="one class per text"):
             classifier(texts[:1], **asked)
-    by_label = answer(
+    by_label = json_output(
         "calibrate", run, "--data", tmp_path / "held_out.jsonl", "--coverage", ".8",
         "--by", "class", "--device", "cpu",
     )  # fmt: skip
@@ -216,7 +216,7 @@ def of_two(trained: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reviews(of_two: Path, tmp_path: Path) -> tuple[Path, np.ndarray[Any, Any], Prediction]:
-    """Return a file, its labels and the model's answers: surer ones are right more often."""
+    """Return a file, its labels and the model's predictions: surer ones are right more often."""
     texts = [text for text, _ in sentences(40, thing="it")]
     result = load_predictor(Checkpoint.of(of_two), device="cpu").predict(Examples("h", texts))
     assert result.logits is not None
@@ -232,7 +232,7 @@ def test_the_threshold_of_two_classes_from_a_file_to_a_prediction(
     of_two: Path, reviews: tuple[Path, Any, Prediction], tmp_path: Path, rule: str
 ) -> None:
     data, labels, own = reviews
-    made = answer("calibrate", of_two, "--data", data, "--threshold", rule, "--device", "cpu")
+    made = json_output("calibrate", of_two, "--data", data, "--threshold", rule, "--device", "cpu")
     (threshold,) = made["decision"]["thresholds"]
     assert own.logits is not None
     chances = expit((own.logits[:, 1] - own.logits[:, 0]) / made["temperature"])
@@ -245,9 +245,9 @@ def test_the_threshold_of_two_classes_from_a_file_to_a_prediction(
         higher = min(chances[wanted])
         assert (chances > higher)[labels].mean() < 0.95 or not labels[chances == higher].any()
     assert made["decision"]["recall"]["after"] == pytest.approx(wanted[labels].mean())
-    rows = answer("predict", of_two, "--data", data, "--device", "cpu")
+    rows = json_output("predict", of_two, "--data", data, "--device", "cpu")
     assert [row["label"] == "positive" for row in rows] == wanted.tolist()
-    result = answer(
+    result = json_output(
         "evaluate", of_two, "--data", data, "--perspectives", "task,embedding_attack",
         "--set", "evaluate.bootstrap=0", "--set", "evaluate.embedding_attack.radii=0.5",
         "--device", "cpu", "--out", tmp_path / "e",

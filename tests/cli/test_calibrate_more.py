@@ -21,7 +21,7 @@ from temper.checkpoints.identity import model_identity
 from temper.errors import CheckpointError, ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.models.hf import load_classifier
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.cli.tiny_project import OTHERS, write_csv
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,7 @@ def texts_of(count: int, *, seed: int, words: tuple[str, ...] = (*WORDS, *OTHERS
 
 
 def write_rows(path: Path, texts: list[str], run: Path, *, seed: int) -> Path:
-    """Label texts by draws from what the model answers, so that it is right by chance alone."""
+    """Label texts by draws from the model's probabilities, so that it is right by chance alone."""
     draws = np.random.default_rng(seed)
     chances = softmax(logits_of(run, texts) * 3.0, axis=1)[:, 1]
     labels = np.where(draws.random(len(texts)) < chances, "positive", "negative")
@@ -116,7 +116,7 @@ def test_thresholds_follow_from_the_held_out_rows_by_the_equations(calibrated: P
     record, arrays = kept(calibrated)
     texts = texts_of(40, seed=5)
     temperature = record["temperature"]
-    held_out = softmax(arrays["held_out.answers"] / temperature, axis=1)
+    held_out = softmax(arrays["held_out.predictions"] / temperature, axis=1)
     labels = arrays["held_out.labels"].astype(int)
     q = quantile(1 - held_out[np.arange(len(held_out)), labels], 0.8)
     fractions = softmax(logits_of(calibrated, texts) / temperature, axis=1)
@@ -203,13 +203,12 @@ def test_the_command_writes_sets_flags_reasons_and_a_summary(
     lines = tmp_path / "texts.csv"
     lines.write_text("text\n" + "\n".join(texts) + "\n", encoding="utf-8")
     summary = tmp_path / "summary.json"
-    result = answer("predict", calibrated, "--data", lines, *asked, "--summary", summary)
-    answers = Classifier.load(calibrated, device="cpu")(
+    result = json_output("predict", calibrated, "--data", lines, *asked, "--summary", summary)
+    predictions = Classifier.load(calibrated, device="cpu")(
         texts, coverage=0.95, abstain="anomaly,set>1"
     )
-    assert [{**row.record(), "text": text} for row, text in zip(answers, texts, strict=True)] == (
-        result
-    )
+    both = zip(predictions, texts, strict=True)
+    assert [{**row.record(), "text": text} for row, text in both] == result
     for row in result:
         wanted = ["anomaly"] * row["anomalous"]
         wanted += [] if len(row["set"]) == 1 else [f"set of {n}" if (n := len(row["set"])) else ""]
@@ -239,7 +238,7 @@ def test_evaluate_without_labels_estimates_the_same_as_predict(
     record = json.loads(summary.read_text(encoding="utf-8"))
     estimate = record["estimate"]["accuracy"]
     assert 0.5 < estimate["low"] < estimate["value"] < estimate["high"] < 1.0
-    result = answer("evaluate", calibrated, *asked, "--out", tmp_path / "out")
+    result = json_output("evaluate", calibrated, *asked, "--out", tmp_path / "out")
     assert {"schema": 1, **result} == record
     assert json.loads((tmp_path / "out" / "estimate.json").read_text("utf-8")) == record
     few = succeed("evaluate", calibrated, *asked, "--eval-rows", "5").stdout
@@ -273,7 +272,7 @@ def test_the_coverage_holds_within_each_class(trained: Path, rows: Path, tmp_pat
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     succeed("calibrate", run, "--data", rows, "--by", "class", "--device", "cpu")
     record, arrays = kept(run)
-    held_out = softmax(arrays["held_out.answers"] / record["temperature"], axis=1)
+    held_out = softmax(arrays["held_out.predictions"] / record["temperature"], axis=1)
     labels = arrays["held_out.labels"].astype(int)
     scores = 1 - held_out[np.arange(len(held_out)), labels]
     wanted = [quantile(scores[labels == label], 0.9) for label in (0, 1)]
@@ -285,7 +284,7 @@ def test_the_best_detector_is_chosen_if_anomalies_are_given(
 ) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     anomalies = ("--anomaly", f"odd={tiny_data / 'anomaly.csv'}")
-    made = answer("calibrate", run, "--data", rows, *anomalies, "--device", "cpu")
+    made = json_output("calibrate", run, "--data", rows, *anomalies, "--device", "cpu")
     scores = {name: sets["odd"] for name, sets in made["anomaly"]["auroc"].items()}
     assert set(scores) == {"mahalanobis", "energy", "max_softmax"}
     assert made["anomaly"]["detector"] == max(scores, key=scores.__getitem__)

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from temper import Classifier
 from temper.data.examples import Examples
 from temper.evaluation.predictor import Predictor
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.export.test_standalone import predictor_of, texts_of
 
 COVERAGE, ALARMS = 0.8, 0.1
@@ -63,14 +63,14 @@ def test_intervals_contain_the_target_and_few_rows_are_flagged(
     rows = write_rows(tmp_path / "held_out.csv", model[1], 300, seed=0)
     record, arrays = calibrated(model, rows)
     assert "temperature" not in record
-    residuals = np.abs(arrays["held_out.answers"] - arrays["held_out.labels"])
+    residuals = np.abs(arrays["held_out.predictions"] - arrays["held_out.labels"])
     width = quantile(residuals, COVERAGE)
     kept = record["sets"]["thresholds"][f"{COVERAGE:g}"]["threshold"]
     assert kept == pytest.approx(width)
     new = write_rows(tmp_path / "new.csv", model[1], 600, seed=7)
     with new.open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
-    result = answer(
+    result = json_output(
         "predict", model[0], "--data", new, "--max-length", "24",
         "--device", "cpu", "--abstain", "anomaly",
     )  # fmt: skip

@@ -14,8 +14,8 @@ from temper import Classifier
 from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.models.headed import load_headed
-from tests.cli.calls import answer as printed
 from tests.cli.calls import call, refused, succeed
+from tests.cli.calls import json_output as printed
 
 WORDS = ("good", "bad", "old")
 TRAIN = ("--method", "plain", "--learning-rate", "3e-3", "--device", "cpu")
@@ -65,25 +65,27 @@ def test_the_score_of_an_epoch_is_the_accuracy(run: Path) -> None:
 def test_a_choice_is_picked_by_its_own_logit(run: Path) -> None:
     questions = ["what film was good", "what film was very very bad"]
     choices = [["the bad film", "good"], ["a film", "the old and bad film was bad"]]
-    answers = Classifier.load(run)(questions, choices)
-    for question, texts, answer in zip(questions, choices, answers, strict=True):
+    predictions = Classifier.load(run)(questions, choices)
+    for question, texts, prediction in zip(questions, choices, predictions, strict=True):
         expected = by_hand(run, question, texts)
-        assert answer.choice == int(np.argmax(expected))
-        assert answer.label == texts[answer.choice]
-        assert list(answer.probabilities) == ["0", "1"]
-        assert list(answer.probabilities.values()) == pytest.approx(expected, abs=1e-5)
+        assert prediction.choice == int(np.argmax(expected))
+        assert prediction.label == texts[prediction.choice]
+        assert list(prediction.probabilities) == ["0", "1"]
+        assert list(prediction.probabilities.values()) == pytest.approx(expected, abs=1e-5)
 
 
 def test_predictions_are_written_with_their_choices(run: Path, tmp_path: Path) -> None:
     data = run.parent / "rows.jsonl"
-    for name in ("answers.jsonl", "answers.csv"):
+    for name in ("predictions.jsonl", "predictions.csv"):
         succeed("predict", run, "--data", data, "--out", tmp_path / name)
-    answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    assert len(answers) == 36
-    for answer in answers:
-        assert answer["label"] == answer["choices"][answer["choice"]]
-        assert sum(answer["probabilities"].values()) == pytest.approx(1)
-    head = (tmp_path / "answers.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    predictions = [
+        json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()
+    ]
+    assert len(predictions) == 36
+    for prediction in predictions:
+        assert prediction["label"] == prediction["choices"][prediction["choice"]]
+        assert sum(prediction["probabilities"].values()) == pytest.approx(1)
+    head = (tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert {"choice", "choices", "probability:2"} <= set(head)
     shown = succeed("predict", run, "--text", "which", "--text-pair", '["good film", "bad film"]')
     assert "film" in shown.stdout
@@ -102,14 +104,14 @@ def test_an_evaluation_scores_as_classes_are(run: Path, tmp_path: Path) -> None:
     clean = [e for e in scores["scores"] if e["condition"] == "clean"]
     result = {(e["perspective"], e["set"], e["name"]): e["value"] for e in clean}
     rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
-    answers = Classifier.load(run)(
+    predictions = Classifier.load(run)(
         [row["question"] for row in rows], [row["choices"] for row in rows]
     )
-    right = [answer.choice == row["answer"] for row, answer in zip(rows, answers, strict=True)]
+    right = [each.choice == row["answer"] for row, each in zip(rows, predictions, strict=True)]
     assert result["shift", "far", "accuracy"] == pytest.approx(np.mean(right))
     nll = [
-        -np.log(answer.probabilities[str(row["answer"])])
-        for row, answer in zip(rows, answers, strict=True)
+        -np.log(each.probabilities[str(row["answer"])])
+        for row, each in zip(rows, predictions, strict=True)
     ]
     assert result["calibration", "far", "nll"] == pytest.approx(np.mean(nll), abs=1e-4)
     assert ("selective", "dev", "aurc") in result
@@ -165,18 +167,18 @@ def test_a_calibration_scales_choices_and_makes_sets_of_them(run: Path, tmp_path
     held_out.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     temperature = printed("calibrate", copy, "--data", held_out, "--coverage", "0.8")["temperature"]
     classifier = Classifier.load(copy)
-    answers = classifier([row["question"] for row in rows], [row["choices"] for row in rows])
+    predictions = classifier([row["question"] for row in rows], [row["choices"] for row in rows])
     logits = torch.tensor(by_hand(copy, rows[0]["question"], ["bad", "good"])).log()
     expected = (logits / temperature).softmax(-1).tolist()
     assert temperature != 1
-    assert list(answers[0].probabilities.values()) == pytest.approx(expected, abs=1e-3)
+    assert list(predictions[0].probabilities.values()) == pytest.approx(expected, abs=1e-3)
     in_sets = [
-        str(row["answer"]) in (answer.set or ()) for row, answer in zip(rows, answers, strict=True)
+        str(row["answer"]) in (each.set or ()) for row, each in zip(rows, predictions, strict=True)
     ]
     # The threshold is a quantile of 70 of these rows; four standard errors of their coverage.
     covered = np.mean(in_sets)
     assert covered > 0.8 - 4 * np.sqrt(0.8 * 0.2 / 70)
-    assert all(answer.anomaly is not None for answer in answers)
+    assert all(each.anomaly is not None for each in predictions)
     # The detector reads the mean state over all tokens of all choices of a question.
     model, tokenizer = load_headed(str(copy), "choices")
     inputs = tokenizer(

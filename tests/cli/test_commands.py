@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import answer, call, succeed
+from tests.cli.calls import call, json_output, succeed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +44,7 @@ def trained(
     tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("trained") / "run"
-    record: dict[str, Any] = answer(*training(tiny_model, tiny_data, out))
+    record: dict[str, Any] = json_output(*training(tiny_model, tiny_data, out))
     return record
 
 
@@ -95,7 +95,7 @@ def test_a_settings_file_is_overridden_by_options(
         '[method]\nname = "plain"\n[train]\nmax_steps = 50\ndevice = "cpu"\n',
         encoding="utf-8",
     )
-    record = answer(
+    record = json_output(
         "train", "--config", config, "--seed", 2, "--set", "train.max_steps=1",
         "--rows", 10, "--eval-rows", 4, "--out", tmp_path / "run",
     )  # fmt: skip
@@ -112,7 +112,7 @@ def test_the_printed_evaluate_command_uses_the_given_rows(
         "--out", tmp_path / "run",
     )  # fmt: skip
     command = trained.stdout.partition("temper evaluate ")[2].split("\n")[0]
-    scores = answer("evaluate", *shlex.split(command), "--perspectives", "task")["scores"]
+    scores = json_output("evaluate", *shlex.split(command), "--perspectives", "task")["scores"]
     assert {score["n"] for score in scores} == {4}
 
 
@@ -126,7 +126,7 @@ def test_evaluating_writes_rows_and_scores_once(
         "--set", "evaluate.embedding_attack.radii=[0.1]", "--set", "evaluate.bootstrap=20",
         "--out", tmp_path / "e",
     )  # fmt: skip
-    result = answer(*arguments)
+    result = json_output(*arguments)
     assert {score["perspective"] for score in result["scores"]} == {
         "task",
         "shift",
@@ -146,7 +146,7 @@ def test_evaluating_writes_rows_and_scores_once(
     files = {"rows.parquet", "texts.parquet", "scores.json", "settings.json"}
     assert {entry.name for entry in (tmp_path / "e").iterdir()} == files
     before = stamps(tmp_path / "e")
-    assert answer(*arguments) == result
+    assert json_output(*arguments) == result
     assert stamps(tmp_path / "e") == before
     other = call(
         *arguments, "--perspectives", "task,embedding_attack,calibration", "--eval-rows", 4
@@ -161,7 +161,7 @@ def test_a_run_is_evaluated_on_its_own_data_by_default(
     trained: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:
     words = ("evaluate", trained["out"], "--perspectives", "task", "--set", "evaluate.bootstrap=0")
-    named = answer(*words, "--data", tiny_data / "reviews", "--out", tmp_path / "named")
+    named = json_output(*words, "--data", tiny_data / "reviews", "--out", tmp_path / "named")
     left = call(*words, "--out", tmp_path / "left", "--json")
     assert json.loads(left.stdout)["scores"] == named["scores"]
     message = (
@@ -169,7 +169,7 @@ def test_a_run_is_evaluated_on_its_own_data_by_default(
     )
     assert f"{message}, split 'dev'." in left.stderr
     # Other given settings still apply.
-    few = answer(*words, "--eval-rows", "4", "--out", tmp_path / "few")
+    few = json_output(*words, "--eval-rows", "4", "--out", tmp_path / "few")
     assert {score["n"] for score in few["scores"]} == {4}
     # The only split of a file has no name that the user knows.
     (file,) = (tiny_data / "reviews").glob("dev.*")
@@ -187,14 +187,16 @@ def test_predicting_lines_of_stdin_prints_a_json_object_per_line(trained: dict[s
         assert sum(fractions.values()) == pytest.approx(1.0)
         assert row["label"] == max(fractions, key=fractions.__getitem__)
         assert row["anomaly"] == 1 - max(fractions.values())
-    assert answer("predict", trained["out"], text="the film was good\nit was awful\n") == rows
+    assert json_output("predict", trained["out"], text="the film was good\nit was awful\n") == rows
 
 
 def test_predicting_a_file_into_a_table(
     trained: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "predictions.csv"
-    result = answer("predict", trained["out"], "--data", tiny_data / "anomaly.csv", "--out", out)
+    result = json_output(
+        "predict", trained["out"], "--data", tiny_data / "anomaly.csv", "--out", out
+    )
     assert result == {"out": str(out), "rows": 3}
     header, *lines = out.read_text(encoding="utf-8").splitlines()
     assert header == "text,label,anomaly,probability:negative,probability:positive"
@@ -203,7 +205,7 @@ def test_predicting_a_file_into_a_table(
 
 @pytest.mark.parametrize("kind", ["methods", "models", "perspectives", "tasks", "suites"])
 def test_lists_are_arrays_of_named_objects(kind: str) -> None:
-    rows = answer("list", kind)
+    rows = json_output("list", kind)
     assert rows
     assert all(row["name"] for row in rows)
     table = succeed("list", kind)
@@ -215,7 +217,7 @@ def test_the_report_of_a_run_is_written_next_to_it(trained: dict[str, Any], tmp_
     copy.mkdir()
     for name in ("run.json", "metrics.jsonl"):
         (copy / name).write_bytes((Path(trained["out"]) / name).read_bytes())
-    assert answer("report", copy) == {"report": str(copy / "report.html"), "figures": []}
+    assert json_output("report", copy) == {"report": str(copy / "report.html"), "figures": []}
     assert (copy / "report.html").is_file()
 
 

@@ -69,9 +69,9 @@ def test_the_score_of_an_epoch_is_the_loss_per_target(base: Path, run: Path) -> 
 
 def test_prompts_are_continued_as_each_alone(run: Path) -> None:
     prompts = ["the film was good", "the", "the film was bad and and"]
-    answers = Classifier.load(run, max_length=24)(prompts)
+    predictions = Classifier.load(run, max_length=24)(prompts)
     model, tokenizer = load_headed(str(run), "completions")
-    for prompt, answer in zip(prompts, answers, strict=True):
+    for prompt, prediction in zip(prompts, predictions, strict=True):
         batch = tokenizer(prompt, return_tensors="pt")
         ids = batch["input_ids"]
         for _ in range(5):
@@ -79,19 +79,19 @@ def test_prompts_are_continued_as_each_alone(run: Path) -> None:
                 best = model(input_ids=ids).logits[0, -1].argmax()
             ids = torch.cat([ids, best.view(1, 1)], dim=1)
         made = tokenizer.decode(ids[0, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-        assert answer.completion is not None
-        assert answer.completion.split()[:3] == made.split()[:3]
-        assert answer.label is None
+        assert prediction.completion is not None
+        assert prediction.completion.split()[:3] == made.split()[:3]
+        assert prediction.label is None
 
 
 def test_predictions_are_written_for_a_file_of_prompts(run: Path, tmp_path: Path) -> None:
-    data, out = tmp_path / "prompts.jsonl", tmp_path / "answers.jsonl"
+    data, out = tmp_path / "prompts.jsonl", tmp_path / "predictions.jsonl"
     data.write_text('{"prompt": "the film was"}\n{"prompt": "a"}', encoding="utf-8")
     limit = ("--set", "predictor.max_new_tokens=3")
     succeed("predict", run, "--data", data, "--out", out, *limit)
-    answers = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert [answer["text"] for answer in answers] == ["the film was", "a"]
-    assert all(len(answer["completion"].split()) <= 3 for answer in answers)
+    predictions = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [prediction["text"] for prediction in predictions] == ["the film was", "a"]
+    assert all(len(prediction["completion"].split()) <= 3 for prediction in predictions)
     shown = succeed("predict", run, "--text", "the film was", *limit).stdout
     assert "completion" in shown
 
@@ -138,8 +138,8 @@ def test_an_adapter_does_not_change_the_output_layer(base: Path, tmp_path: Path)
     kept = json.loads((out / "adapter_config.json").read_text(encoding="utf-8"))
     assert kept["task_type"] == "CAUSAL_LM"
     assert not kept["modules_to_save"]
-    (answer,) = Classifier.load(out)(["the film was"])
-    assert isinstance(answer.completion, str)
+    (prediction,) = Classifier.load(out)(["the film was"])
+    assert isinstance(prediction.completion, str)
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(base: Path, run: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.cli.test_commands import stamps
 
 
@@ -20,7 +20,7 @@ def test_a_composition_is_trained_recorded_and_recognised_however_it_is_spaced(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     options = (*tiny(tiny_model, tiny_data, tmp_path / "run"), "--set", "method.at.epsilon=0.1")
-    record = answer("train", "--method", "r_drop + at", *options)
+    record = json_output("train", "--method", "r_drop + at", *options)
     assert record["method"] == "r_drop + at"
     settings = record["settings"]["method"]
     assert settings["name"] == "r_drop + at"
@@ -44,5 +44,5 @@ def test_a_settings_file_has_one_table_per_method(
         '[method]\nname = "r_drop + at"\n[method.r_drop]\nweight = 2\n', encoding="utf-8"
     )
     options = tiny(tiny_model, tiny_data, tmp_path / "file")
-    settings = answer("train", "--config", config, *options)["settings"]["method"]
+    settings = json_output("train", "--config", config, *options)["settings"]["method"]
     assert settings["r_drop"]["weight"] == 2.0

@@ -22,7 +22,7 @@ from temper.calibration.files import FILE, write_calibration
 from temper.export import export as exporting
 from temper.export.export import PIPELINE, Likeness
 from temper.models.standalone import pipeline, shift
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
 
 TEXTS = ["the film was good", "a", "it was " + "very " * 60 + "bad", "phone \u2605 unknown \x07"]
@@ -61,10 +61,10 @@ def exported(folder: Path, **options: Any) -> Any:
     return defined.Pipeline(batch_size=2, **options)
 
 
-def same(answers: Any, others: Any) -> None:
-    """Check that all fields of all answers agree, numbers within 1e-6."""
-    result = Likeness.of(answers, others)
-    assert result.alike == len(answers) == len(others)
+def same(predictions: Any, others: Any) -> None:
+    """Check that all fields of all predictions agree, numbers within 1e-6."""
+    result = Likeness.of(predictions, others)
+    assert result.alike == len(predictions) == len(others)
     assert result.largest_difference < 1e-6
 
 
@@ -83,7 +83,7 @@ def test_the_export_predicts_as_the_model_without_temper_installed(
 ) -> None:
     with_temperature(run, 0.25)
     out = tmp_path / "out"
-    output = answer("export", run, "--out", out, "--data", tiny_data / "reviews" / "dev.csv")
+    output = json_output("export", run, "--out", out, "--data", tiny_data / "reviews" / "dev.csv")
     wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
     same(wanted, asked_elsewhere(out, TEXTS))
     # The folder is a model of Temper's too, with the same calibration and length.
@@ -94,7 +94,7 @@ def test_the_export_predicts_as_the_model_without_temper_installed(
     assert right == output["likeness"][PIPELINE]["accuracy"]
     assert f"| `pipeline.py` | {right:.4f} | 100.00% |" in (out / "README.md").read_text("utf-8")
     assert {"config.json", "model.safetensors", "tokenizer.json", FILE} <= set(output["files"])
-    assert answer("verify", out)[0]["faults"] == []
+    assert json_output("verify", out)[0]["faults"] == []
 
 
 def test_a_calibration_that_the_file_does_not_apply_is_noticed(run: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_calibration_that_the_file_does_not_apply_is_noticed(run: Path, tmp_pa
     assert Likeness.of(wanted, asked(tmp_path / "out", TEXTS)).largest_difference > 1e-4
 
 
-def test_pairs_and_regressions_are_answered_too(tiny_model: Path, tmp_path: Path) -> None:
+def test_pairs_and_regressions_are_predicted_too(tiny_model: Path, tmp_path: Path) -> None:
     data = tmp_path / "pairs.csv"
     rows = [f"the film {n},it was {'good' if n % 2 else 'bad'},{n / 7}" for n in range(16)]
     data.write_text("\n".join(["text,text_pair,label", *rows]), encoding="utf-8")
@@ -115,7 +115,7 @@ def test_pairs_and_regressions_are_answered_too(tiny_model: Path, tmp_path: Path
         "plain", "--set", "train.max_steps=1", "--max-length", "16", "--device", "cpu",
         "--out", run,
     )  # fmt: skip
-    output = answer("export", run, "--out", out, "--data", data)
+    output = json_output("export", run, "--out", out, "--data", data)
     assert output["gives"] == "values"
     assert output["likeness"][PIPELINE]["accuracy"] is None
     pairs = ["it was good"] * len(TEXTS)
@@ -171,7 +171,7 @@ def test_the_same_export_is_reused_and_other_content_raises_an_error(
     run: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    first = answer("export", run, "--out", out)
+    first = json_output("export", run, "--out", out)
     kept = succeed("export", run, "--out", out, "--json")
     assert json.loads(kept.stdout) == first
     assert "Up to date: " in kept.stderr
@@ -247,7 +247,7 @@ def test_onnx_predicts_the_same_and_int8_reports_its_difference(
     pytest.importorskip("onnxscript", reason="needs the extra onnx")
     with_temperature(run, 0.25)
     out = tmp_path / "out"
-    output = answer(
+    output = json_output(
         "export", run, "--out", out, "--data", tiny_data / "reviews" / "dev.csv", "--int8"
     )
     wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]

@@ -17,7 +17,7 @@ from temper.errors import CheckpointError, DataError, SettingError
 from temper.report import error_analysis
 from temper.report.headline import TITLE_WORDS
 from temper.study import fit as module
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
 
 ROWS = 600
@@ -37,7 +37,7 @@ def fitted(tiny_model: Path, reviews: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CANDIDATES", module.CANDIDATES[:3])
         # A tiny random encoder learns nothing at usual rates.
-        result = answer(
+        result = json_output(
             "fit", reviews, "--models", tiny_model, "--out", reviews.parent / "out", "--budget",
             "30m", "--device", "cpu", "--max-length", 32,
         )  # fmt: skip
@@ -96,7 +96,9 @@ def test_the_model_is_calibrated_and_was_not_trained_on_the_rows_set_aside(fitte
     calibration = json.loads((fitted / "model" / "calibration.json").read_text(encoding="utf-8"))
     assert calibration["held_out"]["rows"] == round(0.2 * ROWS)
     assert calibration["held_out"]["left_out"]["trained"] == 0
-    result = answer("predict", fitted / "model", "--text", "the film was good", "--device", "cpu")
+    result = json_output(
+        "predict", fitted / "model", "--text", "the film was good", "--device", "cpu"
+    )
     assert sum(result[0]["probabilities"].values()) == pytest.approx(1)
     assert result[0]["set"]
     succeed("verify", fitted / "evaluation")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import answer, succeed
+from tests.cli.calls import json_output, succeed
 from tests.cli.tiny_project import sentences, write_csv
 from tests.training.alternating import NAME, alternating_registered
 
@@ -56,7 +56,7 @@ def test_a_study_evaluates_on_a_suite_and_trains_on_its_own_rows(
     suite = tmp_path / "own.toml"
     suite.write_text(SUITE, encoding="utf-8")
     out = tmp_path / "study"
-    answer(
+    json_output(
         "compare", "--model", tiny_model, "--data", tiny_data / "reviews", "--methods", "plain",
         "--seeds", "0", "--set", "train.max_steps=1", "--set", "train.device=cpu",
         "--max-length", "32", "--set", f"sets.adversarial=made={tiny_data / 'shift.csv'}",

@@ -15,7 +15,7 @@ from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.evaluation.loading import load_predictor
 from temper.models.hf import load_classifier
-from tests.cli.calls import answer, call, refused
+from tests.cli.calls import call, json_output, refused
 from tests.cli.tiny_project import sentences, write_csv
 
 MEASURED = ("--perspectives", "task", "--set", "evaluate.bootstrap=0", "--device", "cpu")
@@ -26,7 +26,7 @@ TEXTS = [text for text, _ in sentences(12)]
 
 @pytest.fixture(scope="module")
 def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the tiny model with a head that answers each of its classes as often."""
+    """Return the tiny model with a head that predicts each of its classes as often."""
     folder = Path(shutil.copytree(tiny_model, tmp_path_factory.mktemp("even") / "model"))
     network, _ = load_classifier(str(folder))
     logits = (
@@ -39,8 +39,8 @@ def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answers(model: Path) -> list[tuple[str, int]]:
-    """Return texts and the output that the model answers each with, half of them each."""
+def predicted(model: Path) -> list[tuple[str, int]]:
+    """Return texts and the class that the model predicts for each, half of them each."""
     result = (
         load_predictor(Checkpoint.of(model), device="cpu").predict(Examples("t", TEXTS)).prediction
     )
@@ -57,9 +57,9 @@ def renamed(model: Path, folder: Path, *names: str) -> Path:
     return folder
 
 
-def right(path: Path, answers: list[tuple[str, int]], *names: object) -> Path:
+def right(path: Path, predicted: list[tuple[str, int]], *names: object) -> Path:
     """Write the texts with the right label under these names of the outputs."""
-    return write_csv(path, [(text, str(names[output])) for text, output in answers])
+    return write_csv(path, [(text, str(names[output])) for text, output in predicted])
 
 
 def accuracy(result: Any) -> float:
@@ -69,11 +69,11 @@ def accuracy(result: Any) -> float:
 
 @pytest.mark.parametrize("names", [("pos", "neg"), ("Pos", "NEG"), ("1", "0"), ("0", "1")])
 def test_labels_meet_classes_by_name(
-    model: Path, tmp_path: Path, answers: list[tuple[str, int]], names: tuple[str, str]
+    model: Path, tmp_path: Path, predicted: list[tuple[str, int]], names: tuple[str, str]
 ) -> None:
     called = renamed(model, tmp_path / "model", *names)
-    data = right(tmp_path / "data.csv", answers, *(name.lower() for name in names))
-    result = answer("evaluate", called, "--data", data, "--out", tmp_path / "out", *MEASURED)
+    data = right(tmp_path / "data.csv", predicted, *(name.lower() for name in names))
+    result = json_output("evaluate", called, "--data", data, "--out", tmp_path / "out", *MEASURED)
     assert accuracy(result) == 1.0
     assert result["task"]["labels"] == list(names)
     assert not any("by index" in notice for notice in result["notices"])
@@ -82,13 +82,13 @@ def test_labels_meet_classes_by_name(
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("POSITIVE", "NEGATIVE"), ("1", "0")])
 def test_other_label_names_raise_an_error_and_mapped_ones_are_correct(
-    model: Path, tmp_path: Path, answers: list[tuple[str, int]], names: tuple[str, str]
+    model: Path, tmp_path: Path, predicted: list[tuple[str, int]], names: tuple[str, str]
 ) -> None:
     called = renamed(model, tmp_path / "model", *names)
-    data = right(tmp_path / "data.csv", answers, "pos", "neg")
+    data = right(tmp_path / "data.csv", predicted, "pos", "neg")
     words = ("evaluate", called, "--data", data, "--out", tmp_path / "out", *MEASURED)
     refused(call(*words), "neg, pos", "--label-names")
-    mapped = answer(*words, "--label-map", f"{names[0]}=pos,{names[1]}=neg")
+    mapped = json_output(*words, "--label-map", f"{names[0]}=pos,{names[1]}=neg")
     assert accuracy(mapped) == 1.0
     assert mapped["task"]["labels"] == ["pos", "neg"]
     refused(call(*words, "--label-names", "neg,pos"), "label_names")
@@ -99,27 +99,27 @@ def test_other_label_names_raise_an_error_and_mapped_ones_are_correct(
 
 
 def test_a_set_without_a_class_of_the_model_is_matched_by_name(
-    model: Path, tmp_path: Path, answers: list[tuple[str, int]]
+    model: Path, tmp_path: Path, predicted: list[tuple[str, int]]
 ) -> None:
     called = renamed(model, tmp_path / "model", "-1", "1")
-    ones = [row for row in answers if row[1] == 1]
+    ones = [row for row in predicted if row[1] == 1]
     data = write_csv(tmp_path / "ones.csv", [(text, "1") for text, _ in ones])
-    result = answer("evaluate", called, "--data", data, "--out", tmp_path / "out", *MEASURED)
+    result = json_output("evaluate", called, "--data", data, "--out", tmp_path / "out", *MEASURED)
     assert accuracy(result) == 1.0
 
 
 def test_bare_integers_meet_words_by_index_with_a_notice(
-    model: Path, tmp_path: Path, answers: list[tuple[str, int]]
+    model: Path, tmp_path: Path, predicted: list[tuple[str, int]]
 ) -> None:
-    data = right(tmp_path / "data.csv", answers, 0, 1)
-    result = answer("evaluate", model, "--data", data, "--out", tmp_path / "out", *MEASURED)
+    data = right(tmp_path / "data.csv", predicted, 0, 1)
+    result = json_output("evaluate", model, "--data", data, "--out", tmp_path / "out", *MEASURED)
     assert accuracy(result) == 1.0
     assert any("by index: 0 is 'negative', 1 is 'positive'" in text for text in result["notices"])
 
 
 def test_predictions_have_the_mapped_names(model: Path) -> None:
     given = ("--label-map", "negative=bad", "--device", "cpu", "--json", "--text", "the film was")
-    row = answer("predict", model, *given)[0]
+    row = json_output("predict", model, *given)[0]
     assert set(row["probabilities"]) == {"bad", "positive"}
 
 

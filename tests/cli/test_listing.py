@@ -10,7 +10,7 @@ import pytest
 
 from temper import methods
 from temper.methods import registry
-from tests.cli.calls import answer, call, refused
+from tests.cli.calls import call, json_output, refused
 from tests.methods.test_plugins import METHOD
 
 
@@ -31,16 +31,18 @@ def test_list_without_a_kind_prints_the_kinds() -> None:
 
 
 def test_settings_are_found_by_a_part_of_their_name() -> None:
-    names = [row["setting"] for row in answer("list", "settings", "lora")]
+    names = [row["setting"] for row in json_output("list", "settings", "lora")]
     assert names[:2] == ["train.lora", "train.lora.rank"]
     assert all("lora" in name for name in names)
-    rows = [row for row in answer("list", "settings", "architecture.") if "For " in row["meaning"]]
+    rows = [
+        row for row in json_output("list", "settings", "architecture.") if "For " in row["meaning"]
+    ]
     assert ["architecture.filters", 100] in [[row["setting"], row["default"]] for row in rows]
     refused(call("list", "settings", "no such setting"), "no such setting")
 
 
 def test_methods_are_listed_with_costs_and_conflicts() -> None:
-    rows = {row["name"]: row for row in answer("list", "methods")}
+    rows = {row["name"]: row for row in json_output("list", "methods")}
     assert set(rows["uegr"]) == {"name", "summary", "passes", "memory", "conflicts", "paper"}
     assert rows["uegr"]["conflicts"] == {
         "losses": ["perturbation", "sub-models"],
@@ -71,8 +73,8 @@ def test_a_file_s_methods_are_listed_and_trained(
 ) -> None:
     path = tmp_path / "planted_listing.py"
     path.write_text(METHOD.format(name="mine"), encoding="utf-8")
-    assert "mine" in [row["name"] for row in answer("list", "methods", "--import", path)]
-    record = answer(
+    assert "mine" in [row["name"] for row in json_output("list", "methods", "--import", path)]
+    record = json_output(
         "train", "--import", path, "--method", "mine", "--model", tiny_model,
         "--data", tiny_data / "reviews", "--set", "train.max_steps=1", "--device", "cpu",
         "--out", tmp_path / "run",
@@ -82,7 +84,7 @@ def test_a_file_s_methods_are_listed_and_trained(
 
 
 def test_a_new_method_is_written_to_the_given_file(tmp_path: Path) -> None:
-    result = answer("new-method", "mine", "--into", tmp_path)
+    result = json_output("new-method", "mine", "--into", tmp_path)
     assert result == {
         "method": str(tmp_path / "mine.py"),
         "test": str(tmp_path / "test_mine.py"),

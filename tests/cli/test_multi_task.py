@@ -10,7 +10,7 @@ import pytest
 from temper.api.nested import tasks_settings
 from temper.data.settings import DataSettings
 from temper.data.tasks.registry import TASKS
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.data.task_files import json_lines
 
 STEP = ("--method", "plain", "--set", "train.max_steps=2", "--max-length", "16",
@@ -31,7 +31,7 @@ def test_tasks_are_trained_together_and_evaluated_on_their_own_sets(
     tiny_model: Path, tiny_data: Path, root: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    output = answer(
+    output = json_output(
         "train", "--model", tiny_model, "--task", "rte", "--set", f"data_root={root}",
         "--task", f"reviews={tiny_data / 'reviews'}", *STEP, "--rows", 6, "--out", out,
     )  # fmt: skip
@@ -44,11 +44,11 @@ def test_tasks_are_trained_together_and_evaluated_on_their_own_sets(
         ("reviews", ("--data", tiny_data / "reviews"), 12),
     ):
         folder = out / "tasks" / name
-        result = answer("evaluate", folder, *data, *judged, "--out", tmp_path / name)
+        result = json_output("evaluate", folder, *data, *judged, "--out", tmp_path / name)
         assert {score["n"] for score in result["scores"]} == {rows}
         assert result["task"]["labels"] == output["tasks"][name]["labels"]
     texts = tiny_data / "anomaly.csv"
-    lines = answer("predict", out / "tasks" / "reviews", "--data", texts, "--device", "cpu")
+    lines = json_output("predict", out / "tasks" / "reviews", "--data", texts, "--device", "cpu")
     assert [set(line["probabilities"]) for line in lines] == [{"negative", "positive"}] * 3
     succeed("report", out)
     assert "Trained on 2 tasks: rte (6 rows), reviews (6 rows)." in (out / "report.md").read_text()
@@ -61,7 +61,7 @@ def test_a_file_of_settings_may_name_the_tasks(
     source = json.dumps(str(tiny_data / "reviews"))
     file = tmp_path / "tasks.toml"
     file.write_text(f"[tasks.one]\nsource = {source}\n[tasks.two]\nsource = {source}\nrows = 4\n")
-    output = answer(
+    output = json_output(
         "train", "--model", tiny_model, "--config", file, *STEP, "--out", tmp_path / "r"
     )
     assert output["data"]["two"]["train"]["rows"] == 4

@@ -44,7 +44,7 @@ def test_text_options_get_the_same_predictions_as_lines_of_stdin(
     assert surest[0] < surest[1]
 
 
-def test_texts_are_answered_by_a_table_for_a_person(trained: Path) -> None:
+def test_texts_get_a_table_for_a_person(trained: Path) -> None:
     result = succeed("predict", trained, *GIVEN, "--device", "cpu")
     heading, *rows = result.stdout.splitlines()
     assert heading.split() == ["label", "probability", "anomaly", "text"]
@@ -106,7 +106,7 @@ def test_predictions_never_overwrite_their_input_file(trained: Path, tmp_path: P
 def test_missing_texts_with_an_existing_output_raise_one_error(
     trained: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "answers.csv"
+    out = tmp_path / "predictions.csv"
     out.write_text("label\n", encoding="utf-8")
     refused(
         call("predict", trained, "--data", tmp_path / "nowhere.csv", "--out", out), "nowhere.csv"

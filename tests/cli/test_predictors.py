@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from tests.cli.calls import answer, call, succeed
+from tests.cli.calls import call, json_output, succeed
 from tests.cli.tiny_project import GOOD, sentences
 
 CODE = f"""
@@ -42,7 +42,7 @@ def test_perspectives_that_a_function_does_not_support_are_skipped_and_reported(
         assert f"Not measured: {name} needs" in result.stderr
     scores = json.loads((out / "scores.json").read_text())
     assert set(scores["skipped"]) == {"embedding_attack", "token_corruption"}
-    again = answer(*words, *messages)
+    again = json_output(*words, *messages)
     assert again["skipped"] == scores["skipped"]
     assert {(score["perspective"], score["value"]) for score in again["scores"]} == {("task", 1.0)}
     result = call(*words, "--gives", "logits", "--label-names", "negative,positive")
@@ -65,8 +65,8 @@ def test_a_predictor_without_names_is_not_measured_on_words(
     assert result.exit_code == 2
     assert "the labels negative, positive" in result.stderr
     assert "--label-names" in result.stderr
-    # Two names in the other order answer the other way round.
-    assert accuracy(answer(*words, "--label-names", "positive,negative")) == [0.0]
+    # Two names in the other order swap the predicted classes.
+    assert accuracy(json_output(*words, "--label-names", "positive,negative")) == [0.0]
 
 
 def test_the_names_of_a_functions_classes_are_mapped_to_the_datas(
@@ -74,7 +74,9 @@ def test_the_names_of_a_functions_classes_are_mapped_to_the_datas(
 ) -> None:
     messages = ("--gives", "probabilities", "--data", tiny_data / "reviews", *FEW)
     given = ("--label-names", "NO,YES", "--label-map", "YES=positive,NO=negative")
-    results = answer("evaluate", f"{code}:predict", *messages, "--out", tmp_path / "one", *given)
+    results = json_output(
+        "evaluate", f"{code}:predict", *messages, "--out", tmp_path / "one", *given
+    )
     assert accuracy(results) == [1.0]
     result = call("evaluate", f"{code}:predict", *messages, "--out", tmp_path / "two", *given[2:])
     assert "Give --label-names" in result.stderr
@@ -85,7 +87,7 @@ def test_a_skops_file_is_evaluated_and_predicts(tiny_data: Path, tmp_path: Path)
     chain = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, labels)
     file = tmp_path / "model.skops"
     skops.io.dump(chain, file)
-    results = answer(
+    results = json_output(
         "evaluate", file, "--data", tiny_data / "reviews", "--out", tmp_path / "evaluation", *FEW
     )
     assert results["task"]["labels"] == ["negative", "positive"]

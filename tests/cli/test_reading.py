@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
 
 HEADER = "Queue;Id;Description"
@@ -159,9 +159,9 @@ def test_predicting_reads_no_labels(
     result = succeed(
         "predict", project / "run", "--data", tmp_path / "new.csv", "--device", "cpu", *skip
     )
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [answer["text"] for answer in answers] == ["good", "bad", "fine"]
-    assert "row" not in answers[0]
+    predictions = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [prediction["text"] for prediction in predictions] == ["good", "bad", "fine"]
+    assert "row" not in predictions[0]
 
 
 def test_predictions_keep_the_other_columns_of_their_file(project: Path, tmp_path: Path) -> None:
@@ -169,17 +169,17 @@ def test_predictions_keep_the_other_columns_of_their_file(project: Path, tmp_pat
     file.write_text("id,label,text,note\n007,1,good,=1+1\n008,0,bad,\n", encoding="utf-8")
     arguments = ("predict", project / "run", "--data", file, "--device", "cpu")
 
-    def answers(*more: str) -> list[dict[str, Any]]:
+    def predictions(*more: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in succeed(*arguments, *more).stdout.splitlines()]
 
-    first, second = answers()
+    first, second = predictions()
     assert list(first)[:5] == ["text", "id", "input:label", "note", "label"]
     # Values are as they are in the file; what is predicted keeps its name.
     assert (first["id"], first["input:label"], first["note"]) == ("007", "1", "=1+1")
     assert first["label"] in {"negative", "positive"}
     assert (second["id"], second["note"]) == ("008", "")
-    assert list(answers("--columns", "none")[0])[:2] == ["text", "label"]
-    assert list(answers("--columns", "note,id")[0])[:4] == ["text", "note", "id", "label"]
+    assert list(predictions("--columns", "none")[0])[:2] == ["text", "label"]
+    assert list(predictions("--columns", "note,id")[0])[:4] == ["text", "note", "id", "label"]
     succeed(*arguments, "--out", out)
     header, row, _ = out.read_text(encoding="utf-8").splitlines()
     assert header.startswith("text,id,input:label,note,label,")
@@ -194,7 +194,7 @@ def test_a_class_in_a_kept_column_is_written_by_name(project: Path, tmp_path: Pa
 
     rows = Dataset.from_dict({"text": ["good", "bad"], "label": [1, 0]})
     rows.cast_column("label", ClassLabel(names=["neg", "pos"])).save_to_disk(tmp_path / "rows")
-    result = answer("predict", project / "run", "--data", tmp_path / "rows", "--device", "cpu")
+    result = json_output("predict", project / "run", "--data", tmp_path / "rows", "--device", "cpu")
     assert [row["input:label"] for row in result] == ["pos", "neg"]
 
 
@@ -204,7 +204,7 @@ def test_values_that_json_lacks_are_written_as_text(project: Path, tmp_path: Pat
 
     table = {"text": ["good", "bad"], "day": [date(2024, 2, 3), None], "x": [float("nan"), 1.5]}
     pq.write_table(pa.table(table), tmp_path / "new.parquet")
-    result = answer(
+    result = json_output(
         "predict", project / "run", "--data", tmp_path / "new.parquet", "--device", "cpu"
     )
     assert [(row["day"], row["x"]) for row in result] == [("2024-02-03", None), (None, 1.5)]
@@ -226,7 +226,10 @@ def test_predictions_have_row_numbers_if_rows_were_skipped(
     arguments = ("predict", project / "run", "--data", tmp_path / name, "--device", "cpu")
     result = succeed(*arguments, "--set", "data.skip_bad_rows=true")
     results = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [(answer["row"], answer["text"]) for answer in results] == [(1, "good"), (3, "fine")]
+    assert [(prediction["row"], prediction["text"]) for prediction in results] == [
+        (1, "good"),
+        (3, "fine"),
+    ]
     succeed(*arguments, "--set", "data.skip_bad_rows=true", "--out", tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("row,text,")

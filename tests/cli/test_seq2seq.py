@@ -91,9 +91,9 @@ def test_the_score_of_an_epoch_is_the_loss_per_target(run: Path) -> None:
 
 def test_texts_are_written_as_each_alone(run: Path) -> None:
     prompts = ["word1 word3", "word9", "word1 word5 word6 word7 word7"]
-    answers = Classifier.load(run, max_length=24)(prompts)
+    predictions = Classifier.load(run, max_length=24)(prompts)
     model, tokenizer = load_headed(str(run), "seq2seq")
-    for prompt, answer in zip(prompts, answers, strict=True):
+    for prompt, prediction in zip(prompts, predictions, strict=True):
         ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
         made = torch.tensor([[model.config.decoder_start_token_id]])
         for _ in range(5):
@@ -103,17 +103,17 @@ def test_texts_are_written_as_each_alone(run: Path) -> None:
             if int(best) == tokenizer.eos_token_id:
                 break
         written = tokenizer.decode(made[0], skip_special_tokens=True).split()
-        assert answer.completion is not None
-        assert answer.completion.split()[: len(written)] == written
+        assert prediction.completion is not None
+        assert prediction.completion.split()[: len(written)] == written
 
 
 def test_predictions_are_written_for_a_file(run: Path, tmp_path: Path) -> None:
-    data, out = run.parent / "rows.jsonl", tmp_path / "answers.jsonl"
+    data, out = run.parent / "rows.jsonl", tmp_path / "predictions.jsonl"
     limit = ("--set", "predictor.max_new_tokens=3")
     succeed("predict", run, "--data", data, "--out", out, *limit)
-    answers = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert [answer["text"] for answer in answers] == [row["source"] for row in ROWS]
-    assert all(len(answer["completion"].split()) <= 3 for answer in answers)
+    predictions = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [prediction["text"] for prediction in predictions] == [row["source"] for row in ROWS]
+    assert all(len(prediction["completion"].split()) <= 3 for prediction in predictions)
 
 
 def test_methods_are_compared_by_the_loss(base: Path, run: Path, tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_an_adapter_does_not_change_the_output_layer(base: Path, tmp_path: Path)
     kept = json.loads((out / "adapter_config.json").read_text(encoding="utf-8"))
     assert kept["task_type"] == "SEQ_2_SEQ_LM"
     assert not kept["modules_to_save"]
-    (answer,) = Classifier.load(out)(["word1"])
-    assert isinstance(answer.completion, str)
+    (prediction,) = Classifier.load(out)(["word1"])
+    assert isinstance(prediction.completion, str)
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(base: Path, run: Path, tmp_path: Path) -> None:

@@ -65,19 +65,19 @@ def test_a_run_predicts_each_label_by_its_sigmoid(run: Path) -> None:
     assert record["task"] == {"kind": "multi_label", "metric": "map", "labels": labels}
     assert 0 < record["epochs"]["kept"]["dev"] <= 1
     texts = ["the film was very good", "the film was", "the film was very"]
-    answers = Classifier.load(run)(texts)
+    predictions = Classifier.load(run)(texts)
     model, tokenizer = load_classifier(str(run))
     with torch.no_grad():
         logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
-    for answer, expected in zip(answers, logits.sigmoid().tolist(), strict=True):
-        assert list(answer.probabilities) == labels
-        assert list(answer.probabilities.values()) == pytest.approx(expected, abs=1e-5)
-        assert list(answer.labels or ()) == applying(answer.probabilities)
-        assert answer.label is None
+    for prediction, expected in zip(predictions, logits.sigmoid().tolist(), strict=True):
+        assert list(prediction.probabilities) == labels
+        assert list(prediction.probabilities.values()) == pytest.approx(expected, abs=1e-5)
+        assert list(prediction.labels or ()) == applying(prediction.probabilities)
+        assert prediction.label is None
 
 
 def test_predictions_are_written_with_a_column_per_label(run: Path, tmp_path: Path) -> None:
-    out, text = tmp_path / "answers.csv", "the film was very good"
+    out, text = tmp_path / "predictions.csv", "the film was very good"
     succeed("predict", run, "--text", text, "--out", out)
     (row,) = csv.DictReader(io.StringIO(out.read_text(encoding="utf-8")))
     result = {name: float(row[f"probability:{name}"]) for name in ("praise", "strong")}
@@ -111,10 +111,10 @@ def test_an_export_predicts_as_the_calibrated_model_does(
     succeed("export", model, "--out", tmp_path / "out", "--data", data, *onnx)
     record = json.loads((tmp_path / "out" / "export.json").read_text())
     texts = [json.loads(line)["text"] for line in data.read_text().splitlines()]
-    expected = [answer.record() for answer in Classifier.load(model)(texts)]
+    expected = [prediction.record() for prediction in Classifier.load(model)(texts)]
     for file in formats:
-        answers = Pipeline(tmp_path / "out", file)(texts)
-        likeness = Likeness.of(expected, answers)
+        predictions = Pipeline(tmp_path / "out", file)(texts)
+        likeness = Likeness.of(expected, predictions)
         assert likeness.largest_difference < 1e-4
         assert likeness.alike >= len(texts) - 2  # ties: these rows set the thresholds
     labels = [json.loads(line)["labels"] for line in data.read_text().splitlines()]

@@ -73,16 +73,16 @@ def test_the_score_of_an_epoch_is_the_f1_of_answers(run: Path) -> None:
 
 def test_an_answer_has_a_position_and_a_probability(run: Path) -> None:
     contexts = ["The film,  was great", "a bad phone", "it " * 40 + "was good"]
-    answers = Classifier.load(run)(["how was it", "it", "how"], contexts)
-    for question, context, answer in zip(
-        ("how was it", "it", "how"), contexts, answers, strict=True
+    predictions = Classifier.load(run)(["how was it", "it", "how"], contexts)
+    for question, context, prediction in zip(
+        ("how was it", "it", "how"), contexts, predictions, strict=True
     ):
         start, end, chance = by_hand(run, question, context)
-        assert answer.span is not None
-        assert (answer.span.start, answer.span.end) == (start, end)
-        assert answer.span.text == context[start:end]
-        assert answer.span.probability == pytest.approx(chance, abs=1e-5)
-        assert answer.label is None
+        assert prediction.span is not None
+        assert (prediction.span.start, prediction.span.end) == (start, end)
+        assert prediction.span.text == context[start:end]
+        assert prediction.span.probability == pytest.approx(chance, abs=1e-5)
+        assert prediction.label is None
 
 
 def test_predictions_do_not_depend_on_the_batch(run: Path) -> None:
@@ -99,14 +99,16 @@ def test_predictions_do_not_depend_on_the_batch(run: Path) -> None:
 
 def test_predictions_are_written(run: Path, tmp_path: Path) -> None:
     data = run.parent / "rows.jsonl"
-    for name in ("answers.jsonl", "answers.csv"):
+    for name in ("predictions.jsonl", "predictions.csv"):
         succeed("predict", run, "--data", data, "--out", tmp_path / name)
-    answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    assert len(answers) == 40
-    for answer in answers:
-        span = answer["span"]
-        assert answer["text_pair"][span["start"] : span["end"]] == span["text"]
-    head = (tmp_path / "answers.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    predictions = [
+        json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()
+    ]
+    assert len(predictions) == 40
+    for prediction in predictions:
+        span = prediction["span"]
+        assert prediction["text_pair"][span["start"] : span["end"]] == span["text"]
+    head = (tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert {"span:text", "span:start", "span:probability"} <= set(head)
     shown = succeed("predict", run, "--text", "how was it", "--text-pair", "a good film")
     assert "answer" in shown.stdout
@@ -124,10 +126,10 @@ def test_an_evaluation_scores_answer_spans(run: Path, tmp_path: Path) -> None:
     assert scores["task"]["kind"] == "spans"
     result = {(e["perspective"], e["name"]): e["value"] for e in scores["scores"]}
     rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
-    answers = Classifier.load(run)(
+    predictions = Classifier.load(run)(
         [row["question"] for row in rows], [row["context"] for row in rows]
     )
-    predicted = [answer.span.text for answer in answers if answer.span is not None]
+    predicted = [each.span.text for each in predictions if each.span is not None]
     f1, exact = answer_scores(predicted, [row["answers"]["text"] for row in rows]).mean(0)
     assert result["shift", "span_f1"] == pytest.approx(f1)
     assert result["shift", "span_exact_match"] == pytest.approx(exact)

@@ -30,7 +30,7 @@ HEAVY = (
 SCRIPT = f"""
 import contextlib, io, json, os, sys
 from temper.cli import main
-answers = []
+results = []
 for arguments, variables in json.load(sys.stdin):
     out, err, code = io.StringIO(), io.StringIO(), None
     os.environ.update(variables)
@@ -42,8 +42,8 @@ for arguments, variables in json.load(sys.stdin):
     for name in variables:
         del os.environ[name]
     heavy = [name for name in {HEAVY} if name in sys.modules]
-    answers.append([code, heavy, out.getvalue(), err.getvalue()])
-print(json.dumps(answers))
+    results.append([code, heavy, out.getvalue(), err.getvalue()])
+print(json.dumps(results))
 """
 OUT = ("--out", "out")
 DEMO = ("--data", "demo")
@@ -51,7 +51,7 @@ TRAIN = ("train", "--method", "uegr", *OUT)
 COMPARE = ("compare", "--model", "model", *DEMO, *OUT)
 
 
-def answers(
+def outputs_of(
     calls: Sequence[tuple[Sequence[str], Mapping[str, str]]], folder: Path
 ) -> list[tuple[int, list[str], str, str]]:
     """Return of each call its exit code, what is imported by then, its output and its errors."""
@@ -204,7 +204,7 @@ LISTS = [
 
 
 def test_errors_in_names_and_paths_are_reported_before_heavy_imports(folder: Path) -> None:
-    result = answers([(arguments, {}) for arguments, _ in WRONG], folder)
+    result = outputs_of([(arguments, {}) for arguments, _ in WRONG], folder)
     for (arguments, words), (code, heavy, out, message) in zip(WRONG, result, strict=True):
         assert heavy == [], arguments
         assert (code, out) == (2, ""), arguments
@@ -215,7 +215,7 @@ def test_errors_in_names_and_paths_are_reported_before_heavy_imports(folder: Pat
 
 
 def test_list_imports_no_heavy_library(folder: Path) -> None:
-    for code, heavy, out, _ in answers([(arguments, {}) for arguments in LISTS], folder):
+    for code, heavy, out, _ in outputs_of([(arguments, {}) for arguments in LISTS], folder):
         assert (code, heavy) == (0, [])
         assert out
 
@@ -248,11 +248,11 @@ def test_a_hub_id_that_is_not_cached_raises_an_error_offline(
     check_model("somebody/something")
 
 
-class NoAnswerError(Exception):
+class NoResponseError(Exception):
     """What an HTTP library raises."""
 
 
-NoAnswerError.__module__ = "httpx"
+NoResponseError.__module__ = "httpx"
 RESPONSE: Any = SimpleNamespace(headers={}, request=None)
 
 
@@ -262,7 +262,7 @@ RESPONSE: Any = SimpleNamespace(headers={}, request=None)
         (None, None),
         (errors.RemoteEntryNotFoundError("no config.json", response=RESPONSE), None),
         (errors.RepositoryNotFoundError("no such model", response=RESPONSE), "no such model"),
-        (NoAnswerError("no route"), "the Hub cannot be asked: no route"),
+        (NoResponseError("no route"), "the Hub cannot be asked: no route"),
         (OSError("no socket"), "the Hub cannot be asked: no socket"),
     ],
 )
@@ -303,7 +303,7 @@ def test_the_shell_completes_commands_and_values_without_anything_heavy(folder: 
         }
         for words, _ in COMPLETED
     ]
-    result = answers([((), variables) for variables in asked], folder)
+    result = outputs_of([((), variables) for variables in asked], folder)
     for (words, expected), (_, heavy, out, _) in zip(COMPLETED, result, strict=True):
         assert out.splitlines() == expected, words
         assert heavy == []

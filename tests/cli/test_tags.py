@@ -21,8 +21,8 @@ from temper.evaluation.rows import Block
 from temper.evaluation.tag_calibration import tag_errors
 from temper.functional.entities import COUNTS, entities_of, tag_counts, tag_score
 from temper.models.hf import load_classifier
-from tests.cli.calls import answer as printed
 from tests.cli.calls import call, refused, succeed
+from tests.cli.calls import json_output as printed
 
 TYPES = {"good": "X", "bad": "Y"}
 TEXTS = ["good film", "The bad, old film!", "film"]
@@ -79,18 +79,18 @@ def by_hand(run: Path, words: list[str]) -> list[list[float]]:
 
 
 def test_entities_have_the_places_and_probabilities_of_their_words(run: Path) -> None:
-    answers = Classifier.load(run)(TEXTS)
+    predictions = Classifier.load(run)(TEXTS)
     labels = ["O", "B-X", "I-X", "B-Y"]
     seen = 0
-    for text, words, answer in zip(
-        TEXTS, (["good", "film"], ["The", "bad", ",", "old", "film", "!"], ["film"]), answers,
+    for text, words, prediction in zip(
+        TEXTS, (["good", "film"], ["The", "bad", ",", "old", "film", "!"], ["film"]), predictions,
         strict=True,
     ):  # fmt: skip
         rows = by_hand(run, words)
         tags = [labels[int(np.argmax(row))] for row in rows]
-        assert answer.label is None
-        assert not answer.probabilities
-        for entity in answer.entities or ():
+        assert prediction.label is None
+        assert not prediction.probabilities
+        for entity in prediction.entities or ():
             seen += 1
             assert text[entity.start : entity.end] == entity.text
             first = words.index(entity.text.split(" ")[0])
@@ -130,16 +130,16 @@ def test_predictions_are_written_for_files_of_words_and_of_texts(run: Path, tmp_
     texts = tmp_path / "texts.csv"
     texts.write_text("text\n" + "\n".join(f'"{text}"' for text in TEXTS), encoding="utf-8")
     for data, rows in ((texts, 3), (run.parent / "rows.jsonl", 40)):
-        out = tmp_path / "answers.jsonl"
+        out = tmp_path / "predictions.jsonl"
         succeed("predict", run, "--data", data, "--out", out)
-        answers = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-        assert len(answers) == rows
-        for answer in answers:
-            for entity in answer["entities"]:
-                assert answer["text"][entity["start"] : entity["end"]] == entity["text"]
-    shown = succeed("predict", run, "--text", "good", "--out", tmp_path / "answers.csv")
+        predictions = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        assert len(predictions) == rows
+        for prediction in predictions:
+            for entity in prediction["entities"]:
+                assert prediction["text"][entity["start"] : entity["end"]] == entity["text"]
+    shown = succeed("predict", run, "--text", "good", "--out", tmp_path / "predictions.csv")
     assert "1 predictions" in shown.stdout + shown.stderr
-    assert "entities" in (tmp_path / "answers.csv").read_text(encoding="utf-8").splitlines()[0]
+    assert "entities" in (tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()[0]
 
 
 def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> None:
@@ -166,18 +166,18 @@ def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> Non
     rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
     names = scores["task"]["labels"]
     labels = [[names.index(tag) for tag in row["ner_tags"]] for row in rows]
-    answers = ClassifierPredictor(model, tokenizer).predict(
+    predictions = ClassifierPredictor(model, tokenizer).predict(
         Examples("rows", [" ".join(row["tokens"]) for row in rows])
     )
-    labeled = [row.astype(int).tolist() for row in answers.by_example(answers.prediction)]
+    labeled = [row.astype(int).tolist() for row in predictions.by_example(predictions.prediction)]
     sums = dict(zip(COUNTS, tag_counts(labels, labeled, names).sum(0), strict=True))
     assert result["shift", "entity_f1"] == pytest.approx(float(tag_score("entity_f1", sums)))
     assert result["shift", "word_accuracy"] == pytest.approx(sums["right_words"] / sums["words"])
     low = [e for e in scores["scores"] if e["perspective"] == "embedding_attack" and e["n"]]
     assert all(e["value"] <= result["task", e["name"]] + 1e-9 for e in low if e["name"] in result)
     # Calibration, from the words that are predicted to be part of an entity, and from entities.
-    confidence = answers.probabilities.max(axis=1)
-    tags = [names[int(tag)] for tag in answers.prediction]
+    confidence = predictions.probabilities.max(axis=1)
+    tags = [names[int(tag)] for tag in predictions.prediction]
     truth = [name for row in rows for name in row["ner_tags"]]
     tagged = [number for number, name in enumerate(tags) if name != "O"]
     of_words = [(tags[number] == truth[number], confidence[number]) for number in tagged]
@@ -194,8 +194,8 @@ def test_an_evaluation_scores_entities_by_text(run: Path, tmp_path: Path) -> Non
     # The temperature is that of the held-out rows, whose notice has its value.
     (notice,) = (each for each in scores["notices"] if "temperature of the calibration is" in each)
     temperature = float(notice.split("calibration is ")[1].split(" ")[0])
-    assert answers.logits is not None
-    logits = torch.tensor(answers.logits)[tagged] / temperature
+    assert predictions.logits is not None
+    logits = torch.tensor(predictions.logits)[tagged] / temperature
     labels_of_words = torch.tensor([names.index(truth[number]) for number in tagged])
     loss = torch.nn.functional.cross_entropy(logits, labels_of_words)
     assert found_at["temperature", "far", "nll"] == pytest.approx(float(loss), rel=1e-3)
@@ -218,8 +218,8 @@ def test_an_adapter_is_trained_and_read_back(run: Path, tiny_model: Path, tmp_pa
     )  # fmt: skip
     kept = json.loads((out / "adapter_config.json").read_text(encoding="utf-8"))
     assert kept["task_type"] == "TOKEN_CLS"
-    answers = Classifier.load(out)(TEXTS)
-    assert all(answer.entities is not None for answer in answers)
+    predictions = Classifier.load(out)(TEXTS)
+    assert all(prediction.entities is not None for prediction in predictions)
 
 
 def test_a_head_of_another_kind_is_not_reused(run: Path) -> None:
@@ -244,8 +244,8 @@ def test_parts_of_speech_are_scored_by_word(tiny_model: Path, tmp_path: Path) ->
     )  # fmt: skip
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert record["task"]["metric"] == "word_accuracy"
-    (answer,) = Classifier.load(out)(["good film"])
-    assert [span.text for span in answer.entities or ()] == ["good", "film"]
+    (prediction,) = Classifier.load(out)(["good film"])
+    assert [span.text for span in prediction.entities or ()] == ["good", "film"]
 
 
 def test_commands_for_one_label_reject_the_model(run: Path, tmp_path: Path) -> None:
@@ -291,11 +291,11 @@ def test_the_temperature_has_the_least_nll_of_the_words_in_predicted_entities(
     model, tokenizer = load_classifier(str(copy))
     rows = [json.loads(line) for line in lines]
     texts = [" ".join(row["tokens"]) for row in rows]
-    answers = ClassifierPredictor(model, tokenizer).predict(Examples("rows", texts))
-    assert answers.logits is not None
+    predictions = ClassifierPredictor(model, tokenizer).predict(Examples("rows", texts))
+    assert predictions.logits is not None
     names = json.loads((copy / "run.json").read_text(encoding="utf-8"))["task"]["labels"]
     labels = torch.tensor([names.index(tag) for row in rows for tag in row["ner_tags"]])
-    logits = torch.tensor(answers.logits)
+    logits = torch.tensor(predictions.logits)
     tagged = logits.argmax(-1) != names.index("O")
 
     def nll(divisor: float) -> float:
@@ -313,12 +313,12 @@ def test_errors_of_tags_are_those_of_tagged_words_and_of_entities() -> None:
     )
     with np.errstate(divide="ignore"):
         logits = np.log(np.maximum(probabilities, 1e-30))
-    # The last text is cut: its last word has no answer.
-    answers = Prediction.of_tags([logits[0], logits[1][:2]])
+    # The last text is cut: its last word has no prediction.
+    predictions = Prediction.of_tags([logits[0], logits[1][:2]])
     rows = Examples(
         "rows", ["a b c", "a b c"], labels=[[1, 2, 0], [1, 0, 1]], label_names=names, kind="tokens"
     )
-    result = tag_errors(rows, answers)
+    result = tag_errors(rows, predictions)
     # Tagged words: 0.8 and 0.6 right, 0.7 right, 0.7 wrong. 15 bins: 0.8, 0.6 and 0.7 are in
     # bins of their own.
     assert result["nll"] == pytest.approx(-np.log([0.8, 0.6, 0.7, 0.3]).mean())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import answer, call, refused
+from tests.cli.calls import call, json_output, refused
 from tests.data.task_files import json_lines, mnli_folder
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -28,7 +28,7 @@ def test_a_study_of_mnli_reports_both_dev_sets_and_their_mean(
     root = tmp_path / "glue"
     mnli_folder(root, NLI * 4, splits=["train", "dev_matched", "dev_mismatched"])
     out = tmp_path / "study"
-    answer(
+    json_output(
         "compare", "--model", tiny_model, "--task", "mnli", "--set", f"data_root={root}", *STEP,
         "--methods", "plain", "--seeds", "0", "--perspectives", "task,groups",
         "--set", "evaluate.bootstrap=0", "--out", out,
@@ -60,14 +60,14 @@ def test_a_task_has_its_metric_whatever_the_path_of_its_data(
     pairs(tmp_path / "root" / "MRPC", train=8, dev=4)
     monkeypatch.setenv("TEMPER_DATA", str(tmp_path / "root"))
     run = tmp_path / "run"
-    record = answer(
+    record = json_output(
         "train", "--model", tiny_model, "--task", "mrpc", "--set", "train.new_head=true", *STEP,
         "--method", "plain", "--out", run,
     )  # fmt: skip
     assert record["task"]["metric"] == "f1"
     assert record["task"]["labels"] == ["not_equivalent", "equivalent"]
     elsewhere = pairs(tmp_path / "elsewhere", dev=6)
-    result = answer(
+    result = json_output(
         "evaluate", run, "--task", "mrpc", "--data", elsewhere, "--perspectives", "task",
         "--set", "evaluate.bootstrap=0", "--device", "cpu", "--out", tmp_path / "evaluation",
     )  # fmt: skip
@@ -107,7 +107,7 @@ def test_an_unreadable_task_raises_an_error_before_any_work(
 
 
 def test_the_list_of_tasks_has_published_sizes_and_labels() -> None:
-    tasks = {row["name"]: row for row in answer("list", "tasks")}
+    tasks = {row["name"]: row for row in json_output("list", "tasks")}
     assert tasks["mnli"]["rows"]["dev_mismatched"] == 9832
     assert tasks["wnli"]["labels"] == {"0": "not_entailment", "1": "entailment"}
     assert len(tasks["iflytek"]["labels"]) == 119

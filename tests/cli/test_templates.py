@@ -42,12 +42,12 @@ def test_a_new_perspective_is_measured_if_it_is_imported(tmp_path: Path) -> None
     lines = [f"word{n} a word{2 * n},{('bad', 'good')[n % 2]}" for n in range(12)]
     data.write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
     model = tmp_path / "lengths.py"
-    model.write_text("def answer(texts):\n    return [len(text) / 100 for text in texts]\n")
+    model.write_text("def predict(texts):\n    return [len(text) / 100 for text in texts]\n")
     regression = tmp_path / "values.csv"
     regression.write_text(data.read_text().replace("bad", "0.5").replace("good", "1.5"))
     result = subprocess.run(
         [
-            sys.executable, "-m", "temper", "evaluate", f"{model}:answer", "--gives", "values",
+            sys.executable, "-m", "temper", "evaluate", f"{model}:predict", "--gives", "values",
             "--data", str(regression), "--import", str(file), "--perspectives", f"task,{NAME}",
             "--set", f"evaluate.{NAME}.fractions=0.5", "--set", "evaluate.bootstrap=0",
             "--out", str(tmp_path / "e"), "--json",

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from temper.export.verify import verify
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.messages import assert_messages
 
 
@@ -37,7 +37,7 @@ def flip(file: Path, position: int) -> None:
 
 
 def test_unchanged_folders_pass_verification(measured: Path) -> None:
-    output: list[dict[str, Any]] = answer("verify", measured)
+    output: list[dict[str, Any]] = json_output("verify", measured)
     assert [(each["kind"], each["faults"]) for each in output] == [("run", []), ("evaluation", [])]
     assert output[0]["files"] == len(list((measured / "run").iterdir())) - 1
     assert output[1]["scores"] == len(

@@ -17,7 +17,7 @@ from temper.evaluation.loading import load_predictor
 from temper.evaluation.settings import PredictorSettings
 from temper.models.hf import load_classifier
 from temper.types import Windows
-from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.calls import call, json_output, refused, succeed
 from tests.cli.tiny_project import BAD, GOOD, OTHERS, make_model, write_csv
 from tests.service.serving import running
 
@@ -76,13 +76,13 @@ def test_a_run_predicts_long_texts_in_the_windows_of_its_training(run: Path) -> 
     assert record["settings"]["data"]["stride"] == 4
     logits = by_hand(run, LONG)
     expected = np.exp(logits[1]) / np.exp(logits).sum()
-    (row,) = answer("predict", run, "--text", LONG)
+    (row,) = json_output("predict", run, "--text", LONG)
     assert row["probabilities"]["positive"] == pytest.approx(expected, abs=1e-5)
     classifier = Classifier.load(run, device="cpu")
     assert not classifier([LONG]).notices
     with running(classifier) as service:
         body = service.client.predict({"texts": [LONG, "good"]}).content
-    result = [each["probabilities"]["positive"] for each in body["answers"]]
+    result = [each["probabilities"]["positive"] for each in body["predictions"]]
     assert result[0] == pytest.approx(expected, abs=1e-5)
 
 

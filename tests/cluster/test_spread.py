@@ -28,7 +28,7 @@ ROWS = 700
 CODE = """
 import numpy as np
 
-def answer(texts):
+def predict(texts):
     odd = np.array([len(text) % 7 / 8 + 0.05 for text in texts])
     return np.stack([1 - odd, odd], axis=1)
 """
@@ -72,9 +72,9 @@ def test_a_cluster_predicts_the_same_as_one_machine(
         "perspectives": "task,calibration",
         "evaluate": {"bootstrap": 20},
     }
-    here = temper.evaluate("odd_lengths.py:answer", out=tmp_path / "here", **given)
+    here = temper.evaluate("odd_lengths.py:predict", out=tmp_path / "here", **given)
     there = temper.evaluate(
-        "odd_lengths.py:answer", out=tmp_path / "there", cluster=machines[0], **given
+        "odd_lengths.py:predict", out=tmp_path / "there", cluster=machines[0], **given
     )
     assert scores(there.folder) == scores(here.folder)
     assert all(not result.faults for result in verify(there.folder))
@@ -139,8 +139,8 @@ def test_other_machines_get_the_absolute_path_of_a_model(
     for name in ("minilm", "package", "run"):
         (tmp_path / name).mkdir()
     assert whole_name(Checkpoint("minilm")) == "minilm"
-    assert whole_name(Checkpoint("package:answer")) == "package:answer"
-    assert whole_name(Checkpoint("code.py:answer")) == f"{tmp_path / 'code.py'}:answer"
+    assert whole_name(Checkpoint("package:predict")) == "package:predict"
+    assert whole_name(Checkpoint("code.py:predict")) == f"{tmp_path / 'code.py'}:predict"
     assert whole_name(Checkpoint("run")) == str(tmp_path / "run")
 
 

@@ -154,7 +154,7 @@ def test_a_killed_machine_causes_no_loss(project: Path) -> None:
 
 
 @pytest.mark.parametrize("target", restarts.TARGETS, ids=lambda target: target.name)
-def test_a_stopped_service_answers_all_accepted_requests(
+def test_a_stopped_service_completes_all_accepted_requests(
     project: Path, target: restarts.Target
 ) -> None:
     pytest.importorskip("uvicorn", reason="needs the extra serve")

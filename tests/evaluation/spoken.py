@@ -15,10 +15,10 @@ from temper.evaluation.run import Evaluation
 def speaker() -> CallablePredictor:
     """Return a predictor whose probabilities are written in the text, before a mark."""
 
-    def answer(texts: list[str]) -> list[list[float]]:
+    def predict(texts: list[str]) -> list[list[float]]:
         return [[float(word) for word in text.split("#")[0].split()] for text in texts]
 
-    return CallablePredictor(answer, gives="probabilities")
+    return CallablePredictor(predict, gives="probabilities")
 
 
 def spoken(

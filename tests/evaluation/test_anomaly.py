@@ -112,7 +112,7 @@ def test_a_pass_for_states_also_computes_the_predictions(
     result = evaluate(predictor, data, changed(ONLY, {"anomaly": plain}))
     predictor.model.classifier.register_forward_hook(count)
     again = evaluate(predictor, data, ONLY)
-    # Each row once, but for dev, which the task had answered before; probing takes a row or two.
+    # Each row once, but for dev, which the task had predicted before; probing takes a row or two.
     assert data.fit is not None
     rows = 2 * len(data.dev) + len(data.anomaly["odd"]) + len(data.fit)
     assert rows <= seen <= rows + 10

@@ -200,7 +200,7 @@ def test_one_clean_gradient_is_used_for_every_norm_and_radius() -> None:
     assert passes == {"forward": 4, "gradient": 1}
     passes.update(forward=0, gradient=0)
     list(attack(toy(counted, regression=True), with_pgd(BOTH, PGDSettings(steps=3)))[1])
-    # Two norms by two radii, each two more gradients and one forward; FGM's answer is among them.
+    # Two norms by two radii, each two more gradients and one forward; FGM's output is among them.
     assert passes == {"forward": 4, "gradient": 1 + 4 * 2}
 
 

@@ -35,9 +35,9 @@ def made(rows: int, *, start: int = 0, classes: int = 2, **more: Any) -> tuple[E
     return examples, dict(zip(texts, logits.tolist(), strict=True))
 
 
-def answering(*known: dict[str, list[float]], gives: Any = "logits", **more: Any) -> Any:
-    """Return a predictor that looks its answers up."""
-    merged = {text: answer for part in known for text, answer in part.items()}
+def lookup_predictor(*known: dict[str, list[float]], gives: Any = "logits", **more: Any) -> Any:
+    """Return a predictor that looks its outputs up."""
+    merged = {text: output for part in known for text, output in part.items()}
     return CallablePredictor(lambda texts: [merged[text] for text in texts], gives=gives, **more)
 
 
@@ -59,7 +59,7 @@ def test_held_out_rows_determine_one_temperature_for_all_sets() -> None:
     (dev, dev_logits), (far, far_logits), (apart, apart_logits) = (
         made(40, start=start) for start in (0, 100, 200)
     )
-    predictor = answering(dev_logits, far_logits, apart_logits)
+    predictor = lookup_predictor(dev_logits, far_logits, apart_logits)
     data = EvaluationData(dev, shift={"far": far}, held_out=apart)
     result = evaluate(predictor, data, ONLY)
     wanted = fit_temperature(apart.labels, list(apart_logits.values())).value
@@ -89,18 +89,18 @@ def test_without_held_out_rows_the_temperature_is_cross_fitted() -> None:
     dev, logits = made(60)
     folds = fold_numbers(dev.rows, seed=0)
     assert 15 < folds.sum() < 45
-    before = block(evaluate(answering(logits), EvaluationData(dev), ONLY), *SCALED)
+    before = block(evaluate(lookup_predictor(logits), EvaluationData(dev), ONLY), *SCALED)
     values = np.asarray(list(logits.values()))
     for fold in (0, 1):
         wanted = fit_temperature(np.asarray(dev.labels)[folds != fold], values[folds != fold])
         z = values[folds == fold] / wanted.value
         fractions = np.exp(z) / np.exp(z).sum(1, keepdims=True)
         assert before.probabilities[folds == fold] == pytest.approx(fractions)
-    # Other labels in one fold leave the scaled answers of that fold as they were.
+    # Other labels in one fold leave the scaled predictions of that fold as they were.
     labels = np.asarray(dev.labels)
     labels[(folds == 0) & (np.arange(60) % 3 == 0)] ^= 1
     other = Examples("set", dev.text, labels=labels.tolist(), kind="classification")
-    after = block(evaluate(answering(logits), EvaluationData(other), ONLY), *SCALED)
+    after = block(evaluate(lookup_predictor(logits), EvaluationData(other), ONLY), *SCALED)
     assert after.probabilities[folds == 0] == pytest.approx(before.probabilities[folds == 0])
     changed = np.abs(after.probabilities - before.probabilities).max(1)
     assert (changed[folds == 1] > 1e-4).any()
@@ -113,7 +113,7 @@ def test_a_text_gets_the_same_temperature_in_every_set_and_order() -> None:
     dev, logits = made(50)
     turned = dev.select(range(49, -1, -1))
     data = EvaluationData(dev, shift={"far": turned})
-    result = evaluate(answering(logits), data, ONLY)
+    result = evaluate(lookup_predictor(logits), data, ONLY)
     far = block(result, "calibration", "far", "temperature")
     assert far.probabilities[::-1] == pytest.approx(block(result, *SCALED).probabilities)
     assert fold_numbers(dev.rows, seed=1).tolist() != fold_numbers(dev.rows, seed=0).tolist()
@@ -121,7 +121,7 @@ def test_a_text_gets_the_same_temperature_in_every_set_and_order() -> None:
 
 def test_clean_scores_do_not_depend_on_the_temperature() -> None:
     (dev, logits), (apart, more) = made(40), made(40, start=300)
-    predictor = answering(logits, more)
+    predictor = lookup_predictor(logits, more)
     first = evaluate(predictor, EvaluationData(dev), ONLY)
     second = evaluate(predictor, EvaluationData(dev, held_out=apart), ONLY)
     clean = entries(first, condition="clean")
@@ -142,8 +142,8 @@ def test_merged_classes_are_scaled_before_the_merge_and_keep_their_prediction() 
         kind="classification",
     )  # fmt: skip
     fractions = {"a": [0.24, 0.52, 0.24], "b": [0.6, 0.2, 0.2]}
-    answers = {text: np.log(fraction).tolist() for text, fraction in fractions.items()}
-    predictor = answering(logits, more, answers, label_names=names)
+    of_two = {text: np.log(fraction).tolist() for text, fraction in fractions.items()}
+    predictor = lookup_predictor(logits, more, of_two, label_names=names)
     data = EvaluationData(dev, shift={"hans": two}, held_out=apart)
     result = evaluate(predictor, data, ONLY)
     scaled = block(result, "calibration", "hans", "temperature")
@@ -161,7 +161,9 @@ def test_a_probability_of_zero_stays_zero_and_its_loss_is_undefined() -> None:
     fractions = {text: (np.exp(z) / np.exp(z).sum()).tolist() for text, z in logits.items()}
     far = Examples("far", ["sure"], labels=[1], kind="classification")
     data = EvaluationData(dev, shift={"far": far})
-    result = evaluate(answering(fractions, {"sure": [1.0, 0.0]}, gives="probabilities"), data, ONLY)
+    result = evaluate(
+        lookup_predictor(fractions, {"sure": [1.0, 0.0]}, gives="probabilities"), data, ONLY
+    )
     assert block(result, "calibration", "far", "temperature").probabilities.tolist() == [[1.0, 0.0]]
     scores = entries(result, set="far", condition="temperature")
     assert scores["nll"]["reason"] == "a label has probability 0"
@@ -170,7 +172,9 @@ def test_a_probability_of_zero_stays_zero_and_its_loss_is_undefined() -> None:
 
 def test_without_an_optimal_temperature_scores_are_undefined_with_a_reason() -> None:
     dev = Examples("set", ["a", "b", "c", "d"] * 3, labels=[0] * 12, kind="classification")
-    result = evaluate(answering({text: [2.0, 0.0] for text in "abcd"}), EvaluationData(dev), ONLY)
+    result = evaluate(
+        lookup_predictor({text: [2.0, 0.0] for text in "abcd"}), EvaluationData(dev), ONLY
+    )
     assert any("every row is right, so a lower temperature always" in n for n in result.notices)
     scores = entries(result, condition="temperature")
     assert {entry["reason"] for entry in scores.values()} == {
@@ -187,7 +191,7 @@ def test_a_nearly_undetermined_temperature_has_scores() -> None:
     held_out = Examples("held_out", list(rows), labels=list(rows.values()), kind="classification")
     dev, others = made(50, start=1000)
     sets = EvaluationData(dev, held_out=held_out)
-    result = evaluate(answering(logits, others), sets, ONLY)
+    result = evaluate(lookup_predictor(logits, others), sets, ONLY)
     scores = entries(result, set="dev", condition="temperature")
     assert 0.0 < scores["nll"]["value"] < 1.0
 
@@ -198,7 +202,7 @@ def test_held_out_rows_that_are_scored_are_excluded_from_the_fit() -> None:
         "mixed", dev.text[:10] + apart.text, labels=[0] * 10 + list(apart.labels or []),
         kind="classification",
     )  # fmt: skip
-    predictor = answering(logits, more)
+    predictor = lookup_predictor(logits, more)
     mixed = evaluate(predictor, EvaluationData(dev, held_out=both), ONLY)
     plain = evaluate(predictor, EvaluationData(dev, held_out=apart), ONLY)
     assert block(mixed, *SCALED).probabilities == pytest.approx(block(plain, *SCALED).probabilities)
@@ -215,13 +219,13 @@ def test_held_out_rows_with_two_merged_classes_raise_an_error() -> None:
         "hans", two.text, labels=[n % 2 for n in range(20)],
         label_names=("entailment", "non-entailment"), kind="classification",
     )  # fmt: skip
-    predictor = answering(logits, more, label_names=names)
+    predictor = lookup_predictor(logits, more, label_names=names)
     with pytest.raises(DataError, match=r"'hans' has two labels .* give rows with three labels"):
         evaluate(predictor, EvaluationData(dev, held_out=merged), ONLY)
-    unnamed, plain = replace(dev, label_names=None), answering(logits, more)
+    unnamed, plain = replace(dev, label_names=None), lookup_predictor(logits, more)
     with pytest.raises(DataError, match="'hans'.*entailment, non-entailment.*--label-names"):
         evaluate(plain, EvaluationData(unnamed, held_out=merged), ONLY)
-    # Without names anywhere, only the answers show how many classes there are.
+    # Without names anywhere, only the predictions show how many classes there are.
     numbered = replace(merged, label_names=("0", "1"))
     with pytest.raises(DataError, match="labeled with the model's 3 classes"):
         evaluate(plain, EvaluationData(unnamed, held_out=numbered), ONLY)

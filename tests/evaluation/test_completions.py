@@ -127,10 +127,13 @@ def test_ood_texts_are_scored_by_the_mean_states_of_the_prompt(predictor: TextGe
 
 def test_a_pass_for_states_has_the_same_losses(predictor: TextGenerator) -> None:
     rows = make_rows()
-    plain, (answers, _) = predictor.predict(rows), predictor.predict_with_states(rows, batch_size=4)
+    plain, (predictions, _) = (
+        predictor.predict(rows),
+        predictor.predict_with_states(rows, batch_size=4),
+    )
     assert plain.targets is not None
-    assert answers.targets is not None
-    assert answers.targets == pytest.approx(plain.targets, rel=1e-4, abs=1e-4)
+    assert predictions.targets is not None
+    assert predictions.targets == pytest.approx(plain.targets, rel=1e-4, abs=1e-4)
     bare, _ = predictor.predict_with_states(make_rows(labeled=False))
     assert bare.targets is not None
     assert not bare.targets.any()

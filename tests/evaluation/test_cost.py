@@ -106,7 +106,7 @@ def test_throughput_is_timed_on_batches_and_latency_on_single_rows(
     assert result["memory_mib"] == pytest.approx(2.0)
     # Functions have no tokens.
     assert "tokens_per_second" not in result
-    # The dev rows are answered once for the task; then four passes of three batches and 32 rows.
+    # The dev rows are predicted once for the task; then four passes of three batches and 32 rows.
     one_round = [20, 20, 10, *[1] * 32]
     assert steady.calls[-4 * len(one_round) :] == one_round * 4
 
@@ -160,11 +160,11 @@ def test_tokens_are_counted_without_padding(
     monkeypatch.setattr(cost, "gauge_of", lambda device: None)
     monkeypatch.setattr(cost, "passes", partial(passes, clock=clock))
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
-    answer = predictor.predict
+    predict = predictor.predict
 
     def two_seconds(examples: Examples, *, batch_size: int | None = None) -> Any:
         clock.now += 2.0
-        return answer(examples, batch_size=batch_size)
+        return predict(examples, batch_size=batch_size)
 
     monkeypatch.setattr(predictor, "predict", two_seconds)
     # [CLS], the words and [SEP].

@@ -31,7 +31,7 @@ NAMES = {"text_column": "words", "text_pair_column": "more", "label_column": "ve
 
 
 def asked(_texts: object) -> Any:
-    pytest.fail("The model was asked for an answer.")
+    pytest.fail("The model was asked for a prediction.")
 
 
 def write_reviews(folder: Path) -> Path:

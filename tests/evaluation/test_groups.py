@@ -21,7 +21,7 @@ NLI = ("entailment", "neutral", "contradiction")
 
 
 def says_one() -> CallablePredictor:
-    """Return a predictor whose answer is always class 1 of two."""
+    """Return a predictor whose prediction is always class 1 of two."""
     return CallablePredictor(lambda texts: [[0.2, 0.8]] * len(texts), gives="probabilities")
 
 
@@ -128,13 +128,13 @@ def test_the_least_accuracy_agrees_with_scikit_learn_group_by_group(
 
 
 @given(ROWS)
-def test_the_mean_over_groups_is_scikit_learns_balanced_accuracy_of_group_and_answer(
+def test_the_mean_over_groups_is_scikit_learns_balanced_accuracy_of_group_and_prediction(
     rows: list[tuple[int, int]],
 ) -> None:
     correct, groups = (np.array(side) for side in zip(*rows, strict=True))
     # Recall of a group is the fraction of its rows whose "prediction" is the group itself.
-    answered = np.where(correct == 1, groups, 9)
+    predicted = np.where(correct == 1, groups, 9)
     expected = recall_score(
-        groups, answered, labels=sorted(set(groups)), average="macro", zero_division=0
+        groups, predicted, labels=sorted(set(groups)), average="macro", zero_division=0
     )
     assert float(mean_group_accuracy(correct, groups)) == pytest.approx(expected)

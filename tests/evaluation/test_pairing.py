@@ -33,12 +33,12 @@ def dev(rows: int = ROWS) -> Examples:
 def evaluation_of(wrong: set[int], *, rows: int = ROWS) -> Evaluation:
     """Return the evaluation of a model that is wrong on some rows."""
 
-    def answer(texts: list[str]) -> list[list[float]]:
+    def predict(texts: list[str]) -> list[list[float]]:
         indices = [int(text.split()[1]) for text in texts]
         return [[0.2, 0.8] if index in wrong else [0.9, 0.1] for index in indices]
 
     strange = Examples("odd", [f"odd {index}" for index in range(9)])
-    predictor = CallablePredictor(answer, gives="probabilities")
+    predictor = CallablePredictor(predict, gives="probabilities")
     return evaluate(predictor, EvaluationData(dev(rows), anomaly={"odd": strange}), SETTINGS)
 
 

@@ -119,11 +119,11 @@ def test_bounds_of_a_predictor_are_checked(model: Any, tokenizer: Any) -> None:
 def test_pairs_reach_a_callable_as_pairs() -> None:
     seen: list[Any] = []
 
-    def answer(texts: list[Any]) -> list[float]:
+    def predict(texts: list[Any]) -> list[float]:
         seen.extend(texts)
         return [0.0] * len(texts)
 
-    CallablePredictor(answer, gives="values").predict(Examples("p", ["a"], text_pair=["b"]))
+    CallablePredictor(predict, gives="values").predict(Examples("p", ["a"], text_pair=["b"]))
     assert seen == [("a", "b")]
 
 
@@ -208,9 +208,9 @@ def test_a_wrong_number_of_label_names_raises_an_error() -> None:
         predictor.predict(TWO)
 
 
-@pytest.mark.parametrize("answer", [3.0, [[[0.0, 1.0]]] * 3, "text"])
-def test_a_wrong_number_of_outputs_raises_an_error(answer: Any) -> None:
-    predictor = CallablePredictor(lambda texts: answer, gives="values")
+@pytest.mark.parametrize("output", [3.0, [[[0.0, 1.0]]] * 3, "text"])
+def test_a_wrong_number_of_outputs_raises_an_error(output: Any) -> None:
+    predictor = CallablePredictor(lambda texts: output, gives="values")
     with pytest.raises(ModelError, match=r"returned \d rows for the 2 texts|failed on rows 0 to 1"):
         predictor.predict(TWO)
 
@@ -306,7 +306,7 @@ def test_an_estimator_of_several_outputs_or_unfitted_raises_an_error() -> None:
         EstimatorPredictor(LogisticRegression())
 
 
-def test_an_estimator_answers_in_the_order_of_its_classes() -> None:
+def test_an_estimator_predicts_in_the_order_of_its_classes() -> None:
     class Fixed:
         classes_ = np.asarray([3, 7])
 

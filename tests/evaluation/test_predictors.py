@@ -30,21 +30,21 @@ from tests.cli.tiny_project import make_model
 
 TEXTS = ["a good film", "a bad film", "fine", "poor"]
 CODE = """
-def answer(texts):
+def predict(texts):
     return [[0.25, 0.75]] * len(texts)
 
 def told(texts):
-    return answer(texts)
+    return predict(texts)
 
 told.gives = "probabilities"
 told.label_names = ("bad", "good")
 
-class Answers:
+class Constant:
     gives, label_names = "values", None
     def predict(self, examples, *, batch_size=None):
         raise NotImplementedError
 
-object_of_mine = Answers()
+object_of_mine = Constant()
 number = 3
 """
 
@@ -82,7 +82,7 @@ def test_a_function_is_loaded_with_its_declared_attributes(code: str) -> None:
 
 def test_a_function_is_loaded_with_the_given_options(code: str) -> None:
     predictor = load_predictor(
-        Checkpoint(f"{code}:answer"),
+        Checkpoint(f"{code}:predict"),
         settings=PredictorSettings(gives="logits", label_names=("no", "yes")),
     )
     assert (predictor.gives, predictor.label_names) == ("logits", ("no", "yes"))
@@ -99,7 +99,7 @@ def test_a_predictor_object_of_an_importable_module_is_loaded(
     ("name", "settings", "message"),
     [
         (
-            "answer",
+            "predict",
             PredictorSettings(),
             "is unknown. Give --gives, or set its attribute",
         ),
@@ -111,7 +111,7 @@ def test_a_predictor_object_of_an_importable_module_is_loaded(
         ("told", PredictorSettings(label_names=("good", "bad")), "defines its `label_names` as"),
         ("told", PredictorSettings(trust=("x.y",)), "--trust cannot be given .* only a skops file"),
         ("object_of_mine", PredictorSettings(gives="values"), "--gives cannot be given"),
-        ("Answers", PredictorSettings(), "is a class. Name a function"),
+        ("Constant", PredictorSettings(), "is a class. Name a function"),
         ("number", PredictorSettings(gives="logits"), "is int, expected a function"),
         ("nothing", PredictorSettings(), "Unknown name 'nothing'.* It must be defined in"),
         ("", PredictorSettings(), "must be given as file.py:NAME"),
@@ -143,7 +143,7 @@ def test_a_module_name_that_is_a_file_gets_a_suggestion(
         load_predictor(Checkpoint("planted_code:told"))
 
 
-def test_a_skops_file_and_a_folder_with_one_answer_as_the_pipeline_does(tmp_path: Path) -> None:
+def test_a_skops_file_and_a_folder_with_one_predict_as_the_pipeline_does(tmp_path: Path) -> None:
     file = saved(tmp_path / "model.skops")
     chain = skops.io.load(file)
     for name in (file, str(tmp_path)):
@@ -242,15 +242,15 @@ def test_names_of_code_and_weights_are_distinguished() -> None:
 
 
 def test_the_identity_depends_on_content_and_settings(code: str) -> None:
-    first = predictor_identity(Checkpoint(f"{code}:answer"), PredictorSettings(gives="logits"))
+    first = predictor_identity(Checkpoint(f"{code}:predict"), PredictorSettings(gives="logits"))
     assert first == predictor_identity(
-        Checkpoint(f"{code}:answer"), PredictorSettings(gives="logits")
+        Checkpoint(f"{code}:predict"), PredictorSettings(gives="logits")
     )
     others = {
-        predictor_identity(Checkpoint(f"{code}:answer"), PredictorSettings(gives="probabilities")),
+        predictor_identity(Checkpoint(f"{code}:predict"), PredictorSettings(gives="probabilities")),
         predictor_identity(Checkpoint(f"{code}:told"), PredictorSettings(gives="logits")),
     }
     Path(code).write_text(CODE + "\n", encoding="utf-8")
-    others.add(predictor_identity(Checkpoint(f"{code}:answer"), PredictorSettings(gives="logits")))
+    others.add(predictor_identity(Checkpoint(f"{code}:predict"), PredictorSettings(gives="logits")))
     assert len(others - {first}) == 3
     assert predictor_identity(Checkpoint("me/model")) == "me/model"

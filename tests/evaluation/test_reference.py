@@ -91,10 +91,10 @@ def test_the_reference_is_loaded_only_if_a_perspective_reads_it(
 
 def test_a_function_has_no_pre_trained_model() -> None:
     predictor = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
-    assert with_reference(SETS, Checkpoint("a.py:answer"), predictor, SETTINGS) is SETS
+    assert with_reference(SETS, Checkpoint("a.py:predict"), predictor, SETTINGS) is SETS
     named = changed(SETTINGS, {"representation": {"reference": "minilm"}})
-    with pytest.raises(SettingError, match=r"a\.py:answer has no hidden states"):
-        with_reference(SETS, Checkpoint("a.py:answer"), predictor, named)
+    with pytest.raises(SettingError, match=r"a\.py:predict has no hidden states"):
+        with_reference(SETS, Checkpoint("a.py:predict"), predictor, named)
 
 
 def write(folder: Path, name: str, content: dict[str, Any]) -> Path:

@@ -169,7 +169,7 @@ class Watched:
         self.asked: list[int] = []
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
-        raise AssertionError("the reference answers nothing")
+        raise AssertionError("the reference predicts nothing")
 
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
         self.asked.append(len(examples))

@@ -60,7 +60,7 @@ def by_name(result: Evaluation, perspective: str, name: str, **where: Any) -> di
 
 
 def fixed(probabilities: list[list[float]], **more: Any) -> CallablePredictor:
-    """Return a predictor that answers the texts "0", "1", ... with given rows."""
+    """Return a predictor that predicts for the texts "0", "1", ... with given rows."""
     return CallablePredictor(
         lambda texts: [probabilities[int(text)] for text in texts], gives="probabilities", **more
     )
@@ -198,15 +198,15 @@ NLI = ("contradiction", "entailment", "neutral")
 
 @pytest.mark.parametrize(("how", "right"), [("sum", 1.0), ("argmax", 0.5)])
 def test_two_label_nli_sets_merge_neutral_and_contradiction(how: Any, right: float) -> None:
-    answers = [[0.3, 0.4, 0.3], [0.1, 0.8, 0.1]]
+    outputs = [[0.3, 0.4, 0.3], [0.1, 0.8, 0.1]]
     two = numbered(2, [1, 0], label_names=("entailment", "non-entailment"))
     data = EvaluationData(numbered(2, [0, 1], label_names=NLI), shift={"hans": two})
     settings = CLEAN.model_copy(update={"merge": how})
-    result = evaluate(fixed(answers, label_names=NLI), data, settings)
+    result = evaluate(fixed(outputs, label_names=NLI), data, settings)
     assert by_name(result, "shift", "accuracy")["value"] == right
     shift = to_blocks(result.rows)[1]
     assert shift.probabilities == pytest.approx(np.asarray([[0.4, 0.6], [0.8, 0.2]]))
-    # ECE is of the merged answers: |1 - .6| and |1 - .8|, or under argmax |0 - .4| and |1 - .8|.
+    # ECE is of merged predictions: |1 - .6| and |1 - .8|, or under argmax |0 - .4| and |1 - .8|.
     entry = by_name(result, "calibration", "ece_10", set="hans", condition="clean")
     assert entry["value"] == pytest.approx(0.3)
 
@@ -257,10 +257,10 @@ def test_an_evaluation_without_a_supported_perspective_raises_an_error() -> None
 def test_a_contrast_pair_is_correct_if_all_its_rows_are() -> None:
     rows = numbered(5, [0, 0, 0, 0, 0])
     pairs = replace(rows, name="contrast", pair=["a", "a", "b", "b", None])
-    answers = [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]]
+    outputs = [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]]
     settings = EvaluationSettings(perspectives=("adversarial",), bootstrap=0)
     data = EvaluationData(rows, adversarial={"contrast": pairs})
-    result = evaluate(fixed(answers), data, settings)
+    result = evaluate(fixed(outputs), data, settings)
     scores = {entry["name"]: (entry["value"], entry["n"]) for entry in result.scores}
     assert scores["accuracy"] == (0.6, 5)
     assert scores["consistency"] == (0.5, 2)

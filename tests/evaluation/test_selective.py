@@ -44,7 +44,7 @@ def test_the_risk_is_that_of_the_surest_rows(tmp_path: Path) -> None:
 
 
 def test_the_confidence_is_that_of_the_predicted_class() -> None:
-    # Of three classes merged into two "by argmax", the answer need not be the likelier one.
+    # Of three classes merged into two "by argmax", the prediction need not be the likelier one.
     names = ("entailment", "neutral", "contradiction")
     dev = spoken("dev", [[0.8, 0.1, 0.1]] * 20, [0] * 20, label_names=names)
     rows = [[0.4, 0.3, 0.3]] * 5 + [[0.45, 0.5, 0.05]] * 5
@@ -54,7 +54,7 @@ def test_the_confidence_is_that_of_the_predicted_class() -> None:
     predictor.label_names = names
     settings = ONLY.model_copy(update={"merge": "argmax"})
     result = evaluate(predictor, EvaluationData(dev, {"far": far}), settings)
-    # Wrong answers have .4, right ones .55: in their order the first five rows are right.
+    # Wrong predictions have .4, right ones .55: in their order the first five rows are right.
     own = values(result, "selective", set="far")
     assert own["far", "clean", "excess_aurc"] == pytest.approx(0.0, abs=1e-12)
 

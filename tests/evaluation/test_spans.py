@@ -111,16 +111,19 @@ def test_ood_texts_are_scored_by_the_mean_states_of_all_tokens(
     assert {entry["condition"] for entry in result.scores} == {"mahalanobis"}
 
 
-def test_the_pass_that_reads_states_returns_the_same_answers(
+def test_the_pass_that_reads_states_returns_the_same_predictions(
     predictor: ClassifierPredictor,
 ) -> None:
     rows = make_rows()
-    plain, (answers, _) = predictor.predict(rows), predictor.predict_with_states(rows, batch_size=4)
+    plain, (predictions, _) = (
+        predictor.predict(rows),
+        predictor.predict_with_states(rows, batch_size=4),
+    )
     assert plain.spans is not None
-    assert answers.spans is not None
-    assert answers.spans.tolist() == plain.spans.tolist()
-    assert answers.probabilities == pytest.approx(plain.probabilities, abs=1e-6)
-    assert answers.truncated == plain.truncated
+    assert predictions.spans is not None
+    assert predictions.spans.tolist() == plain.spans.tolist()
+    assert predictions.probabilities == pytest.approx(plain.probabilities, abs=1e-6)
+    assert predictions.truncated == plain.truncated
 
 
 def test_ood_rows_without_contexts_raise_an_error_before_any_work(
@@ -153,15 +156,17 @@ def test_the_confidence_of_an_answer_is_compared_with_its_exact_match(
     dev = sharp_rows(predictor)
     data = EvaluationData(dev, {"far": make_rows("far")}, metric="span_f1")
     result = measured(predictor, "task", "shift", "calibration", "selective", data=data)
-    answers = predictor.predict(dev)
-    assert answers.spans is not None
+    predictions = predictor.predict(dev)
+    assert predictions.spans is not None
     assert dev.labels is not None
     reported = [
         context[start:end]
-        for context, (start, end) in zip(dev.text_pair or (), answers.spans.tolist(), strict=True)
+        for context, (start, end) in zip(
+            dev.text_pair or (), predictions.spans.tolist(), strict=True
+        )
     ]
     right = [text == own[0][1] for text, own in zip(reported, dev.labels, strict=True)]
-    sure = answers.probabilities[:, 0].tolist()
+    sure = predictions.probabilities[:, 0].tolist()
     assert 0 < sum(right) < len(right)
     scores = {
         (entry["perspective"], entry["name"]): entry["value"]

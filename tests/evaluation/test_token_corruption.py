@@ -1,4 +1,4 @@
-"""Token corruption: answers to corrupted texts, their curve, and what the perspective refuses."""
+"""Token corruption: predictions for corrupted texts, their curve, and refused settings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def left_padded() -> Any:
 
 
 def sharpened(network: Any, *, only: str = "") -> Any:
-    """Redraw a network's matrices so large that a single word moves its answer well above 1e-5."""
+    """Redraw a network's matrices so large that a single word moves its output well above 1e-5."""
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, weight in network.named_parameters():
@@ -113,7 +113,7 @@ def values(result: Any, name: str, kind: str) -> list[float]:
     ]
 
 
-def test_every_row_is_answered_as_its_corrupted_tokens_alone_would_be(
+def test_every_row_is_predicted_as_its_corrupted_tokens_alone_would_be(
     predictor: ClassifierPredictor, examples_of: Any
 ) -> None:
     dev = examples_of(rows=4)

@@ -30,12 +30,12 @@ def settings(*perturbations: str, **more: Any) -> EvaluationSettings:
 def judge(says: Callable[[str], bool], asked: list[str] | None = None) -> CallablePredictor:
     """Return a predictor that says yes to some texts, and writes down what it is asked."""
 
-    def answer(texts: list[str]) -> list[list[float]]:
+    def predict(texts: list[str]) -> list[list[float]]:
         if asked is not None:
             asked.extend(texts)
         return [[0.2, 0.8] if says(text) else [0.9, 0.1] for text in texts]
 
-    return CallablePredictor(answer, gives="probabilities", label_names=("no", "yes"))
+    return CallablePredictor(predict, gives="probabilities", label_names=("no", "yes"))
 
 
 def value(result: Evaluation, name: str, condition: str) -> Any:
@@ -174,11 +174,11 @@ def test_pairs_are_perturbed_on_both_sides() -> None:
     dev = Examples("dev", ["A man", "a"], ["A dog", "B"], labels=[0, 1], kind="classification")
     asked: list[Any] = []
 
-    def answer(texts: list[Any]) -> list[list[float]]:
+    def predict(texts: list[Any]) -> list[list[float]]:
         asked.extend(texts)
         return [[0.5, 0.5]] * len(texts)
 
-    predictor = CallablePredictor(answer, gives="probabilities")
+    predictor = CallablePredictor(predict, gives="probabilities")
     evaluate(predictor, EvaluationData(dev), settings("lowercase"))
     assert asked[2:] == [("a man", "a dog"), ("a", "b")]
 

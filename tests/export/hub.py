@@ -29,12 +29,12 @@ class Hub:
 
     def create(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         repo = f"{asked.get('organization') or OWNER}/{asked['name']}"
-        answer = {"url": f"{self.url}/{repo}", "id": repo, "name": repo}
+        content = {"url": f"{self.url}/{repo}", "id": repo, "name": repo}
         if repo in self.private:
-            return 409, {**answer, "error": "You already created this model repo"}
+            return 409, {**content, "error": "You already created this model repo"}
         self.private[repo] = asked.get("visibility") == "private" or bool(asked.get("private"))
         self.files[repo] = {}
-        return 200, answer
+        return 200, content
 
     def modes(self, asked: dict[str, Any]) -> dict[str, Any]:
         def mode(name: str) -> str:
@@ -88,7 +88,7 @@ def running() -> Iterator[Hub]:
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-        def answer(self, status: int, content: Any) -> None:
+        def respond(self, status: int, content: Any) -> None:
             body = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -113,22 +113,22 @@ def running() -> Iterator[Hub]:
             body, oid = self.asked(), self.path.rpartition("/")[2]
             assert hashlib.sha256(body).hexdigest() == oid
             hub.objects[oid] = body
-            self.answer(200, {})
+            self.respond(200, {})
 
         def do_GET(self) -> None:
             self.asked()
             repo = self.path.removeprefix("/api/models/").partition("?")[0]
             if repo not in hub.private:
-                self.answer(404, {"error": "Repository not found"})
+                self.respond(404, {"error": "Repository not found"})
                 return
-            self.answer(200, {"id": repo, "private": hub.private[repo], "sha": "1" * 40})
+            self.respond(200, {"id": repo, "private": hub.private[repo], "sha": "1" * 40})
 
         def do_POST(self) -> None:
             body = self.asked()
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                self.answer(401, {"error": "Invalid user token."})
+                self.respond(401, {"error": "Invalid user token."})
             else:
-                self.answer(*hub.post(self.path, body))
+                self.respond(*hub.post(self.path, body))
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     hub.url = f"http://127.0.0.1:{server.server_port}"

@@ -61,7 +61,7 @@ def predictor_of(folder: Path, classes: int) -> ClassifierPredictor:
 
 
 class Setting:
-    """A model, held-out rows that it has answered, and calibrations of every kind of them."""
+    """A model, held-out rows that it has predicted, and calibrations of every kind of them."""
 
     def __init__(self, folder: Path, classes: int) -> None:
         self.folder, self.classes = folder, classes
@@ -119,10 +119,10 @@ def alike(setting: Setting, made: Calibration, texts: list[str], **asked: Any) -
     )
     wanted = known(texts, **asked)
     both = pipeline.outputs(texts)
-    answers = pipeline.answers(*both, **asked)
-    result = Likeness.of([row.record() for row in wanted], answers)
+    predictions = pipeline.predictions(*both, **asked)
+    result = Likeness.of([row.record() for row in wanted], predictions)
     assert (result.alike, result.largest_difference < 1e-6) == (len(texts), True)
-    assert "abstain" in answers[0]
+    assert "abstain" in predictions[0]
     message = shift(pipeline, both[1])
     assert message is not None
     assert wanted.shift is not None

@@ -1,4 +1,4 @@
-"""Conformal sets: worked numbers, MAPIE's answers, and coverage on exchangeable rows."""
+"""Conformal sets: worked numbers, MAPIE's sets, and coverage on exchangeable rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPLITS = 200
 COVERAGES = st.sampled_from([0.5, 0.57, 0.8, 0.9, 0.95, 0.99])
 
 
-def answers(seed: int, rows: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+def predictions(seed: int, rows: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities of a model that is a little too sure, and labels."""
     draws = np.random.default_rng(seed)
     logits = draws.normal(size=(rows, classes)) * 1.5
@@ -87,10 +87,10 @@ def test_thresholds_and_sets_are_mapies(coverage: float) -> None:
 
 
 def covered(*, by: str | None = None) -> np.ndarray:
-    """Count rows covered of the 100 answered in each of the splits: of all, or of class 0."""
+    """Count rows covered of the 100 predicted in each of the splits: of all, or of class 0."""
     counts = []
     for split in range(SPLITS):
-        probabilities, labels = answers(split, 99 + 400)
+        probabilities, labels = predictions(split, 99 + 400)
         scores = lac_scores(probabilities)
         own = at_labels(scores, labels)
         if by == "class":
@@ -266,7 +266,7 @@ def test_the_chance_range_is_worked_by_hand() -> None:
 
 @given(st.integers(0, 1000))
 def test_sets_grow_with_the_coverage(seed: int) -> None:
-    probabilities, labels = answers(seed, 60)
+    probabilities, labels = predictions(seed, 60)
     scores = lac_scores(probabilities)
     own = at_labels(scores, labels)
     smaller = np.zeros(scores.shape, dtype=bool)
@@ -279,7 +279,7 @@ def test_sets_grow_with_the_coverage(seed: int) -> None:
 
 @given(st.integers(0, 1000))
 def test_a_class_is_in_the_set_wherever_a_less_likely_one_is(seed: int) -> None:
-    probabilities, labels = answers(seed, 40)
+    probabilities, labels = predictions(seed, 40)
     scores = lac_scores(probabilities)
     sets = prediction_sets(scores, conformal_quantile(at_labels(scores, labels), coverage=0.8))
     ranked = np.take_along_axis(sets, np.argsort(-probabilities, axis=1), axis=1)

@@ -20,17 +20,17 @@ HELD_OUT, ASKED, COVERAGES = 90, 60, (0.8, 0.9)
 WHY = "no dependency of Temper: pip install mapie crepes compares with them"
 
 
-class Answers(BaseEstimator):
-    """A fitted model whose inputs are its answers."""
+class Precomputed(BaseEstimator):
+    """A fitted model whose inputs are its predictions."""
 
     n_features_in_ = 4
     is_fitted_ = True
 
-    def fit(self, inputs: np.ndarray, targets: np.ndarray) -> Answers:
+    def fit(self, inputs: np.ndarray, targets: np.ndarray) -> Precomputed:
         return self
 
 
-class Classifier(ClassifierMixin, Answers):
+class Classifier(ClassifierMixin, Precomputed):
     classes_ = np.arange(4)
 
     def predict_proba(self, inputs: np.ndarray) -> np.ndarray:
@@ -40,13 +40,13 @@ class Classifier(ClassifierMixin, Answers):
         return np.asarray(inputs).argmax(axis=1)
 
 
-class Regression(RegressorMixin, Answers):
+class Regression(RegressorMixin, Precomputed):
     def predict(self, inputs: np.ndarray) -> np.ndarray:
         return np.asarray(inputs)[:, 0]
 
 
 def rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return probabilities of held-out rows and rows to answer, and their labels."""
+    """Return probabilities of held-out rows and rows to predict, and their labels."""
     draws = np.random.default_rng(seed)
     fractions = draws.dirichlet([0.6, 0.5, 0.4, 0.3], size=HELD_OUT + ASKED)
     return fractions, (fractions.cumsum(axis=1) < draws.random((len(fractions), 1))).sum(

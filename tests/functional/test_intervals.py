@@ -162,7 +162,7 @@ def test_equal_models_have_no_bootstrap_interval_to_differ_by() -> None:
     assert apart.low is not None
 
 
-def sure_answers(draws: np.random.Generator, rows: int) -> tuple[FloatArray, NDArray[np.int64]]:
+def sure_predictions(draws: np.random.Generator, rows: int) -> tuple[FloatArray, NDArray[np.int64]]:
     """Return probabilities of six classes that are exactly right, and labels drawn by them."""
     probabilities = softmax(2 * draws.normal(size=(rows, 6)), axis=1)
     labels = (probabilities.cumsum(axis=1) < draws.random((rows, 1))).sum(axis=1).clip(max=5)
@@ -170,7 +170,7 @@ def sure_answers(draws: np.random.Generator, rows: int) -> tuple[FloatArray, NDA
 
 
 def calibration_errors(draws: np.random.Generator, rows: int) -> dict[str, Statistic]:
-    probabilities, labels = sure_answers(draws, rows)
+    probabilities, labels = sure_predictions(draws, rows)
     hits = (probabilities.argmax(axis=1) == labels).astype(float)
     sure = probabilities.max(axis=1)
     return {

@@ -106,19 +106,19 @@ def lowest(shown: np.ndarray, risk: float, thresholds: Sequence[float] = CONFIDE
 def test_the_limit_fails_no_more_often_than_stated(failure: float) -> None:
     runs, risk = 300, 0.15
     confidences, _, probabilities = simulated(1_000_000, 100_000)
-    failed, answered = 0, []
+    failed, coverages = 0, []
     for seed in range(runs):
         sure, wrong, _ = simulated(seed, 600)
         accepted = confidences >= lowest(
             shown_risks(sure, wrong, failure=failure, thresholds=CONFIDENCES), risk
         )
-        answered.append(accepted.mean())
+        coverages.append(accepted.mean())
         failed += bool(accepted.any() and probabilities[accepted].mean() > risk)
     assert stats.binomtest(failed, runs, failure, alternative="greater").pvalue > 1e-3
-    # It answers something: half of what a threshold that knows the truth would.
+    # It accepts something: half of what a threshold that knows the truth would.
     order = np.argsort(-confidences)
     risks = np.cumsum(probabilities[order]) / np.arange(1, len(order) + 1)
-    assert np.mean(answered) > 0.5 * (risks <= risk).mean()
+    assert np.mean(coverages) > 0.5 * (risks <= risk).mean()
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.floats(0.02, 0.5))
@@ -188,16 +188,16 @@ def test_each_point_of_the_curve_is_the_risk_of_the_rows_above_its_threshold(
     for threshold, coverage, risk in zip(
         curve.thresholds, curve.coverages, curve.risks, strict=True
     ):
-        answered = [wrong for wrong, sure in rows if sure >= threshold]
-        assert coverage == pytest.approx(len(answered) / len(rows))
-        assert risk == pytest.approx(np.mean(answered))
+        accepted = [wrong for wrong, sure in rows if sure >= threshold]
+        assert coverage == pytest.approx(len(accepted) / len(rows))
+        assert risk == pytest.approx(np.mean(accepted))
 
 
 def test_every_threshold_may_be_a_start_and_no_more_than_there_are() -> None:
     sure, wrong = [0.9] * 50 + [0.6] * 50, [0] * 100
     shown = shown_risks(sure, wrong, failure=0.1, thresholds=[0.9, 0.6], starts=2)
     assert (shown < 1).all()
-    # Rows at the threshold are answered: 100 of them bound the risk lower than 50.
+    # Rows at the threshold are accepted: 100 of them bound the risk lower than 50.
     assert shown[1] < shown[0]
     for starts in (0, 3):
         with pytest.raises(ValueError, match=f"got 2 thresholds and {starts} starts"):

@@ -120,7 +120,7 @@ def test_a_proportion_of_1_uses_the_closed_form_instead_of_resamples() -> None:
     assert (result.low, result.high) == pytest.approx((0.969, 1.0), abs=1e-3)
 
 
-def answered(draws: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn_set(draws: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Return logits of a model that is too sure by a half, and labels."""
     logits = draws.normal(size=(rows, 3)) * 1.5
     truth = softmax(logits, axis=1)
@@ -130,7 +130,7 @@ def answered(draws: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndar
 
 def test_resamples_move_a_temperature_as_fitting_it_again_does() -> None:
     draws = np.random.default_rng(0)
-    logits, labels = answered(draws, 400)
+    logits, labels = drawn_set(draws, 400)
     fit = FittedOn.of(labels, logits, np.arange(400))
     assert fit.moves(np.ones((1, 400))) == pytest.approx(0.0, abs=1e-8)
     counts = draws.multinomial(400, np.full(400, 1 / 400), size=20).astype(float)
@@ -146,14 +146,14 @@ def test_resamples_move_a_temperature_as_fitting_it_again_does() -> None:
 def test_scores_after_scaling_vary_with_the_rows_of_the_temperature() -> None:
     """By simulation: the NLL of shifted rows, which the temperature is not the best one of."""
     draws, errors, values = np.random.default_rng(1), [], []
-    far, labels_of_far = answered(draws, 200)
+    far, labels_of_far = drawn_set(draws, 200)
     labels_of_far = draws.permutation(labels_of_far)
 
     def losses(temperature: float) -> np.ndarray:
         return -scaled(far, temperature)[np.arange(200), labels_of_far]
 
     for _ in range(60):
-        logits, labels = answered(draws, 60)
+        logits, labels = drawn_set(draws, 60)
         best = fit_temperature(labels, logits).value
         fit = FittedOn.of(labels, logits, np.arange(60))
         either = [losses(best * np.exp(step)).mean() for step in (fit.error, -fit.error)]

@@ -152,7 +152,7 @@ def test_no_pinned_version_has_a_known_vulnerability() -> None:
         words += ["-r", str(path)]
     audit = subprocess.run([tool, *words], capture_output=True, text=True)
     if audit.returncode == 1 and "known vulnerabilit" not in audit.stderr:
-        pytest.skip(f"no answer from the vulnerability service: {audit.stderr.splitlines()[-1]}")
+        pytest.skip(f"no response from the vulnerability service: {audit.stderr.splitlines()[-1]}")
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 

@@ -238,7 +238,7 @@ class Page:
         address = address.replace(":8000", f":{self.port}")
         request = Request(address, body, {"Content-Type": "application/json"})
         with urlopen(request, timeout=60) as reply:
-            assert len(json.load(reply)["answers"]) == len(json.loads(body)["texts"])
+            assert len(json.load(reply)["predictions"]) == len(json.loads(body)["texts"])
 
 
 @pytest.mark.slow

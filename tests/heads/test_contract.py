@@ -84,10 +84,10 @@ def test_a_new_config_has_the_head_that_it_was_made_for(name: str) -> None:
 
 
 @by_head
-def test_metrics_get_one_answer_per_unit(name: str) -> None:
+def test_metrics_get_one_prediction_per_unit(name: str) -> None:
     case = case_of(name)
     logits, _ = case.logits()
-    assert case.head.answers(logits).shape == logits.shape[:2]
+    assert case.head.predictions(logits).shape == logits.shape[:2]
     assert case.head.one_unit == (logits.shape[1] == 1)
 
 

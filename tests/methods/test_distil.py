@@ -193,7 +193,7 @@ def test_a_teacher_predicts_a_row_once_and_again_after_its_weights_change(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teacher = shutil.copytree(project / "teacher1", tmp_path / "teacher")
-    (teacher / "teacher_answers.parquet").unlink(missing_ok=True)
+    (teacher / "teacher_predictions.parquet").unlink(missing_ok=True)
     examples = load_splits(RunConfig.of(settings_of_run(project)).data).train
     asked: list[int] = []
     plain = ClassifierPredictor.predict
@@ -218,7 +218,7 @@ def test_a_teacher_predicts_a_row_once_and_again_after_its_weights_change(
     assert asked == [10, 30, 40]
     shutil.copy(project / "teacher2" / "model.safetensors", teacher)
     assert not torch.equal(ask(examples), whole)
-    (teacher / "teacher_answers.parquet").write_bytes(b"damaged")
+    (teacher / "teacher_predictions.parquet").write_bytes(b"damaged")
     ask(examples)
     assert asked == [10, 30, 40, 40, 40]
 

@@ -73,15 +73,15 @@ def test_for_a_linear_output_the_effect_of_quantization_is_exact(seed: int) -> N
     ]
     result = effects(model, rows)
     assert list(result) == ["product"]  # The head reads one vector a text.
-    changes, answers = [], []
+    changes, outputs = [], []
     with torch.no_grad():
         for row in rows:
             states = model.embeddings(row["input_ids"])
             product = model.product
             coarse = linear(rounded(states), rounded_rows(product.weight), product.bias)
-            answers.append(float(model(**row).logits))
-            changes.append(float(model.head(coarse.mean(1))) - answers[-1])
-    wanted = np.mean(np.square(changes)) / np.var(answers)
+            outputs.append(float(model(**row).logits))
+            changes.append(float(model.head(coarse.mean(1))) - outputs[-1])
+    wanted = np.mean(np.square(changes)) / np.var(outputs)
     assert result["product"] == pytest.approx(wanted, rel=1e-3)
 
 

@@ -44,7 +44,7 @@ class Browser:
     def __init__(self, executable: str, profile: Path) -> None:
         inward, self._out = _pipe()
         self._in, outward = _pipe()
-        # Chromium reads its commands from descriptor 3 and answers on descriptor 4.
+        # Chromium reads its commands from descriptor 3 and writes responses to descriptor 4.
         shim = (sys.executable, "-c", _SHIM, str(inward), str(outward), executable)
         self._process = subprocess.Popen(
             [*shim, *SWITCHES, f"--user-data-dir={profile}", "about:blank"],
@@ -107,12 +107,12 @@ class Browser:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while True:
-            answer = self._read()
-            if answer.get("id") == self._number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
-                return dict(answer["result"])
-            self.events.append(answer)
+            reply = self._read()
+            if reply.get("id") == self._number:
+                if "error" in reply:
+                    raise RuntimeError(f"{method}: {reply['error']}")
+                return dict(reply["result"])
+            self.events.append(reply)
 
     def _read(self) -> dict[str, Any]:
         end = time.monotonic() + PATIENCE
@@ -120,7 +120,7 @@ class Browser:
             ready, _, _ = select.select([self._in], [], [], max(0.0, end - time.monotonic()))
             chunk = os.read(self._in, 1 << 16) if ready else b""
             if not chunk:
-                raise RuntimeError("Chromium ended or did not answer.")
+                raise RuntimeError("Chromium ended or did not respond.")
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\0", 1)
         return dict(json.loads(line))
@@ -140,19 +140,19 @@ class Browser:
         self.call("Page.navigate", url=page.resolve().as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read())
-        # Two frames: what observes sizes has then answered the first layout.
+        # Two frames: what observes sizes has then processed the first layout.
         self.evaluate(
             "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression; a promise is awaited."""
-        answer = self.call(
+        result = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
-        if "exceptionDetails" in answer:
-            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
-        return answer["result"].get("value")
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
 
     def faults(self) -> list[str]:
         """Return everything that the page complained about since it was opened."""

@@ -300,11 +300,11 @@ def add_attacks(
     for perspective, condition, more in attacks:
         for row in clean:
             broken = row["index"] % 2 == 0
-            answer = {"prediction": 0.0, "probabilities": [0.75, 0.25]} if broken else {}
+            predicted = {"prediction": 0.0, "probabilities": [0.75, 0.25]} if broken else {}
             budget = {} if more else {"queries": 7 + row["index"], "changed": 0.125}
             where = {"perspective": perspective, "condition": condition}
             parameters = {"parameters": json.dumps(more, sort_keys=True)}
-            added.append({**row, **where, **parameters, **budget, **answer})
+            added.append({**row, **where, **parameters, **budget, **predicted})
             if not more:
                 at = {"set": "dev", "row": row["row"], "index": row["index"], "text_pair": None}
                 texts.append({**at, **where, "text": say_attacked(row["index"])})

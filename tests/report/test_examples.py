@@ -182,7 +182,7 @@ def found(folder: Path, most: int = 1000) -> Gallery:
     return shown
 
 
-def test_outcomes_follow_from_the_answers_before_and_under_attack(evaluation: Path) -> None:
+def test_outcomes_follow_from_the_predictions_before_and_under_attack(evaluation: Path) -> None:
     add_attacks(evaluation, embedding=(), rows=12)
     # Rows 0, 3, 6, 9 have label 0 and are wrong when clean; even rows become class 0.
     outcomes = {int(one.row, 16): one.outcome for one in found(evaluation).shown}
@@ -191,7 +191,7 @@ def test_outcomes_follow_from_the_answers_before_and_under_attack(evaluation: Pa
     assert {row for row, outcome in outcomes.items() if outcome == "held"} == {1, 5, 7, 11}
 
 
-def test_an_example_holds_answers_confidences_words_and_queries(evaluation: Path) -> None:
+def test_an_example_has_predictions_confidences_words_and_queries(evaluation: Path) -> None:
     add_attacks(evaluation, rows=3)
     shown = {(one.attack, int(one.row, 16)): one for one in found(evaluation).shown}
     one = shown["character edits", 2]

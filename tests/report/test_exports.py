@@ -44,7 +44,7 @@ def test_markdown_and_scores_are_written_next_to_the_page(evaluation: Path) -> N
     assert float(first["low"]) == pytest.approx(float(first["value"]) - 0.02)
 
 
-def test_the_markdown_holds_answer_scores_notices_runs_and_settings(study: Path) -> None:
+def test_the_markdown_has_headline_scores_notices_runs_and_settings(study: Path) -> None:
     text = markdown(study)
     headings = re.findall(r"^## (.*)$", text, re.M)
     assert headings == [

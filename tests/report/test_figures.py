@@ -161,7 +161,7 @@ def test_an_attack_on_a_part_of_the_set_does_not_start_at_the_whole_sets_score(
 
 def test_a_reliability_diagram_of_three_classes_is_of_the_predicted_class(study: Path) -> None:
     # The last one was predicted among more classes than its row still has (merge="argmax").
-    answers = [
+    predictions = [
         ([0.62, 0.2, 0.18], 0, 0),
         ([0.1, 0.66, 0.24], 1, 2),
         ([0.05, 0.05, 0.9], 2, 2),
@@ -170,11 +170,11 @@ def test_a_reliability_diagram_of_three_classes_is_of_the_predicted_class(study:
     ]
     for file in study.rglob("rows.parquet"):
         table = pq.read_table(file)
-        keep = table.slice(0, len(answers))
+        keep = table.slice(0, len(predictions))
         for name, values in (
-            ("probabilities", [probabilities for probabilities, _, _ in answers]),
-            ("prediction", [float(predicted) for _, predicted, _ in answers]),
-            ("label", [float(label) for _, _, label in answers]),
+            ("probabilities", [probabilities for probabilities, _, _ in predictions]),
+            ("prediction", [float(predicted) for _, predicted, _ in predictions]),
+            ("label", [float(label) for _, _, label in predictions]),
         ):
             index = keep.schema.get_field_index(name)
             keep = keep.set_column(index, keep.schema.field(name), [values])

@@ -207,7 +207,7 @@ def test_the_recommended_column_is_drawn_and_others_have_lighter_marks() -> None
     assert [gain.column for gain in result.beside(result.gains[1])] == ["new"]
 
 
-def test_the_answer_has_the_minimum_detectable_difference_and_no_seeds() -> None:
+def test_the_headline_has_the_minimum_detectable_difference_and_no_seeds() -> None:
     made = row("shift", 0.80, new=(0.81, "not significant"))
     cell = made.cells["new"]
     assert cell.difference is not None
@@ -364,7 +364,7 @@ def test_the_page_begins_with_the_escaped_headline(
 ) -> None:
     folder = make_study(Plan(seeds=[0]))
     page = build(folder).read_text(encoding="utf-8")
-    text = compare(read(folder)).answer
+    text = compare(read(folder)).headline
     assert text.startswith("`uegr` cannot be compared with `plain`")
     assert "<h1><code>uegr</code> cannot be compared with <code>plain</code>" in page
 
@@ -376,6 +376,6 @@ def test_too_few_evaluation_rows_name_the_remedy(make_study: MakeStudy) -> None:
         document = json.loads(path.read_text(encoding="utf-8"))
         scores = [{**each, "n": 20} for each in document["scores"]]
         path.write_text(json.dumps({**document, "scores": scores}), encoding="utf-8")
-    text = compare(read(folder)).answer
+    text = compare(read(folder)).headline
     assert text.startswith("`uegr` cannot be compared with `plain`: too few rows (20 of ")
     assert "--set data.dev_fraction=0.3" in text

@@ -109,14 +109,14 @@ def test_tables_show_the_last_layer_and_the_logits(study: Path) -> None:
     assert order.index("Smoothness") == order.index("Calibration") - 1
 
 
-def test_inner_layers_are_not_counted_in_the_answer(tmp_path: Path, plan: Plan) -> None:
+def test_inner_layers_are_not_counted_in_the_headline(tmp_path: Path, plan: Plan) -> None:
     last = Plan(
         extra=lambda *run: [
             each for each in smooth(*run) if each["parameters"] in ({"layer": 3}, {})
         ]
     )
     messages = [
-        compare(read(write_study(tmp_path / name, each))).answer
+        compare(read(write_study(tmp_path / name, each))).headline
         for name, each in (("all", plan), ("last", last), ("none", Plan()))
     ]
     assert messages[0] == messages[1] != messages[2]
@@ -197,10 +197,10 @@ def test_alignment_has_no_direction_and_no_perfect_value(alike: Path) -> None:
     assert at_layer(alike).higher_is_better is None
 
 
-def test_the_answer_ignores_costs_and_scores_without_a_direction(
+def test_the_headline_ignores_costs_and_scores_without_a_direction(
     make_study: MakeStudy, tmp_path: Path
 ) -> None:
-    alone = comparison(make_study(Plan())).answer
+    alone = comparison(make_study(Plan())).headline
     assert "better calibrated" in alone
 
     def extra(column: str, seed: int) -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ def test_the_answer_ignores_costs_and_scores_without_a_direction(
     other.mkdir()
     result = comparison(write_study(other, Plan(extra=extra)))
     assert row_of(result, "cost", "seconds_per_row").cells["uegr"].difference.verdict == "worse"
-    assert result.answer == alone
+    assert result.headline == alone
 
 
 def test_only_scores_with_a_direction_have_an_arrow(alike: Path) -> None:

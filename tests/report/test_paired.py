@@ -279,20 +279,20 @@ def test_a_study_with_one_finished_run_reports_that_nothing_can_be_compared(
     tmp_path: Path,
 ) -> None:
     result = unfinished(tmp_path / "one", done={"plain": ["0"]})
-    assert result.answer.startswith("Only 1 of 6 runs")
-    assert "`temper compare`" in result.answer
+    assert result.headline.startswith("Only 1 of 6 runs")
+    assert "`temper compare`" in result.headline
     assert not [row for row in result.rows if row.key.perspective == "summary"]
     assert not any("average relative improvement" in notice for notice in result.notices)
     assert ("runs", "1 of 6 finished and measured") in about(read(tmp_path / "one"), result)
     apart = unfinished(tmp_path / "apart", done={"plain": ["0", "1"], "uegr": ["2"]})
-    assert apart.answer.startswith("Only 3 of 6 runs")
+    assert apart.headline.startswith("Only 3 of 6 runs")
     assert not [row for row in apart.rows if row.key.perspective == "summary"]
 
 
 def test_a_partly_finished_study_reports_the_number_of_finished_runs(tmp_path: Path) -> None:
     seeds = ["0", "1", "2"]
     result = unfinished(tmp_path / "some", done={"plain": seeds, "uegr": seeds[:1]})
-    assert "Only 4 of 6 runs are finished and measured." in result.answer
+    assert "Only 4 of 6 runs are finished and measured." in result.headline
     assert [row for row in result.rows if row.key.perspective == "summary"]
     whole = unfinished(tmp_path / "all", done={"plain": seeds, "uegr": seeds})
     assert whole.unfinished == ""

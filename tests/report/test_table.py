@@ -108,7 +108,7 @@ def test_the_margin_can_be_set_for_a_report(study: Path) -> None:
     # The interval is [-2.32, +8.32].
     wide = comparison(study, margin=3.0)
     assert row_of(wide, "task", "accuracy").cells["uegr"].difference.verdict == "non-inferior"  # type: ignore[union-attr]
-    assert "3 points" in wide.answer
+    assert "3 points" in wide.headline
     assert wide.to_json()["margin"] == 3.0
     with pytest.raises(SettingError, match="`margin` .*>= 0, got -1"):
         comparison(study, margin=-1.0)
@@ -126,7 +126,7 @@ def test_a_score_missing_in_one_seed_is_compared_over_the_others(make_study: Mak
     def lost(entry: dict, column: str, seed: int) -> bool:
         return (entry["set"], column, seed) == ("dev", "plain", 1)
 
-    assert "better" in comparison(make_study(Plan(drop=lost))).answer
+    assert "better" in comparison(make_study(Plan(drop=lost))).headline
 
 
 def test_scores_undefined_for_one_reason_are_one_line(make_study: MakeStudy) -> None:
@@ -305,7 +305,7 @@ def test_a_single_run_has_scores_without_differences(run: Path) -> None:
     assert result.columns == ("uegr",)
     cell = row_of(result, "task", "accuracy").cells["uegr"]
     assert (cell.mean, cell.difference) == (0.83, None)
-    assert result.answer.startswith("`uegr` reaches 83.0% ")
+    assert result.headline.startswith("`uegr` reaches 83.0% ")
 
 
 def test_a_single_evaluation_has_scores_without_differences(evaluation: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_difference_to_detect_is_a_positive_number_of_points(study: Path, poin
         build(study, detect=points)
 
 
-def test_the_stated_difference_is_in_the_answer_of_the_page(study: Path) -> None:
-    assert "true difference of 3 points" not in comparison(study).answer
-    assert "true difference of 3 points" in comparison(study, detect=3.0).answer
+def test_the_stated_difference_is_in_the_headline_of_the_page(study: Path) -> None:
+    assert "true difference of 3 points" not in comparison(study).headline
+    assert "true difference of 3 points" in comparison(study, detect=3.0).headline
     assert "true difference of 3 points" in build(study, detect=3.0).read_text(encoding="utf-8")

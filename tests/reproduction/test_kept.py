@@ -69,7 +69,7 @@ def test_a_saved_study_has_the_same_scores_records_and_names(study: Path, kept: 
         assert result.scores.task == run.scores.task
     now, before = comparison(kept).to_json(), comparison(study).to_json()
     assert now["rows"] == before["rows"]
-    assert now["answer"] == before["answer"]
+    assert now["headline"] == before["headline"]
 
 
 def test_a_saved_study_can_be_saved_again(kept: Path, tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from temper.service.batching import Batcher, QueueFullError
 Questions = list[tuple[bool, list[int]]]
 
 
-def answered(
+def replied(
     questions: Questions, *, pass_rows: int = 4, batch_rows: int = 8, broken: int = -1
 ) -> tuple[list[list[int] | BaseException], list[tuple[bool, list[int]]]]:
     """Ask at once, and return the replies (a row's is its negative) and what each pass held."""
     passes: list[tuple[bool, list[int]]] = []
 
-    def answer(key: bool, rows: list[int]) -> list[int]:
+    def predict(key: bool, rows: list[int]) -> list[int]:
         passes.append((key, rows))
         if broken in rows:
             raise ValueError("broken")
@@ -27,7 +27,7 @@ def answered(
 
     async def asked() -> list[list[int] | BaseException]:
         batcher = Batcher(
-            answer,
+            predict,
             length=lambda row: row,
             window=0.0,
             pass_rows=pass_rows,
@@ -50,7 +50,7 @@ ROWS = st.lists(st.integers(0, 50), min_size=1, max_size=9)
 
 @given(st.lists(st.tuples(st.booleans(), ROWS), min_size=1, max_size=20))
 def test_each_request_gets_the_predictions_of_its_rows(questions: Questions) -> None:
-    replies, passes = answered(questions)
+    replies, passes = replied(questions)
     assert replies == [[-row for row in rows] for _, rows in questions]
     # Every row is predicted once, in a batch of rows with its key.
     for key in (False, True):
@@ -61,15 +61,15 @@ def test_each_request_gets_the_predictions_of_its_rows(questions: Questions) -> 
     assert all(len(rows) <= 4 or rows in whole for _, rows in passes)
 
 
-def test_a_batch_is_answered_from_short_to_long_and_the_oldest_are_in_it() -> None:
+def test_a_batch_is_predicted_from_short_to_long_and_the_oldest_are_in_it() -> None:
     lengths = [9, 1, 8, 2, 7, 3, 6, 4, 0, 5]
-    _, passes = answered([(True, [length]) for length in lengths])
+    _, passes = replied([(True, [length]) for length in lengths])
     assert [rows for _, rows in passes] == [[1, 2, 3, 4], [6, 7, 8, 9], [0, 5]]
 
 
 @given(st.lists(ROWS, min_size=1, max_size=10), st.integers(0, 50))
 def test_only_requests_with_a_broken_row_fail(rows: list[list[int]], broken: int) -> None:
-    replies, _ = answered([(True, each) for each in rows], broken=broken)
+    replies, _ = replied([(True, each) for each in rows], broken=broken)
     for reply, each in zip(replies, rows, strict=True):
         if broken in each:
             assert isinstance(reply, ValueError)
@@ -84,7 +84,7 @@ def test_a_client_can_send_again_during_the_next_pass() -> None:
         again = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def answer(_: bool, rows: list[int]) -> list[int]:
+        def predict(_: bool, rows: list[int]) -> list[int]:
             passes.append(rows)
             if rows == [2]:
                 # The reply to the first pass is out before the second one ends.
@@ -92,7 +92,7 @@ def test_a_client_can_send_again_during_the_next_pass() -> None:
             return rows
 
         batcher = Batcher(
-            answer,
+            predict,
             length=lambda row: row,
             window=0.0,
             pass_rows=1,

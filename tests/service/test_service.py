@@ -59,10 +59,10 @@ def test_predictions_equal_those_of_the_classifier(client: Client, model: Model)
     texts = ["a film", "\u4f60\u597d \u0000 \u2028", ""]
     result = client.predict({"texts": texts})
     assert result.status == 200
-    assert result.content == {"answers": [each.record() for each in model.classifier()(texts)]}
+    assert result.content == {"predictions": [each.record() for each in model.classifier()(texts)]}
     paired = client.predict({"texts": ["a", "b"], "text_pairs": ["c", "d"]})
     wanted = [each.record() for each in model.classifier()(["a", "b"], ["c", "d"])]
-    assert paired.content["answers"] == wanted
+    assert paired.content["predictions"] == wanted
 
 
 def test_concurrent_requests_are_batched_and_get_their_own_predictions() -> None:
@@ -71,7 +71,7 @@ def test_concurrent_requests_are_batched_and_get_their_own_predictions() -> None
         rows = [[f"text {n} {k}" for k in range(1 + n % 3)] for n in range(count)]
         replies = together(count, lambda n: served.client.predict({"texts": rows[n]}))
     for texts, reply in zip(rows, replies, strict=True):
-        fractions = [answer["probabilities"]["yes"] for answer in reply.content["answers"]]
+        fractions = [each["probabilities"]["yes"] for each in reply.content["predictions"]]
         assert fractions == pytest.approx([share_of(text) for text in texts])
     assert sorted(text for batch in model.batches for text in batch) == sorted(
         text for texts in rows for text in texts
@@ -79,7 +79,7 @@ def test_concurrent_requests_are_batched_and_get_their_own_predictions() -> None
     # 127 texts: as few batches as 64 rows allow, and some more where threads began late.
     assert 2 <= len(model.batches) < count / 2
     assert all(len(batch) <= 64 for batch in model.batches)
-    assert (served.service.accepted, served.service.answered) == (count, count)
+    assert (served.service.accepted, served.service.completed) == (count, count)
 
 
 def test_pairs_and_single_texts_share_no_batch() -> None:
@@ -219,7 +219,7 @@ def test_a_full_queue_returns_retry_after_without_blocking() -> None:
     assert [reply.status for reply in asked] == [200, 200]
 
 
-def test_accepted_requests_are_answered_when_the_service_stops() -> None:
+def test_accepted_requests_are_completed_when_the_service_stops() -> None:
     model, count, replies = Model(), 12, []
     with running(model.classifier(), batch_rows=2, window_ms=0) as served:
         held(model)
@@ -238,7 +238,7 @@ def test_accepted_requests_are_answered_when_the_service_stops() -> None:
         for thread in threads:
             thread.join(SECONDS)
     assert [reply.status for reply in replies] == [200] * count
-    assert served.service.answered == served.service.accepted == count
+    assert served.service.completed == served.service.accepted == count
 
 
 def reachable(client: Client) -> bool:

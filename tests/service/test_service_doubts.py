@@ -29,8 +29,8 @@ Array = np.ndarray[Any, Any]
 NAMES = ("no", "yes")
 
 
-def answer(texts: list[str]) -> Array:
-    """Answer texts that are numbers by two logits whose sum is that of an ordinary text or not."""
+def predict(texts: list[str]) -> Array:
+    """Predict texts that are numbers by two logits whose sum is that of an ordinary text or not."""
     values = np.asarray([float(text) for text in texts])
     return np.stack([-values, values], axis=1)
 
@@ -42,7 +42,7 @@ def drawn(count: int, *, seed: int, mean: float = 0.0) -> list[str]:
 def calibrated(seed: int = 0, *, rows: int = 400) -> Classifier:
     """Return a classifier that is right as often as it says, calibrated on rows of its own."""
     draws = np.random.default_rng([seed, 1])
-    own = Prediction.of_logits(answer(drawn(rows, seed=seed)))
+    own = Prediction.of_logits(predict(drawn(rows, seed=seed)))
     labels = (draws.random(rows) < own.probabilities[:, 1]).astype(np.float64)
     detector = Detector("energy")
     held_out = HeldOut(own, labels, detector.score(own, own, np.zeros((rows, 0))))
@@ -54,7 +54,7 @@ def calibrated(seed: int = 0, *, rows: int = 400) -> Classifier:
         detector,
         confidences=np.asarray([0.99, 0.9, 0.8]),
     )
-    predictor = CallablePredictor(answer, gives="logits", label_names=NAMES)
+    predictor = CallablePredictor(predict, gives="logits", label_names=NAMES)
     return Classifier(predictor, name="it", calibration=known)
 
 
@@ -63,9 +63,9 @@ def test_responses_equal_predict_with_the_same_options() -> None:
     classifier, texts = calibrated(), [*drawn(40, seed=5), "0.001"]
     terms = classifier.terms(**asked)
     with running(classifier, terms=terms) as served:
-        result = served.client.predict({"texts": texts}).content["answers"]
+        result = served.client.predict({"texts": texts}).content["predictions"]
         counted = served.client.metrics()
-        less = served.client.predict({"texts": texts, "coverage": 0.8}).content["answers"]
+        less = served.client.predict({"texts": texts, "coverage": 0.8}).content["predictions"]
     assert result == [row.record() for row in classifier(texts, **asked)]
     assert less == [row.record() for row in classifier(texts, **{**asked, "coverage": 0.8})]
     assert [row["set"] for row in less] != [row["set"] for row in result]
@@ -129,8 +129,8 @@ def alarms(*, mean: float, windows: int, rows: int = 20) -> int:
         texts = drawn(rows, seed=20_000 + seed, mean=mean)
         # Batches of uneven sizes: one window each, however the texts came.
         for part in (texts[:7], texts[7:8], texts[8:]):
-            answers = classifier(part)
-            result.append(window.add(answers))
+            predictions = classifier(part)
+            result.append(window.add(predictions))
     shifts = [each[0] for each in result if each is not None]
     assert len(shifts) == windows
     assert all(shift.rows == rows for shift in shifts)

@@ -80,14 +80,14 @@ def test_a_fitted_classifier_predicts_like_a_checkpoint(
     draws = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
     predictor = fit_alternative(alternative, run, rows, seed=0)
     assert predictor.label_names == ("negative", "positive")
-    answers = predictor.predict(rows)
+    predictions = predictor.predict(rows)
     again = fit_alternative(alternative, run, rows, seed=0).predict(rows)
-    np.testing.assert_array_equal(answers.probabilities, again.probabilities)
+    np.testing.assert_array_equal(predictions.probabilities, again.probabilities)
     other = fit_alternative(alternative, run, rows, seed=1).predict(rows)
-    alike = np.array_equal(other.probabilities, answers.probabilities)
+    alike = np.array_equal(other.probabilities, predictions.probabilities)
     assert alike != alternative.seeded
     # Good and bad words have embeddings of their own, even in a random encoder.
-    assert (answers.prediction == np.asarray(rows.labels)).mean() > 0.7
+    assert (predictions.prediction == np.asarray(rows.labels)).mean() > 0.7
     # The caller's draws go on as if nothing had been fitted.
     assert random.getstate() == draws[0]
     assert np.random.get_state()[1].tolist() == draws[1]

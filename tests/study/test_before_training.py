@@ -155,7 +155,7 @@ def test_too_little_memory_for_predictions_raises_an_error_before_the_first_pass
     monkeypatch.setattr(memory, "free_memory", lambda: 6 * 8 * 8)
     check_size(data, tmp_path / "out")
     monkeypatch.setattr(memory, "free_memory", lambda: 6 * 8 * 8 - 1)
-    with pytest.raises(MemoryLimitError, match=r"answers to 6 texts take at least 384 bytes"):
+    with pytest.raises(MemoryLimitError, match=r"predictions for 6 texts take at least 384 bytes"):
         check_size(data, tmp_path / "out")
     monkeypatch.setattr(memory, "free_memory", lambda: None)
     monkeypatch.setattr(files, "free_bytes", lambda _: 6 * 8 - 1)

@@ -105,8 +105,8 @@ def not_finite(found: Prediction) -> Prediction:
     return found
 
 
-def answering(name: str, change: Callable[[Prediction], Any]) -> type[Planted]:
-    """Return a predictor whose answers are changed."""
+def changed_predictor(name: str, change: Callable[[Prediction], Any]) -> type[Planted]:
+    """Return a predictor whose predictions are changed."""
 
     def predict(self: Planted, examples: Examples, *, batch_size: int | None = None) -> Any:
         return change(Planted.predict(self, examples, batch_size=batch_size))
@@ -288,18 +288,18 @@ class BatchedStates(ClassifierPredictor):
 SORTING = sharing("Sorting", lambda found, *_: np.sort(found))
 PEEKING = sharing("Peeking", lambda found, rows, _: found if rows.labels is None else found / 2)
 BARE = {
-    answering("NotFinite", not_finite): "Probabilities must be finite",
-    answering("NotOne", lambda found: replace(found, probabilities=found.probabilities * 1.01)): (
-        "sum to 1"
-    ),
-    answering(
+    changed_predictor("NotFinite", not_finite): "Probabilities must be finite",
+    changed_predictor(
+        "NotOne", lambda found: replace(found, probabilities=found.probabilities * 1.01)
+    ): ("sum to 1"),
+    changed_predictor(
         "TooFew", lambda found: replace(found, prediction=found.prediction[1:])
     ): "predict every row once: 9 rows got 8 predictions",
     OtherKind: "`gives` is 'values', but `predict` returns classes",
-    answering(
+    changed_predictor(
         "BareArray", lambda found: found.probabilities
     ): "must return a Prediction, got ndarray",
-    answering(
+    changed_predictor(
         "WrongClass", lambda found: replace(found, prediction=1 - found.prediction)
     ): "predicted class .*highest probability",
     SORTING: "keep the order of the rows",

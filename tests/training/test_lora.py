@@ -84,7 +84,7 @@ def test_a_stopped_run_resumes_to_the_same_adapter(project: Path, settings: dict
     assert (out / "metrics.jsonl").read_bytes() == (one / "metrics.jsonl").read_bytes()
 
 
-def test_a_merged_run_is_a_plain_checkpoint_with_the_same_answers(
+def test_a_merged_run_is_a_plain_checkpoint_with_the_same_predictions(
     project: Path, whole: Path
 ) -> None:
     lora = {**tree(project)["train"]["lora"], "merge": True}
@@ -157,8 +157,8 @@ def test_a_pooler_that_no_checkpoint_holds_is_trained_and_saved(project: Path) -
     kept = load_file(out / "adapter_model.safetensors")
     assert any("pooler" in name for name in kept)
     dev = load_splits(RunConfig.of(tree(project)).data).dev
-    answers = logits(out, project).argmax(-1).tolist()
-    right = sum(a == label for a, label in zip(answers, dev.labels or [], strict=True))
+    predictions = logits(out, project).argmax(-1).tolist()
+    right = sum(a == label for a, label in zip(predictions, dev.labels or [], strict=True))
     assert record(out)["epochs"]["kept"]["dev"] == pytest.approx(right / len(dev))
 
 

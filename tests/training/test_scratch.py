@@ -160,9 +160,9 @@ def test_a_run_from_scratch_writes_a_complete_checkpoint(
     assert "phone" not in tokenizer.get_vocab()
     assert network.config.id2label == {0: "negative", 1: "positive"}
     predictor = load_predictor(Checkpoint.of(out), device="cpu")
-    answers = predictor.predict(load_splits(config(data).data).dev)
-    assert answers.logits is not None
-    assert answers.logits.shape == (12, 2)
+    predictions = predictor.predict(load_splits(config(data).data).dev)
+    assert predictions.logits is not None
+    assert predictions.logits.shape == (12, 2)
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(data: Path, tmp_path: Path) -> None:

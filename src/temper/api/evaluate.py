@@ -116,7 +116,7 @@ def evaluate(
         folder,
         thresholds=None if kept is None else kept.raw_thresholds,
         progress=progress,
-        answering=partial(_on_machines, request, machines),
+        predictor_context=partial(_on_machines, request, machines),
     )
     return EvaluationResult(folder, content, sources)
 

@@ -186,12 +186,12 @@ def _refused(splits: Splits, calibration: Mapping[str, Any] | None, model: Path)
         )
     dev = splits.dev
     pairs = None if dev.text_pair is None else list(dev.text_pair)
-    answers = Classifier.load(model)(list(dev.text), pairs)
+    predictions = Classifier.load(model)(list(dev.text), pairs)
     coverage = next(iter(calibration["sets"]["thresholds"]))
     unclear = [
-        i for i, answer in enumerate(answers) if answer.set is not None and len(answer.set) != 1
+        i for i, each in enumerate(predictions) if each.set is not None and len(each.set) != 1
     ]
-    odd = [i for i, answer in enumerate(answers) if answer.anomalous]
+    odd = [i for i, each in enumerate(predictions) if each.anomalous]
     quoted = "; ".join(_quoted(dev.text[i]) for i in unclear[:SHOWN])
     alarms = 100 * calibration["anomaly"]["false_alarms"]
     return (

@@ -19,7 +19,7 @@ class Abstention:
     Args:
         anomaly: Whether to abstain on texts that are flagged as anomalies.
         largest_set: Abstain if the prediction set is empty or has more classes; None: no limit.
-        max_risk: Maximum error rate of the answered texts: abstain on less confident ones (see
+        max_risk: Maximum error rate of the accepted texts: abstain on less confident ones (see
             `Calibration.confident`). None: no limit.
     """
 
@@ -65,10 +65,10 @@ class Abstention:
         confidence: FloatArray | None,
         needed: float | None,
     ) -> dict[str, list[str]]:
-        """Return why the model abstains: rule -> one reason per row, empty if it answers.
+        """Return why the model abstains: rule -> one reason per row, empty if it does not.
 
         The rules are ``anomaly``, ``set`` and ``confidence``. ``needed`` is the lowest confidence
-        at which a text is answered.
+        at which a prediction is accepted.
 
         Example:
             >>> import numpy as np

@@ -43,7 +43,7 @@ from temper.evaluation.decisions import label_decisions, label_matrix, label_pro
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import check_kind, unknown_in
 from temper.evaluation.perspectives.calibration import statistic_of
-from temper.evaluation.perspectives.registry import ONE_ANSWER, ONE_LABEL
+from temper.evaluation.perspectives.registry import ONE_LABEL, ONE_PREDICTION
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import KINDS, Predictor, StateReader
 from temper.evaluation.request import EvaluationRequest
@@ -96,7 +96,7 @@ def calibrate(
     progress, settings = progress or Progress(), settings or CalibrationSettings()
     folder = checkpoint_folder(request.model.name)
     predictor = request.load()
-    kinds = ONE_LABEL if backend == "int8" else (*ONE_ANSWER, "multi_label", "tokens")
+    kinds = ONE_LABEL if backend == "int8" else (*ONE_PREDICTION, "multi_label", "tokens")
     check_kind(predictor, request.model, kinds, what="A calibration")
     if backend == "int8":
         if windows_read(predictor) is not None:
@@ -169,14 +169,14 @@ class _Fit:
                 self.request.model, self.predictor, chosen_on, self.int8, progress=self.progress
             )
             self.notice(*notices)
-        answers, states = self._read(self.rows)
+        predictions, states = self._read(self.rows)
         self.notice(
-            *cut_in(self.predictor, answers.truncated, rows="held-out rows"),
+            *cut_in(self.predictor, predictions.truncated, rows="held-out rows"),
             *unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}),
         )
-        if not answers.regression:
-            fit = self._temperature if answers.applies is None else self._temperatures
-            record["temperature"] = fit(self._labels(first, answers), answers.take(first))
+        if not predictions.regression:
+            fit = self._temperature if predictions.applies is None else self._temperatures
+            record["temperature"] = fit(self._labels(first, predictions), predictions.take(first))
         made = Calibration(
             longest_row(self.predictor),
             record.get("temperature"),
@@ -184,21 +184,21 @@ class _Fit:
         )
         if self.settings.threshold is not None:
             chosen = self._thresholds(
-                self._labels(first, answers), made.applied(answers.take(first))
+                self._labels(first, predictions), made.applied(predictions.take(first))
             )
             record["decision"] = {"rule": self.settings.threshold, "thresholds": chosen}
             made = replace(made, thresholds=chosen)
         record["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
-        if not answers.regression:
-            self._measure(made, answers, second if len(second) else first, record)
+        if not predictions.regression:
+            self._measure(made, predictions, second if len(second) else first, record)
         if len(second):
             # A text that also sets thresholds would be its own nearest neighbor.
             texts = {self.rows.rows[row] for row in second}
             distinct = [row for row in first if self.rows.rows[row] not in texts]
             alone = np.asarray(distinct, np.int64) if distinct else first
-            detector = self._detector(made, answers.take(alone), states[alone], record)
-            predictions, seen = answers.take(second), states[second]
-            scores = detector.score(predictions, made.applied(predictions), seen)
+            detector = self._detector(made, predictions.take(alone), states[alone], record)
+            for_thresholds, seen = predictions.take(second), states[second]
+            scores = detector.score(for_thresholds, made.applied(for_thresholds), seen)
             if repeats.any():
                 self.notice(
                     f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
@@ -209,8 +209,8 @@ class _Fit:
             made = replace(
                 made,
                 held_out=HeldOut(
-                    predictions,
-                    self._labels(second, answers),
+                    for_thresholds,
+                    self._labels(second, predictions),
                     scores,
                     repeats if repeats.any() else None,
                 ),
@@ -218,7 +218,7 @@ class _Fit:
                 detector=detector,
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
-                confidences=_levels(made, answers.take(first)),
+                confidences=_levels(made, predictions.take(first)),
             )
         return made, record
 
@@ -260,10 +260,10 @@ class _Fit:
             seen.add(text)
         return np.asarray(repeats, dtype=np.bool_)
 
-    def _labels(self, indices: IntegerArray, answers: Prediction) -> FloatArray:
+    def _labels(self, indices: IntegerArray, predictions: Prediction) -> FloatArray:
         """Return the labels of rows; for tags, those of the words with predictions, [W]."""
         chosen = self.rows.select(indices.tolist())
-        return word_labels(chosen, answers.take(indices)) if self._tagged else labels_of(chosen)
+        return word_labels(chosen, predictions.take(indices)) if self._tagged else labels_of(chosen)
 
     @property
     def _tagged(self) -> bool:
@@ -340,13 +340,13 @@ class _Fit:
             message = f"Hidden states cannot be read, so only predictions are used: {error}"
             if message not in self.notices:
                 self.notice(message)
-        answers = self.predictor.predict(rows, batch_size=size)
-        return answers, np.zeros((len(rows), 1, 0), np.float32)
+        predictions = self.predictor.predict(rows, batch_size=size)
+        return predictions, np.zeros((len(rows), 1, 0), np.float32)
 
-    def _temperature(self, labels: FloatArray, answers: Prediction) -> float:
+    def _temperature(self, labels: FloatArray, predictions: Prediction) -> float:
         if self._tagged:
-            labels, answers = tagged_words(labels, answers, self._names)
-        logits = answers.logits
+            labels, predictions = tagged_words(labels, predictions, self._names)
+        logits = predictions.logits
         # Only predictors that return logits can be calibrated.
         assert logits is not None
         try:
@@ -374,9 +374,9 @@ class _Fit:
             self.notice(f"No held-out row is of class {name!r}, so its sets are not calibrated.")
         return temperature
 
-    def _temperatures(self, labels: FloatArray, answers: Prediction) -> tuple[float, ...]:
-        assert answers.logits is not None
-        result, notices = label_temperatures(labels, answers.logits, self._names)
+    def _temperatures(self, labels: FloatArray, predictions: Prediction) -> tuple[float, ...]:
+        assert predictions.logits is not None
+        result, notices = label_temperatures(labels, predictions.logits, self._names)
         self.notice(*notices)
         return result
 
@@ -395,20 +395,20 @@ class _Fit:
     def _measure(
         self,
         made: Calibration,
-        answers: Prediction,
+        predictions: Prediction,
         indices: IntegerArray,
         record: dict[str, Any],
     ) -> None:
         """Add calibration errors and decision scores to ``record``, before and after."""
-        rows, predictions = self.rows.select(indices.tolist()), answers.take(indices)
-        before, after = _measures(rows, predictions), _measures(rows, made.applied(predictions))
+        rows, chosen = self.rows.select(indices.tolist()), predictions.take(indices)
+        before, after = _measures(rows, chosen), _measures(rows, made.applied(chosen))
         record |= _before_and_after(before, after)
         if made.thresholds is not None:
             record["decision"] |= _before_and_after(
                 *(
                     decision_scores(
-                        label_matrix(self._labels(indices, answers)),
-                        label_decisions(each.applied(predictions)),
+                        label_matrix(self._labels(indices, predictions)),
+                        label_decisions(each.applied(chosen)),
                     )
                     for each in (replace(made, thresholds=None), made)
                 )
@@ -418,12 +418,12 @@ class _Fit:
     def _detector(
         self,
         made: Calibration,
-        answers: Prediction,
+        predictions: Prediction,
         states: States,
         record: dict[str, Any],
     ) -> Detector:
         training = self._training_states() if states.shape[2] else None
-        given = InDistribution(answers, states, training)
+        given = InDistribution(predictions, states, training)
         try:
             best, scores = choose_detector(made, given, self._anomalies())
         except ValueError as error:
@@ -464,14 +464,14 @@ class _Fit:
         return result
 
 
-def _levels(made: Calibration, answers: Prediction) -> FloatArray | None:
+def _levels(made: Calibration, predictions: Prediction) -> FloatArray | None:
     """Return the distinct percentiles of the calibrated confidence, in descending order.
 
     The result is None unless each text has one class.
     """
-    if not one_class(answers):
+    if not one_class(predictions):
         return None
-    sure = made.applied(answers).probabilities.max(axis=1)
+    sure = made.applied(predictions).probabilities.max(axis=1)
     return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]
 
 

@@ -123,7 +123,7 @@ class Calibration:
         false_alarms: Maximum fraction of in-distribution texts to flag as anomalies.
         reference: Hidden states of held-out rows for the shift test, [r, D]; None if they cannot be
             read, and predictions are compared instead.
-        confidences: Candidates for the lowest confidence to answer at, descending, [k]; chosen on
+        confidences: Candidates for the lowest confidence to accept, descending, [k]; chosen on
             rows that set no threshold. None unless each text has one class.
         thresholds: Calibrated probability above which each label, or class 1 of two, is predicted;
             None for 0.5.
@@ -206,19 +206,19 @@ class Calibration:
     def _threshold(self, coverage: float) -> FloatArray:
         assert self.rule is not None
         assert self.held_out is not None
-        answers, labels = self.held_out_answers, self.held_out.labels
+        predictions, labels = self.held_out_predictions, self.held_out.labels
         result = []
         try:
             for rows in self.held_out.counted:
-                if answers.applies is not None and self.rule.by == "all":
-                    scores = lac_scores(answers.probabilities[rows])
+                if predictions.applies is not None and self.rule.by == "all":
+                    scores = lac_scores(predictions.probabilities[rows])
                     result.append(
                         np.asarray(risk_threshold(scores, labels[rows], coverage=coverage))
                     )
                     continue
-                scores, label_indices = _scores_at_labels(answers.take(rows), labels[rows])
+                scores, label_indices = _scores_at_labels(predictions.take(rows), labels[rows])
                 if self.rule.by == "class":
-                    classes = answers.probabilities.shape[1]
+                    classes = predictions.probabilities.shape[1]
                     result.append(
                         conformal_quantiles(scores, label_indices, classes, coverage=coverage)
                     )
@@ -229,7 +229,7 @@ class Calibration:
             raise SettingError(f"{error} Calibrate on more rows, or lower the coverage.") from error
 
     @cached_property
-    def held_out_answers(self) -> Prediction:
+    def held_out_predictions(self) -> Prediction:
         """The calibrated predictions for the held-out rows."""
         assert self.held_out is not None
         return self.applied(self.held_out.prediction)
@@ -248,13 +248,13 @@ class Calibration:
 
     @cached_property
     def shown_risks(self) -> FloatArray:
-        """Upper bounds on the error rate of answers at or above each of ``confidences``, [k].
+        """Upper bounds on the error rate of predictions at or above each of ``confidences``, [k].
 
         They are those of Learn-then-Test; see `temper.functional.selective.shown_risks`.
         """
         assert self.held_out is not None
         assert self.confidences is not None
-        scaled = self.held_out_answers
+        scaled = self.held_out_predictions
         sure, wrong = scaled.probabilities.max(axis=1), scaled.prediction != self.held_out.labels
         result = [
             shown_risks(
@@ -269,14 +269,14 @@ class Calibration:
         return np.asarray(np.max(result, axis=0))
 
     def confident(self, risk: float) -> AcceptanceThreshold:
-        """Return the lowest confidence at which the error rate of answers is at most ``risk``.
+        """Return the lowest confidence at which the error rate of predictions is at most ``risk``.
 
         Raises:
             SettingError: The held-out rows do not show this for any confidence.
         """
         assert self.held_out is not None
         assert self.confidences is not None
-        scaled = self.held_out_answers
+        scaled = self.held_out_predictions
         wrong = scaled.prediction != self.held_out.labels
         sure = scaled.probabilities.max(axis=1)
         kept = np.flatnonzero(self.shown_risks <= risk)
@@ -289,27 +289,27 @@ class Calibration:
                 "calibrate on more rows."
             )
         lowest = float(self.confidences[kept[-1]])
-        answered = sure >= lowest
+        accepted = sure >= lowest
         return AcceptanceThreshold(
-            lowest, int(answered.sum()), int(wrong[answered].sum()), len(sure)
+            lowest, int(accepted.sum()), int(wrong[accepted].sum()), len(sure)
         )
 
 
-def one_class(answers: Prediction) -> bool:
+def one_class(predictions: Prediction) -> bool:
     """Return whether each text has one class, instead of a value, several labels or tags."""
-    return not answers.regression and answers.applies is None and answers.words is None
+    return not predictions.regression and predictions.applies is None and predictions.words is None
 
 
-def _scores_at_labels(answers: Prediction, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _scores_at_labels(predictions: Prediction, labels: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the conformal score of each row's label or target, and that label, [n] each.
 
     Of labels [n, L], each one that applies has a separate score.
     """
-    if answers.regression:
+    if predictions.regression:
         # The absolute residual (Lei et al., JASA 2018).
-        return np.abs(labels - answers.prediction), labels
-    scores = lac_scores(answers.probabilities)
-    if answers.applies is not None:
+        return np.abs(labels - predictions.prediction), labels
+    scores = lac_scores(predictions.probabilities)
+    if predictions.applies is not None:
         rows, which = np.nonzero(labels)
         return scores[rows, which], which.astype(np.float64)
     return at_labels(scores, labels), labels
@@ -323,6 +323,6 @@ def middle(states: NDArray[Any]) -> NDArray[Any]:
     return states[:, states.shape[1] // 2]
 
 
-def outputs(answers: Prediction) -> FloatArray:
+def outputs(predictions: Prediction) -> FloatArray:
     """Return logits [n, C], or values [n, 1]; a shift test compares them without hidden states."""
-    return answers.prediction[:, None] if answers.logits is None else answers.logits
+    return predictions.prediction[:, None] if predictions.logits is None else predictions.logits

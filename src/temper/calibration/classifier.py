@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from temper.calibration.abstention import Abstention
-from temper.calibration.answers import Answer, Answers, Shift
 from temper.calibration.calibration import FAILURE, Calibration, middle, outputs
 from temper.calibration.estimating import unlabeled_scores
 from temper.calibration.files import read_calibration
 from temper.calibration.picking import picked_choices, picked_spans
+from temper.calibration.predictions import CalibratedPrediction, CalibratedPredictions, Shift
 from temper.calibration.settings import Backend, known_backend
 from temper.calibration.tagging import WordsInText, split_words, tags_of
 from temper.checkpoints.checkpoint import Checkpoint
@@ -87,8 +87,8 @@ class Classifier:
         ...     gives="probabilities",
         ...     label_names=["no", "yes"],
         ... )
-        >>> answer = Classifier(sure)(["a text"])[0]
-        >>> answer.label, answer.anomaly
+        >>> prediction = Classifier(sure)(["a text"])[0]
+        >>> prediction.label, prediction.anomaly
         ('yes', 0.25)
     """
 
@@ -182,7 +182,7 @@ class Classifier:
         coverage: float | None = None,
         abstain: str | None = None,
         max_risk: float | None = None,
-    ) -> Answers:
+    ) -> CalibratedPredictions:
         """Predict texts.
 
         Args:
@@ -193,11 +193,11 @@ class Classifier:
                 None uses the first coverage of the calibration, if any.
             abstain: Comma-separated rules: ``anomaly`` abstains on texts flagged as anomalies,
                 ``set>K`` on texts whose prediction set is empty or has more than K classes.
-            max_risk: Maximum error rate of the answered texts; abstains on less confident ones.
+            max_risk: Maximum error rate of the accepted texts; abstains on less confident ones.
                 Guaranteed by Learn-then-Test on the held-out rows, with probability 90%.
 
         Returns:
-            One answer per text, in the order of the texts.
+            One prediction per text, in the order of the texts.
 
         Raises:
             DataError: The input is not texts, the lists differ in length, or the model needs pairs
@@ -214,7 +214,7 @@ class Classifier:
         check_pairs(self.name, self.pairs, seconds is not None, rows="these texts")
         pairs = None if seconds is None else list(seconds)
         examples = Examples("texts", list(texts), pairs)
-        return self.answers(
+        return self.predict_examples(
             examples, self.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
         )
 
@@ -262,9 +262,9 @@ class Classifier:
         selection = None if rules.max_risk is None else known.confident(rules.max_risk)
         return Terms(coverage, rules, selection)
 
-    def answers(
+    def predict_examples(
         self, examples: Examples, terms: Terms | None = None, *, compare: bool = True
-    ) -> Answers:
+    ) -> CalibratedPredictions:
         """Predict the texts of a set; see `__call__`.
 
         ``compare``: whether to test all texts together for a shift from the held-out rows, and to
@@ -272,11 +272,13 @@ class Classifier:
         """
         terms = self.terms() if terms is None else terms
         if not len(examples):
-            return Answers()
+            return CalibratedPredictions()
         if isinstance(self.predictor, TextGenerator):
             with self._turn:
                 result = self.predictor.complete(examples)
-            return Answers(tuple(Answer(completion=text) for text in result))
+            return CalibratedPredictions(
+                tuple(CalibratedPrediction(completion=text) for text in result)
+            )
         tagged = None
         if self.predictor.gives == "tags":
             examples, tagged = split_words(examples)
@@ -328,8 +330,8 @@ class Classifier:
     def shift(self, uncalibrated: Prediction, states: FloatArray) -> Shift | None:
         """Test whether a batch of texts has shifted from the calibration's held-out rows.
 
-        ``uncalibrated`` and ``states`` are those of `Answers`. Returns None for fewer than 20
-        texts, or without held-out rows.
+        ``uncalibrated`` and ``states`` are those of `CalibratedPredictions`. Returns None for fewer
+        than 20 texts, or without held-out rows.
         """
         known, count = self.calibration, len(uncalibrated)
         reference = None if known is None else known.compared
@@ -341,9 +343,9 @@ class Classifier:
         p = mmd_test(reference, seen[indices], seed=0).p
         return Shift(p, p <= ALARM, len(indices))
 
-    def names_of(self, answers: Prediction) -> tuple[str, ...]:
+    def names_of(self, predictions: Prediction) -> tuple[str, ...]:
         """Return the class names; ``LABEL_0``, ... if they have none, 0, 1, ... for choices."""
-        count = answers.probabilities.shape[1]
+        count = predictions.probabilities.shape[1]
         if self.predictor.gives == "choices":
             return tuple(map(str, range(count)))
         return self.predictor.label_names or placeholders(count)
@@ -355,7 +357,7 @@ class Classifier:
         terms: Terms,
         examples: Examples,
         tagged: list[WordsInText] | None = None,
-    ) -> Answers:
+    ) -> CalibratedPredictions:
         """Calibrate predictions, and add prediction sets, anomaly flags and abstentions."""
         known, notices = self.calibration, self.notices(terms)
         notices += cut_in(self.predictor, uncalibrated.truncated, rows="texts")
@@ -371,7 +373,9 @@ class Classifier:
         if self.predictor.gives == "choices":
             fields = picked_choices(fields, scaled, second)
         if known is None or known.detector is None:
-            return Answers(tuple(Answer(**each) for each in fields), notices)
+            return CalibratedPredictions(
+                tuple(CalibratedPrediction(**each) for each in fields), notices
+            )
         assert anomaly is not None
         in_sets = None
         flagged = anomaly > known.alarm
@@ -396,12 +400,14 @@ class Classifier:
             for each, *objections in zip(fields, *reasons.values(), strict=True):
                 each["abstain"] = ", ".join(filter(None, objections))
             abstained = {rule: sum(map(bool, objections)) for rule, objections in reasons.items()}
-        return Answers(tuple(Answer(**each) for each in fields), notices, abstained=abstained)
+        return CalibratedPredictions(
+            tuple(CalibratedPrediction(**each) for each in fields), notices, abstained=abstained
+        )
 
     def _read(self, examples: Examples) -> tuple[Prediction, FloatArray | None, FloatArray]:
         """Return uncalibrated predictions, OOD scores [n], and states for the shift test [n, D]."""
         known = self.calibration
-        answers, scores, states = [], [], []
+        parts, scores, states = [], [], []
         # The states of all layers are many numbers per row, so few rows' are in memory at a time.
         for start in range(0, len(examples), WINDOW):
             part = examples
@@ -415,11 +421,11 @@ class Classifier:
                 )
             else:
                 predictions = self.predictor.predict(part, batch_size=self.batch_size)
-            answers.append(predictions)
+            parts.append(predictions)
             states.append(middle(layers))
             if known is not None and known.detector is not None:
                 scores.append(known.detector.score(predictions, known.applied(predictions), layers))
-        whole = answers[0] if len(answers) == 1 else joined(range(len(examples)), answers)
+        whole = parts[0] if len(parts) == 1 else joined(range(len(examples)), parts)
         return whole, np.concatenate(scores) if scores else None, np.concatenate(states)
 
 
@@ -427,11 +433,11 @@ def _cut(length: int | None) -> str:
     return "not cut" if length is None else f"cut at {length} tokens"
 
 
-def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    if answers.regression:
-        return [{"value": value} for value in answers.prediction.tolist()]
-    if answers.applies is not None:
-        both = zip(answers.applies.tolist(), answers.probabilities.tolist(), strict=True)
+def _plain(predictions: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    if predictions.regression:
+        return [{"value": value} for value in predictions.prediction.tolist()]
+    if predictions.applies is not None:
+        both = zip(predictions.applies.tolist(), predictions.probabilities.tolist(), strict=True)
         return [
             {
                 "labels": tuple(compress(names, applies)),
@@ -439,7 +445,7 @@ def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
             }
             for applies, chances in both
         ]
-    rows = zip(answers.prediction.astype(int), answers.probabilities.tolist(), strict=True)
+    rows = zip(predictions.prediction.astype(int), predictions.probabilities.tolist(), strict=True)
     return [
         {
             "label": names[best],

@@ -24,12 +24,12 @@ class InDistribution:
     """In-distribution rows to fit and compare OOD detectors on; none of them sets thresholds.
 
     Args:
-        answers: The uncalibrated predictions, n rows.
+        predictions: The uncalibrated predictions, n rows.
         states: Their hidden states, [n, L, D]; D is 0 if they cannot be read.
         training: Training rows' states to fit `Mahalanobis` on, [m, L, D]; None uses ``states``.
     """
 
-    answers: Prediction
+    predictions: Prediction
     states: States
     training: States | None = None
 
@@ -45,7 +45,7 @@ def choose_detector(
     Without OOD sets, the choice is Mahalanobis distance if states can be read, else energy.
     """
     known: tuple[DetectorName, ...] = get_args(DetectorName)
-    classes = one_class(in_distribution.answers)
+    classes = one_class(in_distribution.predictions)
     names = [
         name
         for name in known
@@ -91,8 +91,8 @@ def _aurocs(
     rows: IntegerArray,
     anomalies: Mapping[str, tuple[Prediction, States]],
 ) -> dict[str, float]:
-    answers = in_distribution.answers.take(rows)
-    ours = judge.score(answers, made.applied(answers), in_distribution.states[rows])
+    predictions = in_distribution.predictions.take(rows)
+    ours = judge.score(predictions, made.applied(predictions), in_distribution.states[rows])
     result = {}
     for each, (given, states) in anomalies.items():
         theirs = judge.score(given, made.applied(given), states)

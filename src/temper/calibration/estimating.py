@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from temper.calibration.answers import Shift, UnlabeledScores
 from temper.calibration.calibration import Calibration, HeldOut, one_class
+from temper.calibration.predictions import Shift, UnlabeledScores
 from temper.evaluation.prediction import Prediction
 from temper.functional.estimates import estimate_scores
 from temper.functional.resampling import FloatArray

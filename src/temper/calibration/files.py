@@ -191,7 +191,7 @@ def calibration_files(folder: Path) -> list[str]:
 
 
 def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
-    scaled = made.held_out_answers
+    scaled = made.held_out_predictions
     thresholds: dict[str, Any] = {}
     for coverage in rule.coverage:
         entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
@@ -205,10 +205,12 @@ def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
 def _arrays(made: Calibration) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     if (held := made.held_out) is not None:
-        answers = held.prediction
-        arrays["held_out.answers"] = answers.prediction if answers.regression else answers.logits
-        if answers.words is not None:
-            arrays["held_out.words"] = answers.words
+        prediction = held.prediction
+        arrays["held_out.predictions"] = (
+            prediction.prediction if prediction.regression else prediction.logits
+        )
+        if prediction.words is not None:
+            arrays["held_out.words"] = prediction.words
         arrays["held_out.labels"] = held.labels
         arrays["held_out.anomaly"] = held.anomaly
         if held.repeats is not None:
@@ -247,16 +249,16 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
             windows=record.windows,
             thresholds=thresholds,
         )
-    answers = arrays["held_out.answers"]
+    outputs = arrays["held_out.predictions"]
     if "held_out.words" in arrays:
-        words = np.split(answers, np.cumsum(arrays["held_out.words"])[:-1])
+        words = np.split(outputs, np.cumsum(arrays["held_out.words"])[:-1])
         prediction = Prediction.of_tags(words)
     elif arrays["held_out.labels"].ndim == 2:
-        prediction = Prediction.of_labels(answers)
-    elif answers.ndim == 2:
-        prediction = Prediction.of_logits(answers)
+        prediction = Prediction.of_labels(outputs)
+    elif outputs.ndim == 2:
+        prediction = Prediction.of_logits(outputs)
     else:
-        prediction = Prediction.of_values(answers)
+        prediction = Prediction.of_values(outputs)
     held_out = HeldOut(
         prediction,
         arrays["held_out.labels"],

@@ -1,11 +1,11 @@
-"""Answers to questions: the predicted choice, or the predicted part of the context."""
+"""Predictions for questions: the predicted choice, or the predicted part of the context."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from temper.calibration.answers import Span
+from temper.calibration.predictions import Span
 from temper.data.choices import choices_of
 from temper.evaluation.prediction import Prediction
 
@@ -15,15 +15,15 @@ def picked_choices(
 ) -> list[dict[str, Any]]:
     """Add the index of the predicted choice as ``choice``, and its text as ``label``.
 
-    ``fields`` are those of `Answer`, one mapping per question. Each of ``choices`` is a JSON list
-    (`temper.data.choices`).
+    ``fields`` are those of `CalibratedPrediction`, one mapping per question. Each of ``choices`` is
+    a JSON list (`temper.data.choices`).
     """
     rows = zip(fields, predictions.prediction.astype(int).tolist(), choices, strict=True)
     return [{**each, "choice": best, "label": choices_of(text)[best]} for each, best, text in rows]
 
 
 def picked_spans(predictions: Prediction, contexts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return ``span`` of each `Answer`; its text is empty if the model read no context."""
+    """Return ``span`` of each prediction; its text is empty if the model read no context."""
     assert predictions.spans is not None
     fields = []
     rows = zip(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from temper.calibration.answers import TaggedSpan
+from temper.calibration.predictions import TaggedSpan
 from temper.data.examples import Examples
 from temper.data.tags import words_of
 from temper.errors import DataError
@@ -52,11 +52,11 @@ def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
 
 
 def tags_of(
-    answers: Prediction, names: Sequence[str], texts: Sequence[WordsInText]
+    predictions: Prediction, names: Sequence[str], texts: Sequence[WordsInText]
 ) -> list[dict[str, Any]]:
-    """Return ``entities`` of each `Answer`; see `TaggedSpan`."""
+    """Return ``entities`` of each `CalibratedPrediction`; see `TaggedSpan`."""
     fields = []
-    for pieces, text in zip(pieces_of(answers, names), texts, strict=True):
+    for pieces, text in zip(pieces_of(predictions, names), texts, strict=True):
         spans = []
         for (label, first, end), chance in pieces:
             start, stop = text.spans[first][0], text.spans[end - 1][1]

@@ -36,13 +36,13 @@ from temper.progress import Progress
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 PARTIAL = ".partial-"
 STAGING = ".publishing"
-TEACHER_ANSWERS = "teacher_answers.parquet"
+TEACHER_PREDICTIONS = "teacher_predictions.parquet"
 """In distillation, the teacher's outputs for the training rows."""
 TRACKED, EVENTS = "trackers.json", "tensorboard"
 """The run's ids in experiment trackers, and the folder of TensorBoard's events."""
 RUN = "run.json"
 """The record of a run; a folder with it is the folder of a run."""
-OF_A_RUN = (RUN, "metrics.jsonl", TEACHER_ANSWERS, TRACKED)
+OF_A_RUN = (RUN, "metrics.jsonl", TEACHER_PREDICTIONS, TRACKED)
 WRITTEN = (*OF_A_RUN, "study.json", "paired.json")
 """Files that are written under a temporary name and then renamed."""
 OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}

@@ -141,23 +141,23 @@ def _estimate(model: str, tree: dict[str, Any], *, out: Path | None, as_json: bo
         settings=request.predictor,
     )
     rows = request.rows(classifier.predictor, labeled=None)
-    answers = classifier.answers(rows)
-    if answers.scores is None:
+    predictions = classifier.predict_examples(rows)
+    if predictions.scores is None:
         raise UnlabeledError(
             f"{request.data.source!r} has no labels. Use a set with labels. Estimates without "
             "labels need a classifier (not a regression) that keeps held-out rows: temper "
             f"calibrate {model} --data LABELED"
         )
-    for message in answers.notices:
-        if message != str(answers.scores):
+    for message in predictions.notices:
+        if message != str(predictions.scores):
             notice(message)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "estimate.json", answers.summary())
+        write_json(out / "estimate.json", predictions.summary())
     if as_json:
-        print_json(answers.summary())
+        print_json(predictions.summary())
     else:
-        say(str(answers.scores))
+        say(str(predictions.scores))
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:

@@ -446,7 +446,7 @@ Remove = Annotated[bool, option(
     OUTPUT, "--remove",
     "Remove the calibration from the folder of the model; with --backend int8, the 8-bit copy.",
 )]
-AnswersOut = Annotated[Path | None, option(
+PredictionsOut = Annotated[Path | None, option(
     OUTPUT, "--out FILE", "Output file: .jsonl, .json or .csv. Default: stdout.",
 )]
 CheckedOut = Annotated[Path | None, option(

@@ -28,7 +28,7 @@ from temper.files import write_json, write_text
 from temper.settings import section
 
 if TYPE_CHECKING:
-    from temper.calibration.answers import Answers
+    from temper.calibration.predictions import CalibratedPredictions
 
 FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")
@@ -61,7 +61,7 @@ def predict(
     device: options.Device = None,
     backend: options.Backend = "torch",
     batch_size: options.BatchRows = 32,
-    out: options.AnswersOut = None,
+    out: options.PredictionsOut = None,
     raw: options.Raw = False,
     summary: options.Summary = None,
     assignments: options.Assignments = None,
@@ -119,12 +119,12 @@ def predict(
         settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
     )
     terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
-    answers = classifier.answers(examples, terms)
-    for message in answers.notices:
+    result = classifier.predict_examples(examples, terms)
+    for message in result.notices:
         notice(message)
     if summary is not None:
-        write_json(summary, answers.summary())
-    predictions = joined(examples, answers)
+        write_json(summary, result.summary())
+    predictions = joined(examples, result)
     if out is not None:
         _write(predictions, out, raw=raw, as_json=as_json)
     elif as_json:
@@ -190,35 +190,37 @@ def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: 
 
 def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     rows = []
-    for answer in predictions:
+    for prediction in predictions:
         row: dict[str, Any] = {}
-        if "value" in answer:
-            row["value"] = f"{answer['value']:.4f}"
-        elif "labels" in answer:
-            row["labels"] = ", ".join(answer["labels"])
-        elif "span" in answer:
-            row["answer"] = answer["span"]["text"]
-            row["probability"] = f"{answer['span']['probability']:.4f}"
-        elif "completion" in answer:
-            row["completion"] = answer["completion"]
-        elif "entities" in answer:
+        if "value" in prediction:
+            row["value"] = f"{prediction['value']:.4f}"
+        elif "labels" in prediction:
+            row["labels"] = ", ".join(prediction["labels"])
+        elif "span" in prediction:
+            row["answer"] = prediction["span"]["text"]
+            row["probability"] = f"{prediction['span']['probability']:.4f}"
+        elif "completion" in prediction:
+            row["completion"] = prediction["completion"]
+        elif "entities" in prediction:
             row["entities"] = ", ".join(
                 f"{each['text']} ({each['label']} {each['probability']:.2f})"
-                for each in answer["entities"]
+                for each in prediction["entities"]
             )
         else:
-            row["label"] = answer["label"]
-            picked = str(answer.get("choice", answer["label"]))
-            row["probability"] = f"{answer['probabilities'][picked]:.4f}"
-        if "set" in answer:
-            row["set"] = ", ".join(answer["set"])
-        if "interval" in answer:
-            row["interval"] = " to ".join(f"{end:.4f}" for end in answer["interval"])
-        if "anomaly" in answer:
-            row["anomaly"] = f"{answer['anomaly']:.4f}{' !' if answer.get('anomalous') else ''}"
-        if "abstain" in answer:
-            row["abstain"] = answer["abstain"]
-        rows.append({**row, **{name: answer[name] for name in TEXTS if name in answer}})
+            row["label"] = prediction["label"]
+            picked = str(prediction.get("choice", prediction["label"]))
+            row["probability"] = f"{prediction['probabilities'][picked]:.4f}"
+        if "set" in prediction:
+            row["set"] = ", ".join(prediction["set"])
+        if "interval" in prediction:
+            row["interval"] = " to ".join(f"{end:.4f}" for end in prediction["interval"])
+        if "anomaly" in prediction:
+            row["anomaly"] = (
+                f"{prediction['anomaly']:.4f}{' !' if prediction.get('anomalous') else ''}"
+            )
+        if "abstain" in prediction:
+            row["abstain"] = prediction["abstain"]
+        rows.append({**row, **{name: prediction[name] for name in TEXTS if name in prediction}})
     return rows, list(rows[0])
 
 
@@ -240,31 +242,31 @@ def read_lines(content: bytes) -> Examples:
     return Examples("stdin", texts)
 
 
-def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
+def joined(examples: Examples, predictions: CalibratedPredictions) -> list[dict[str, Any]]:
     """Return one object per text, with the prediction.
 
     It has ``row`` (the number in the file, if rows were left out), ``text``, ``text_pair`` or
     ``choices`` if given, and the file's other columns. A column with the name of one of these
     fields gets the prefix ``input:``.
     """
-    predictions = []
+    rows = []
     others = {}
     for name, values in examples.others.items():
         while name in others or name in RESERVED or name.startswith(("set:", "probability:")):
             name = f"input:{name}"
         others[name] = values
-    for index, answer in enumerate(answers):
+    for index, prediction in enumerate(predictions):
         row: dict[str, Any] = {}
         if not isinstance(examples.numbers, range):
             row["row"] = examples.numbers[index]
         row["text"] = examples.text[index]
-        if examples.text_pair is not None and answer.choice is not None:
+        if examples.text_pair is not None and prediction.choice is not None:
             row["choices"] = choices_of(examples.text_pair[index])
         elif examples.text_pair is not None:
             row["text_pair"] = examples.text_pair[index]
         row |= {name: _as_json(values[index]) for name, values in others.items()}
-        predictions.append({**row, **answer.record()})
-    return predictions
+        rows.append({**row, **prediction.record()})
+    return rows
 
 
 def _as_json(value: object) -> object:

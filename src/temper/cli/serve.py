@@ -1,4 +1,4 @@
-"""``temper serve``: answer texts over HTTP."""
+"""``temper serve``: predict texts over HTTP."""
 
 from __future__ import annotations
 
@@ -86,4 +86,4 @@ def _check_installed() -> None:
 
 
 def _say_end(service: Service) -> None:
-    say(f"Requests: {service.accepted} accepted, {service.answered} answered.")
+    say(f"Requests: {service.accepted} accepted, {service.completed} completed.")

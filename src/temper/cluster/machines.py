@@ -75,7 +75,7 @@ class Cluster:
             socket.create_connection((host, int(port)), timeout=5).close()
         except OSError as error:
             raise SettingError(
-                f"No Ray cluster answers at {self.address} ({error.strerror or error}). Start one "
+                f"No Ray cluster responds at {self.address} ({error.strerror or error}). Start one "
                 "(`ray start --head`), or give the address that `ray status` knows as --cluster."
             ) from error
 

@@ -70,8 +70,8 @@ class Collator:
             indices = [int(item["row_index"]) for item in items]
             batch["row_index"] = torch.tensor(indices, dtype=torch.int64)
         if TEACHER in items[0]:
-            answers = [item[TEACHER] for item in items]
-            batch[TEACHER] = torch.tensor(answers, dtype=torch.float32)
+            outputs = [item[TEACHER] for item in items]
+            batch[TEACHER] = torch.tensor(outputs, dtype=torch.float32)
         return batch
 
     def _padded(self, rows: Sequence[Sequence[int]], filler: int) -> Tensor:

@@ -52,7 +52,7 @@ def completion_rows(
 
     The table is returned without bad rows.
     """
-    rows, table = read_rows(table, columns, partial(_row, answered=labeled), skip=skip)
+    rows, table = read_rows(table, columns, partial(_row, labeled=labeled), skip=skip)
     kinds = {chat for _, _, chat in rows}
     if len(kinds) > 1:
         raise DataError(
@@ -74,20 +74,20 @@ def completion_rows(
     return examples, table
 
 
-def _row(prompt: object, completion: object = None, *, answered: bool) -> tuple[str, str, bool]:
+def _row(prompt: object, completion: object = None, *, labeled: bool) -> tuple[str, str, bool]:
     """Return the prompt, the completion, and whether the prompt is a list of messages.
 
     Without ``completion``, the last message of the prompt is the completion. It is required if
-    ``answered``; otherwise the completion of a text is not read.
+    ``labeled``; otherwise the completion of a text is not read.
     """
     if isinstance(prompt, str):
-        if not answered:
+        if not labeled:
             return prompt, "", False
         if not isinstance(completion, str) or not completion:
             raise ValueError(f"'completion' must be a string, got {brief(completion)}")
         return prompt, completion, False
     messages = _messages(prompt)
-    if completion is None and not answered and messages[-1]["role"] != "assistant":
+    if completion is None and not labeled and messages[-1]["role"] != "assistant":
         return json.dumps(messages, ensure_ascii=False), "", True
     if completion is None:
         *messages, last = messages
@@ -174,7 +174,7 @@ def _of_chat(
     whole = ids([*messages, {"role": "assistant", "content": completion}], asks=False)
     if whole[: len(first)] == first:
         return first, whole[len(first) :]
-    # The template formats the prompt differently if an answer follows.
+    # The template formats the prompt differently if a completion follows.
     alone = tokenizer(completion, add_special_tokens=False, verbose=False)["input_ids"]
     end = tokenizer.eos_token_id
     return first, alone if end is None else [*alone, end]

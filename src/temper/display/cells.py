@@ -247,7 +247,7 @@ class Comparison:
     rows: tuple[Row, ...]
     missing: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
-    answer: str = ""
+    headline: str = ""
     margin: float = MARGIN
     detect: float | None = None
     costs: dict[str, TrainingCost] = field(default_factory=dict)
@@ -335,7 +335,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``table.json``."""
-        names = ("kind", "model", "metric", "reference", "columns", "seeds", "margin", "answer")
+        names = ("kind", "model", "metric", "reference", "columns", "seeds", "margin", "headline")
         document: dict[str, Any] = {"schema": 1, "title": self.title}
         document |= {name: getattr(self, name) for name in (*names, "missing", "notices")}
         document["rows"] = [

@@ -70,7 +70,7 @@ class View:
             none.
         averaged: Whether to add a mean over the group's sets.
         own_rows: Whether the sets share no rows, so that their sampling errors are independent.
-        answered: Whether the rows are predictions on unperturbed labeled sets.
+        unperturbed: Whether the rows are predictions on unperturbed labeled sets.
         unchanged_texts: Whether the page shows attacked rows with unchanged texts as examples.
     """
 
@@ -95,7 +95,7 @@ class View:
     without_training: str = ""
     averaged: bool = False
     own_rows: bool = True
-    answered: bool = False
+    unperturbed: bool = False
     unchanged_texts: bool = False
 
     @property

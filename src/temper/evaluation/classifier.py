@@ -27,9 +27,9 @@ from temper.evaluation.predictor import (
     RowBatch,
     Session,
     States,
-    answers_of,
-    answers_of_texts,
     in_order,
+    predictions_of,
+    predictions_of_texts,
 )
 from temper.evaluation.session import ModelSession, opened, read_states, special_ids
 from temper.functional.label_names import are_named
@@ -170,11 +170,11 @@ class ClassifierPredictor(TextPredictor):
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        answers = [
+        predictions = [
             self.predict_encoded(self.encoded(chunk), batch_size=batch_size)
             for chunk in self._chunks(examples)
         ]
-        return joined(range(len(examples)), answers)
+        return joined(range(len(examples)), predictions)
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
@@ -197,14 +197,14 @@ class ClassifierPredictor(TextPredictor):
     def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
         with self.mixed():
             output = self.model(**part.batch.inputs, **asked)
-        answers = answers_of(
+        predictions = predictions_of(
             self.head.by_row(self.head.logits(output, part.batch)),
             gives=self.gives,
             batch=part.batch,
             items=part.items,
             truncated=part.truncated,
         )
-        return output, answers
+        return output, predictions
 
     def predict_encoded(
         self,
@@ -221,22 +221,24 @@ class ClassifierPredictor(TextPredictor):
             raise ModelError("There are no rows to predict. Give at least one.")
         indices: list[int] = []
         outputs: list[Tensor] = []
-        answers: list[Prediction] = []
+        predictions: list[Prediction] = []
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for positions, batch in self._batches(encoded, batch_size):
                 logits = self.head.by_row(self.head.logits(self.model(**batch.inputs), batch))
                 if self.gives in OF_TOKENS:
                     items = [encoded[index] for index in positions]
-                    answers.append(answers_of(logits, gives=self.gives, batch=batch, items=items))
+                    predictions.append(
+                        predictions_of(logits, gives=self.gives, batch=batch, items=items)
+                    )
                 else:
                     outputs.append(logits)
                 indices += positions
                 if tell is not None:
                     tell(len(indices), len(encoded))
-        if answers:
-            return replace(joined(indices, answers), truncated=encoded.truncated)
+        if predictions:
+            return replace(joined(indices, predictions), truncated=encoded.truncated)
         values = in_order(indices, outputs)
-        return answers_of_texts(values, gives=self.gives, truncated=encoded.truncated)
+        return predictions_of_texts(values, gives=self.gives, truncated=encoded.truncated)
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Split examples into batches of rows of similar length, on the model's device."""

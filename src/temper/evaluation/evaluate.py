@@ -95,7 +95,7 @@ def check_size(data: EvaluationData, out: Path) -> None:
     rows = sum(len(examples) for examples in data.sets.values())
     # In addition to the probabilities: index, label, prediction, loss and a 16-digit hash.
     wanted = rows * NUMBER * (6 + data.dev.classes)
-    check_memory(wanted, what=f"The answers to {rows:,} texts")
+    check_memory(wanted, what=f"The predictions for {rows:,} texts")
     # Hashes are random bytes, so no file format compresses them.
     check_free(out, rows * NUMBER, what="the rows of the evaluation")
 
@@ -157,7 +157,7 @@ def evaluate_model(
     *,
     thresholds: tuple[float, ...] | None = None,
     progress: Progress | None = None,
-    answering: Callable[[Predictor], AbstractContextManager[Predictor]] = nullcontext,
+    predictor_context: Callable[[Predictor], AbstractContextManager[Predictor]] = nullcontext,
 ) -> dict[str, Any]:
     """Evaluate one model, and return the content of ``scores.json`` in the folder ``out``.
 
@@ -169,7 +169,8 @@ def evaluate_model(
         thresholds: Uncalibrated probability above which each label, or class 1 of two, is
             predicted, [L]; None for 0.5.
         progress: Reports progress and notices.
-        answering: Replaces the loaded predictor, for example by one that predicts on a cluster.
+        predictor_context: Replaces the loaded predictor, for example by one that predicts on a
+            cluster.
 
     Raises:
         TemperError: Model, data or settings do not fit, or the folder has different content.
@@ -231,7 +232,7 @@ def evaluate_model(
         uncovered = unknown_in(predictor, request.model, rows_of)
         sets = replace(sets, notices=(*sets.notices, *uncovered))
         sets = with_reference(sets, request.model, predictor, request.evaluate)
-        with answering(predictor) as measured:
+        with predictor_context(predictor) as measured:
             evaluation = measure(
                 measured,
                 sets,

@@ -71,7 +71,7 @@ class CallablePredictor:
             raise ModelError(f"Set {examples.name!r} has no texts to predict.")
         size = len(texts) if batch_size is None else batch_size
         parts = [
-            self._answer(texts[start : start + size], start, examples.name)
+            self._call(texts[start : start + size], start, examples.name)
             for start in range(0, len(texts), size)
         ]
         shapes = sorted({part.shape[1:] for part in parts})
@@ -81,26 +81,26 @@ class CallablePredictor:
                 f"{' and '.join(str(list(shape)) for shape in shapes)}. It must return the same "
                 "classes for every text."
             )
-        answers = np.concatenate(parts)
-        if self.gives != "values" and answers.ndim == 1:
+        outputs = np.concatenate(parts)
+        if self.gives != "values" and outputs.ndim == 1:
             raise ModelError(
                 f"The predictor returned one number per text for set {examples.name!r}, but "
-                f"{self.gives} need one column per class, [{len(answers)}, C]. Return a column for "
+                f"{self.gives} need one column per class, [{len(outputs)}, C]. Return a column for "
                 "each class (for two classes: 1 - p and p), or declare gives='values' (--gives "
                 "values) for a regression."
             )
-        if self.label_names is not None and answers.shape[-1] != len(self.label_names):
+        if self.label_names is not None and outputs.shape[-1] != len(self.label_names):
             raise ModelError(
                 f"The predictor names {len(self.label_names)} classes, {list(self.label_names)}, "
-                f"and returned {answers.shape[-1]} columns. Give one name per column, in order."
+                f"and returned {outputs.shape[-1]} columns. Give one name per column, in order."
             )
         if self.gives == "logits":
-            return Prediction.of_logits(answers)
+            return Prediction.of_logits(outputs)
         if self.gives == "probabilities":
-            return Prediction.of_probabilities(answers)
-        return Prediction.of_values(answers)
+            return Prediction.of_probabilities(outputs)
+        return Prediction.of_values(outputs)
 
-    def _answer(self, texts: list[Any], start: int, name: str) -> FloatArray:
+    def _call(self, texts: list[Any], start: int, name: str) -> FloatArray:
         """Call the function on some texts; ``start`` is the row of the first one in its set."""
         try:
             result = np.asarray(self.function(texts), dtype=np.float64)
@@ -151,15 +151,15 @@ class PipelinePredictor(CallablePredictor):
     ) -> None:
         if batch_size < 1:
             raise ModelError(f"`batch_size` must be >= 1, got {batch_size}.")
-        answers = TextPipeline(pipeline, function_to_apply=function_to_apply, max_length=max_length)
+        scorer = TextPipeline(pipeline, function_to_apply=function_to_apply, max_length=max_length)
         self.pipeline = pipeline
-        self.max_length = answers.max_length
+        self.max_length = scorer.max_length
         self.batch_size = batch_size
-        classes: Gives = "logits" if answers.function_to_apply == "none" else "probabilities"
+        classes: Gives = "logits" if scorer.function_to_apply == "none" else "probabilities"
         super().__init__(
-            answers.scores,
-            gives="values" if answers.regression else classes,
-            label_names=None if answers.regression else label_names_of(pipeline.model.config),
+            scorer.scores,
+            gives="values" if scorer.regression else classes,
+            label_names=None if scorer.regression else label_names_of(pipeline.model.config),
         )
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:

@@ -69,12 +69,12 @@ class TextGenerator:
                 "loss. Give completions, or use `temper predict`."
             )
         indices: list[int] = []
-        answers = []
+        predictions = []
         with torch.no_grad(), in_mode(self.model, training=False):
             for part in self.parts(examples, batch_size=batch_size):
-                answers.append(self._run(part)[1])
+                predictions.append(self._run(part)[1])
                 indices += part.indices
-        return joined(indices, answers)
+        return joined(indices, predictions)
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None

@@ -15,7 +15,7 @@ from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.classifier import TextPredictor
 from temper.evaluation.prediction import BROKEN, Prediction
-from temper.evaluation.predictor import answers_of_texts
+from temper.evaluation.predictor import predictions_of_texts
 from temper.lazy import torch
 from temper.models.int8 import load_int8
 from temper.types import Batch
@@ -55,16 +55,16 @@ class Int8Predictor(TextPredictor):
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
         """Predict examples in their order; ``batch_size`` is ignored."""
-        return self._answered(examples, ["logits"])[0]
+        return self._predict(examples, ["logits"])[0]
 
     def predict_with_states(
         self, examples: Examples, *, batch_size: int | None = None
     ) -> tuple[Prediction, NDArray[np.float32]]:
         """Predict examples with their states, as `ClassifierPredictor.predict_with_states` does."""
-        answers, states = self._answered(examples, ["logits", "states"])
+        predictions, states = self._predict(examples, ["logits", "states"])
         if not bool(np.isfinite(states).all()):
             raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
-        return answers, states
+        return predictions, states
 
     def encoded(self, examples: Examples) -> EncodedExamples:
         """Tokenize a set; the last one is cached, because predictions and notices need it."""
@@ -72,7 +72,7 @@ class Int8Predictor(TextPredictor):
             self._last = examples, super().encoded(examples)
         return self._last[1]
 
-    def _answered(self, examples: Examples, wanted: list[str]) -> tuple[Prediction, Any]:
+    def _predict(self, examples: Examples, wanted: list[str]) -> tuple[Prediction, Any]:
         """Return the predictions, and the last of the ONNX model's ``wanted`` outputs."""
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
@@ -98,5 +98,5 @@ class Int8Predictor(TextPredictor):
         # Of the batch, only the number of rows is read.
         units = self.head.logits(output, Batch({"input_ids": output}))
         values = self.head.by_row(units).numpy()
-        answers = answers_of_texts(values, gives=self.gives, truncated=truncated)
-        return answers, outputs[-1]
+        predictions = predictions_of_texts(values, gives=self.gives, truncated=truncated)
+        return predictions, outputs[-1]

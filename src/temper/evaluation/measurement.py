@@ -21,7 +21,7 @@ from temper.evaluation.predictor import (
     RowBatch,
     Session,
     StatePredictor,
-    answers_of,
+    predictions_of,
 )
 from temper.evaluation.rows import Block, Condition
 from temper.functional.resampling import IntegerArray
@@ -118,8 +118,8 @@ class Measurement(EvaluationData):
 
     def predict(self, examples: Examples) -> Prediction:
         """Predict examples at the thresholds, without caching; see `clean` for unchanged sets."""
-        answers = self.predictor.predict(examples, batch_size=self.settings.batch_size)
-        return decided(answers, self.thresholds)
+        predictions = self.predictor.predict(examples, batch_size=self.settings.batch_size)
+        return decided(predictions, self.thresholds)
 
     def parts(self, session: Session, examples: Examples, what: str) -> Iterator[RowBatch]:
         """Split examples into batches, and report progress after each."""
@@ -145,13 +145,15 @@ class Measurement(EvaluationData):
         """Free the cached clean predictions."""
         self._clean.clear()
 
-    def answers(self, part: RowBatch, logits: Tensor) -> Prediction:
+    def predictions(self, part: RowBatch, logits: Tensor) -> Prediction:
         """Return the predictions of a batch from a session's logits; thresholds are not applied."""
-        return answers_of(logits, gives=self.predictor.gives, batch=part.batch, items=part.items)
+        return predictions_of(
+            logits, gives=self.predictor.gives, batch=part.batch, items=part.items
+        )
 
-    def joined(self, indices: Sequence[int], answers: Sequence[Prediction]) -> Prediction:
+    def joined(self, indices: Sequence[int], predictions: Sequence[Prediction]) -> Prediction:
         """Join the predictions of batches in order, and decide at the thresholds."""
-        return decided(joined(indices, answers), self.thresholds)
+        return decided(joined(indices, predictions), self.thresholds)
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
         """Return the validation rows to perturb, and their positions.

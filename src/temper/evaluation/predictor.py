@@ -114,7 +114,7 @@ class RowBatch:
         )
 
 
-def answers_of(
+def predictions_of(
     logits: Tensor,
     *,
     gives: Gives,
@@ -139,10 +139,10 @@ def answers_of(
         words = [item["words"] for item in items]
         rows = of_words(values, batch.begins, words, missing=np.nan)
         return Prediction.of_tags(rows, truncated=truncated)
-    return answers_of_texts(values, gives=gives, truncated=truncated)
+    return predictions_of_texts(values, gives=gives, truncated=truncated)
 
 
-def answers_of_texts(
+def predictions_of_texts(
     values: FloatArray, *, gives: Gives, truncated: float | None = None
 ) -> Prediction:
     """Convert logits [n, C], or [n, L, 2] of several labels, or values [n, 1] to predictions."""
@@ -169,7 +169,7 @@ class Session(Protocol):
         ...
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
-        """Return logits in fp32, as for `answers_of`; ``delta`` is added to the embeddings."""
+        """Return logits in fp32, as for `predictions_of`; ``delta`` is added to the embeddings."""
         ...
 
     def embeddings(self, part: RowBatch) -> Tensor:

@@ -162,7 +162,7 @@ class Block:
         return np.stack(columns, axis=1)
 
     @property
-    def answered(self) -> bool:
+    def has_confidence(self) -> bool:
         """Whether each row has one prediction that is right or wrong, and its probability."""
         return self.kind in ("classification", "spans")
 

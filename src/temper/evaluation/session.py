@@ -130,12 +130,12 @@ def read_states(
     if "output_hidden_states" not in taken and "kwargs" not in taken:
         raise ModelError(f"{type(model).__name__} does not return its hidden states.")
     indices: list[int] = []
-    states, answers = [], []
+    states, outputs = [], []
     with in_mode(model, training=False), torch.no_grad():
         for part in parts:
             output, predictions = run(part, output_hidden_states=True)
             states.append(layer_means(output, part.movable).cpu().numpy())
-            answers.append(predictions)
+            outputs.append(predictions)
             indices += part.indices
     if not indices:
         raise ModelError(f"Set {name!r} has no rows to predict.")
@@ -143,4 +143,4 @@ def read_states(
     read = np.concatenate(states)[np.argsort(indices)]
     if not bool(np.isfinite(read).all()):
         raise ModelError(f"A hidden state of set {name!r} is not finite. {BROKEN}")
-    return joined(indices, answers), read
+    return joined(indices, outputs), read

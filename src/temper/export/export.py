@@ -84,12 +84,12 @@ class Likeness:
     @classmethod
     def of(
         cls,
-        answers: Sequence[Mapping[str, Any]],
+        predictions: Sequence[Mapping[str, Any]],
         others: Sequence[Mapping[str, Any]],
         labels: Sequence[object] | None = None,
     ) -> Self:
         """Compare predictions by field; a field that only one has is an infinite difference."""
-        parts = [list(_parts(*pair)) for pair in zip(answers, others, strict=True)]
+        parts = [list(_parts(*pair)) for pair in zip(predictions, others, strict=True)]
         numbers = [part for row in parts for part in row if isinstance(part, float)]
         right = None
         if labels is not None:
@@ -180,7 +180,7 @@ def export(
         return kept
     known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
-    asked = [answer.record() for answer in classifier.answers(rows)]
+    expected = [each.record() for each in classifier.predict_examples(rows)]
     half = any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)
@@ -198,8 +198,8 @@ def export(
         # The files that the pipeline reads; checks and hashes follow.
         write_json(staged / FILE, record)
         likeness = {
-            "model": Likeness.of(asked, asked, labels),
-            PIPELINE: _compared(asked, staged, rows, labels),
+            "model": Likeness.of(expected, expected, labels),
+            PIPELINE: _compared(expected, staged, rows, labels),
         }
         _refuse_unlike(model, PIPELINE, likeness[PIPELINE], half=half)
         if onnx or int8:
@@ -210,11 +210,11 @@ def export(
                 staged / ONNX,
                 states=record["states"],
             )
-            likeness[ONNX] = _compared(asked, staged, rows, labels, onnx=ONNX)
+            likeness[ONNX] = _compared(expected, staged, rows, labels, onnx=ONNX)
             _refuse_unlike(model, ONNX, likeness[ONNX], half=half)
         if int8:
             quantize_onnx(staged / ONNX, staged / INT8)
-            likeness[INT8] = _compared(asked, staged, rows, labels, onnx=INT8)
+            likeness[INT8] = _compared(expected, staged, rows, labels, onnx=INT8)
         record["likeness"] = {name: asdict(each) for name, each in likeness.items()}
         write_text(staged / CARD, _card(model, staged, record))
         sums = {name: sum_ for name, sum_ in checksums(staged).items() if name != FILE}
@@ -264,15 +264,15 @@ def _labels(predictor: ClassifierPredictor) -> list[str]:
 
 
 def _compared(
-    asked: Sequence[Mapping[str, Any]],
+    expected: Sequence[Mapping[str, Any]],
     folder: Path,
     rows: Examples,
     labels: Sequence[object] | None,
     *,
     onnx: str | None = None,
 ) -> Likeness:
-    answers = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair)
-    return Likeness.of(asked, answers, labels)
+    predictions = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair)
+    return Likeness.of(expected, predictions, labels)
 
 
 def _refuse_unlike(model: Checkpoint, name: str, found: Likeness, *, half: bool) -> None:
@@ -330,8 +330,8 @@ def _usage(record: Mapping[str, Any]) -> str:
         "```python",
         "from pipeline import Pipeline  # pipeline.py of this folder: torch, numpy, Transformers",
         "",
-        'answers = Pipeline()(["a text", "another text"])',
-        *(f'answers = Pipeline(onnx="{name}")(["a text"])  # onnxruntime' for name in files),
+        'predictions = Pipeline()(["a text", "another text"])',
+        *(f'predictions = Pipeline(onnx="{name}")(["a text"])  # onnxruntime' for name in files),
         "```",
         "",
         f"Texts are cut at {record['settings']['data']['max_length']} tokens. Compared on "

@@ -67,6 +67,6 @@ def _sums(
     labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
     """Return per label the true positives, and labels plus predicted labels (TP + FP + TP + FN)."""
-    truth, answers = (np.asarray(each, dtype=np.float64) for each in (labels, predictions))
+    truth, predicted = (np.asarray(each, dtype=np.float64) for each in (labels, predictions))
     weights = row_counts(len(truth), counts)
-    return weights @ (truth * answers), weights @ (truth + answers)
+    return weights @ (truth * predicted), weights @ (truth + predicted)

@@ -1,8 +1,8 @@
 """Selective prediction: the risk of a model that abstains below a confidence threshold.
 
-Coverage is the fraction of rows that are answered, the most confident first. Risk is the fraction
-of wrong answers among them. Ties of confidence are in random order, and every score is the mean
-over that order. ``wrong`` is 1 for a wrong answer, else 0. ``counts`` are how often each row is
+Coverage is the fraction of rows that are accepted, the most confident first. Risk is the fraction
+of wrong predictions among them. Ties of confidence are in random order, and every score is the mean
+over that order. ``wrong`` is 1 for a wrong prediction, else 0. ``counts`` are how often each row is
 drawn, [n] or [R, n]. Scores are in [0, 1], lower is better; NaN without rows. Letters: n rows, R
 resamples.
 """
@@ -73,17 +73,17 @@ def risk_at_coverage(
     coverage: float,
     counts: ArrayLike | None = None,
 ) -> FloatArray:
-    """Return the fraction of wrong answers among the most confident rows.
+    """Return the fraction of wrong predictions among the most confident rows.
 
-    ``coverage`` in (0, 1] is the fraction of rows that are answered; the last row may count in
+    ``coverage`` in (0, 1] is the fraction of rows that are accepted; the last row may count in
     part.
     """
     mass, errors = _summed(wrong, confidences, counts)
     rows, result = np.diff(mass), np.diff(errors)
-    answered = coverage * mass[..., -1:]
-    kept = np.clip(answered - mass[..., :-1], 0.0, rows)
+    accepted = coverage * mass[..., -1:]
+    kept = np.clip(accepted - mass[..., :-1], 0.0, rows)
     fraction = np.divide(result, rows, out=np.zeros_like(rows), where=rows > 0)
-    return divide((kept * fraction).sum(axis=-1), answered[..., 0])
+    return divide((kept * fraction).sum(axis=-1), accepted[..., 0])
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class RiskCurve:
     Args:
         thresholds: Distinct confidences, from high to low, [k].
         coverages: Fraction of rows at or above each threshold, [k].
-        risks: Fraction of wrong answers among these rows, [k].
+        risks: Fraction of wrong predictions among these rows, [k].
     """
 
     thresholds: FloatArray
@@ -108,9 +108,9 @@ def risk_curve(wrong: ArrayLike, confidences: ArrayLike) -> RiskCurve:
     """
     faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
     thresholds, indices = np.unique(-sure, return_inverse=True)
-    answered = np.cumsum(np.bincount(indices, minlength=len(thresholds)))
+    accepted = np.cumsum(np.bincount(indices, minlength=len(thresholds)))
     errors = np.cumsum(np.bincount(indices, faults, len(thresholds)))
-    return RiskCurve(-thresholds, answered / max(len(sure), 1), errors / np.maximum(answered, 1))
+    return RiskCurve(-thresholds, accepted / max(len(sure), 1), errors / np.maximum(accepted, 1))
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class AcceptanceThreshold:
     """A confidence threshold that keeps the risk below a limit.
 
     Args:
-        threshold: The model answers if the confidence is at least this.
-        accepted: Number of held-out rows that were answered.
-        wrong: Number of wrong answers among them.
+        threshold: Lowest confidence at which a prediction is accepted.
+        accepted: Number of held-out rows at or above the threshold.
+        wrong: Number of wrong predictions among them.
         rows: Number of held-out rows.
     """
 
@@ -150,7 +150,7 @@ def shown_risks(
 
     Args:
         confidences: Confidences of held-out rows, [n]; -inf if another rule abstains.
-        wrong: Whether each answer is wrong, [n].
+        wrong: Whether each prediction is wrong, [n].
         failure: Probability with which the bounds may fail, in (0, 1).
         thresholds: Thresholds from high to low, chosen without these rows, [k].
         starts: Number of starting positions, >= 1, evenly spaced from the first one. Several are

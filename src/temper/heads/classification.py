@@ -66,7 +66,7 @@ class Classification(Head):
         """Compute ``T^2 KL(softmax(t / T) || softmax(z / T))`` for teacher t and student z."""
         return distillation(student, teacher, temperature=temperature)
 
-    def answers(self, logits: Tensor) -> Tensor:
+    def predictions(self, logits: Tensor) -> Tensor:
         return logits.argmax(-1)
 
     def decode(self, logits: ArrayLike) -> FloatArray:

@@ -200,7 +200,7 @@ class Head(ABC):
         """
 
     @abstractmethod
-    def answers(self, logits: Tensor) -> Tensor:
+    def predictions(self, logits: Tensor) -> Tensor:
         """Return the predictions for metrics, [B, U]: classes, values or binary logits."""
 
     @abstractmethod

@@ -62,7 +62,7 @@ class MultiLabel(Classification):
         """Return the model's logits and the labels, both [B, L]."""
         return logits[..., 1], labels
 
-    def answers(self, logits: Tensor) -> Tensor:
+    def predictions(self, logits: Tensor) -> Tensor:
         return logits[..., 1]
 
     def unit_loss(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:

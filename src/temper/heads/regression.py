@@ -57,7 +57,7 @@ class Regression(Head):
         """Compute the squared difference; ``temperature`` is ignored."""
         return squared_difference(student, teacher)
 
-    def answers(self, logits: Tensor) -> Tensor:
+    def predictions(self, logits: Tensor) -> Tensor:
         return logits[..., 0]
 
     def decode(self, logits: ArrayLike) -> FloatArray:

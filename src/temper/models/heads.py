@@ -51,11 +51,11 @@ def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> lis
 
 def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) -> None:
     """Reorder a trained head's outputs, given the result of `order_of_head`; PEFT's heads, too."""
-    before = _answers(model, tokenizer)
+    before = _logits(model, tokenizer)
     with torch.no_grad():
         for parameter in _output_layer(model, len(order)):
             parameter.copy_(parameter[torch.tensor(order, device=parameter.device)])
-    after = _answers(model, tokenizer)
+    after = _logits(model, tokenizer)
     if not torch.allclose(after, before[..., torch.tensor(order)], rtol=1e-3, atol=1e-4):
         raise ModelError(
             f"The outputs of {source} cannot be put in the order of the data's labels: its head, "
@@ -100,7 +100,7 @@ def draw_head(model: Any) -> frozenset[str]:
     return head
 
 
-def _answers(model: Any, tokenizer: Any) -> Tensor:
+def _logits(model: Any, tokenizer: Any) -> Tensor:
     batch = tokenizer(["a b c"], return_tensors="pt")
     device = next(model.parameters()).device
     taken = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}

@@ -69,11 +69,11 @@ def rounded(values: Tensor) -> Tensor:
 
 
 def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Estimate how much each product, if coarse, changes a classifier's answers.
+    """Estimate how much each product, if coarse, changes a classifier's output.
 
-    To first order, an error ``e`` in a product's output changes the answer by ``g . e``, where
-    ``g`` is the gradient of the answer with respect to that output. The answer is the log-odds of
-    the predicted class, so that texts with a probability near 1 count, too. For a regression it is
+    To first order, an error ``e`` in a product changes the output by ``g . e``, where ``g`` is the
+    gradient of the output with respect to that product. The output is the log-odds of the
+    predicted class, so that texts with a probability near 1 count, too. For a regression it is
     the value, in units of the standard deviation of the values.
 
     Args:
@@ -87,7 +87,7 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
     model.requires_grad_(False)
     classes = head_of(model).has_classes
     total: dict[str, float] = {}
-    answers: list[float] = []
+    outputs: list[float] = []
 
     def add(name: str, error: Tensor, gradient: Tensor) -> None:
         total[name] = total.get(name, 0.0) + float((gradient * error).sum()) ** 2
@@ -115,14 +115,14 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
     try:
         for row in rows:
             logits = model(**row).logits
-            answer = _log_odds(logits) if classes else logits.sum()
-            answer.backward()
-            answers.append(answer.item())
+            output = _log_odds(logits) if classes else logits.sum()
+            output.backward()
+            outputs.append(output.item())
     finally:
         for handle in handles:
             handle.remove()
-    unit = 1.0 if classes else max(float(np.var(answers)), 1e-12)
-    return {name: value / (len(answers) * unit) for name, value in total.items()}
+    unit = 1.0 if classes else max(float(np.var(outputs)), 1e-12)
+    return {name: value / (len(outputs) * unit) for name, value in total.items()}
 
 
 def _log_odds(logits: Tensor) -> Tensor:

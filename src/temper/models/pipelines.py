@@ -98,11 +98,11 @@ class TextPipeline:
                 batch_size=len(rows),
             )
         indices = {label: index for index, label in enumerate(self.labels)}
-        answers = np.full((len(rows), len(indices)), np.nan)
+        scores = np.full((len(rows), len(indices)), np.nan)
         for index, scored in enumerate(result):
             for each in scored:
-                answers[index, indices[each["label"]]] = each["score"]
-        return answers[:, 0] if self.regression else answers
+                scores[index, indices[each["label"]]] = each["score"]
+        return scores[:, 0] if self.regression else scores
 
 
 def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:

@@ -22,8 +22,8 @@ from temper.display.wording import plural
 from temper.functional.proportions import wilson
 from temper.functional.resampling import FloatArray, IntegerArray, divide
 from temper.functional.units import ABSENT, PERCENT
-from temper.report.answers import COLUMNS, KEYS, clean_answers, kept_texts
 from temper.report.derived import views
+from temper.report.predictions import COLUMNS, KEYS, clean_predictions, kept_texts
 
 SHOWN = 10
 """Maximum number of shown errors of each kind, and of classes in a confusion matrix."""
@@ -132,15 +132,15 @@ def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | Non
     run = source.runs[0] if source.kind != "study" else None
     if run is None or run.scores is None or run.scores.task.kind != "classification":
         return None
-    answers = _with_confidence(clean_answers(run))
-    dev = answers[answers["set"] == "dev"]
+    predictions = _with_confidence(clean_predictions(run))
+    dev = predictions[predictions["set"] == "dev"]
     if dev.empty:
         return None
     classes = max(len(run.scores.task.labels), len(dev["probabilities"].iloc[0]))
     labels = (*run.scores.task.labels, *map(str, range(len(run.scores.task.labels), classes)))
     confusion = confusion_matrix(dev["label"], dev["prediction"], classes=classes)
-    wrong = answers[answers["prediction"] != answers["label"]]
-    perturbed = _perturbed(run, answers)
+    wrong = predictions[predictions["prediction"] != predictions["label"]]
+    perturbed = _perturbed(run, predictions)
     kept = _texts(run) if texts else {}
     return ErrorAnalysis(
         labels,
@@ -152,12 +152,12 @@ def error_analysis(source: Source, *, texts: bool = True) -> ErrorAnalysis | Non
     )
 
 
-def _perturbed(run: Run, answers: pd.DataFrame) -> pd.DataFrame:
+def _perturbed(run: Run, predictions: pd.DataFrame) -> pd.DataFrame:
     """Return predictions on perturbed texts whose unperturbed prediction is right."""
-    right = answers.loc[answers["prediction"] == answers["label"], KEYS]
+    right = predictions.loc[predictions["prediction"] == predictions["label"], KEYS]
     result = []
     for view in views():
-        if view.heading != Heading.ROBUSTNESS or view.answered:
+        if view.heading != Heading.ROBUSTNESS or view.unperturbed:
             continue
         rows = run.rows([*COLUMNS, "parameters"], view.name)
         rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=KEYS)

@@ -18,8 +18,8 @@ import pandas as pd
 from temper.display.cells import ScoreKey
 from temper.display.folders import Run, Source
 from temper.display.records import Parameters
-from temper.report.answers import COLUMNS, KEYS, clean_answers, kept_texts
 from temper.report.derived import views
+from temper.report.predictions import COLUMNS, KEYS, clean_predictions, kept_texts
 
 Kind = Literal["same", "removed", "added"]
 Segment = tuple[Kind, str]
@@ -202,7 +202,7 @@ def _attacks(run: Run) -> Iterator[tuple[str, pd.DataFrame]]:
     texts = kept_texts(run)
     if texts is None:
         return
-    clean = clean_answers(run)
+    clean = clean_predictions(run)
     if clean.empty:
         return
     changed = texts["perspective"].notna()

@@ -52,7 +52,7 @@ def document(source: Source, comparison: Comparison, opening: view.Opening | Non
     parts = [
         f"# {escaped(comparison.title)}",
         "\n".join(f"- {term}: {escaped(value)}" for term, value in about),
-        *(_opening(opening) if opening else [escaped(comparison.answer)]),
+        *(_opening(opening) if opening else [escaped(comparison.headline)]),
         "## Scores",
         _legend(comparison),
         *score_tables(comparison),

@@ -126,7 +126,7 @@ def comparison(
     Args:
         folder: A study folder. For a run or evaluation folder, there are only scores.
         margin: Largest negligible difference in points; 0 turns it off.
-        detect: Difference in points to detect; the answer reports the number of seeds it needs.
+        detect: Difference in points to detect; the headline reports the number of seeds it needs.
 
     Returns:
         Every score of every method with mean and standard deviation over seeds, and the difference
@@ -153,7 +153,7 @@ def compare(source: Source, *, margin: float = MARGIN, detect: float | None = No
         for name in dict.fromkeys(names.values())
     }
     result = replace(result, equal={column: others[name] for column, name in names.items()})
-    return replace(result, answer=headline(result).text)
+    return replace(result, headline=headline(result).text)
 
 
 def _compared(

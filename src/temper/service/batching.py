@@ -29,16 +29,16 @@ class _Waiting(NamedTuple):
 
 
 class Batcher:
-    """Answer requests in batches, first come first served, in a thread outside the event loop.
+    """Process requests in batches, first come first served, in a thread outside the event loop.
 
     Requests with the same key share a batch. The first one waits ``window`` seconds for others;
     while a batch is computed, the next one is collected. A batch is split into passes of the model,
-    sorted by length, which saves padding. Clients that are answered early send again while the next
+    sorted by length, which saves padding. Clients with an early response send again while the next
     pass is computed. If a pass fails, its requests are repeated one by one, so a text that breaks
     the model fails only its own request.
 
     Args:
-        answer: Called in one thread with a key and rows; returns one reply per row.
+        predict: Called in one thread with a key and rows; returns one reply per row.
         length: Returns the length of a row, for sorting.
         window: Seconds, >= 0.
         pass_rows: Maximum rows of a pass, >= 1; one larger request is a pass by itself.
@@ -48,7 +48,7 @@ class Batcher:
 
     def __init__(
         self,
-        answer: Callable[[Any, list[Any]], Sequence[Any]],
+        predict: Callable[[Any, list[Any]], Sequence[Any]],
         *,
         length: Callable[[Any], int],
         window: float,
@@ -56,7 +56,7 @@ class Batcher:
         batch_rows: int,
         queue_rows: int,
     ) -> None:
-        self._answer, self._length, self._window = answer, length, window
+        self._predict, self._length, self._window = predict, length, window
         self._pass_rows, self._batch_rows, self._queue_rows = pass_rows, batch_rows, queue_rows
         self._queue: list[_Waiting] = []
         self.waiting = 0
@@ -67,7 +67,7 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     def start(self) -> None:
-        """Begin to answer, in the running event loop."""
+        """Begin to process requests, in the running event loop."""
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
@@ -80,7 +80,7 @@ class Batcher:
     def submit(self, key: Hashable, rows: Sequence[Any]) -> asyncio.Future[list[Any]]:
         """Put the rows of a request (at least one) into the queue; return a future of the replies.
 
-        The future gets one reply per row, or the error that ``answer`` raises on these rows.
+        The future gets one reply per row, or the error that ``predict`` raises on these rows.
 
         Raises:
             QueueFullError: If too many rows wait.
@@ -142,7 +142,7 @@ class Batcher:
         rows, begin = [row for each in part for row in each.rows], time.monotonic()
         loop = asyncio.get_running_loop()
         try:
-            result = await loop.run_in_executor(self._thread, self._answer, part[0].key, rows)
+            result = await loop.run_in_executor(self._thread, self._predict, part[0].key, rows)
         except Exception as error:  # noqa: BLE001 - the client gets any error
             if len(part) > 1:
                 for each in part:

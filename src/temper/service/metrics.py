@@ -18,9 +18,9 @@ from prometheus_client import (
     generate_latest,
 )
 
-from temper.calibration.answers import Answers, Shift, UnlabeledScores
 from temper.calibration.classifier import ALARM, Classifier
 from temper.calibration.estimating import unlabeled_scores
+from temper.calibration.predictions import CalibratedPredictions, Shift, UnlabeledScores
 from temper.evaluation.prediction import joined
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -36,8 +36,8 @@ ESTIMATE = (
 METRICS: tuple[tuple[str, Any, str, Sequence[str]], ...] = (
     ("request_seconds", partial(Histogram, buckets=SECONDS), "Seconds of a request.", ["path"]),
     ("requests", Counter, "Requests by path and status.", ["path", "status"]),
-    ("rows", Counter, "Texts that the model answered.", []),
-    ("batch_rows", partial(Histogram, buckets=ROWS), "Texts that were answered together.", []),
+    ("rows", Counter, "Texts that the model predicted.", []),
+    ("batch_rows", partial(Histogram, buckets=ROWS), "Texts that were predicted together.", []),
     ("abstentions", Counter, "Texts abstained from, by rule; several may apply.", ["rule"]),
     ("anomalies", Counter, "Texts that were flagged as OOD.", []),
     ("shift_tests", Counter, "Windows of texts that were compared with held-out rows.", []),
@@ -67,13 +67,13 @@ class Metrics:
         self._metrics["request_seconds"].labels(path).observe(seconds)
         self._metrics["requests"].labels(path, str(status)).inc()
 
-    def answered(self, answers: Answers) -> None:
-        """Count the texts that the model answered in one pass."""
-        self._metrics["rows"].inc(len(answers))
-        self._metrics["batch_rows"].observe(len(answers))
-        for rule, count in answers.abstained.items():
+    def predicted(self, predictions: CalibratedPredictions) -> None:
+        """Count the texts that the model predicted in one pass."""
+        self._metrics["rows"].inc(len(predictions))
+        self._metrics["batch_rows"].observe(len(predictions))
+        for rule, count in predictions.abstained.items():
             self._metrics["abstentions"].labels(rule).inc(count)
-        self._metrics["anomalies"].inc(sum(answer.anomalous or False for answer in answers))
+        self._metrics["anomalies"].inc(sum(each.anomalous or False for each in predictions))
 
     def compared(self, shift: Shift, scores: UnlabeledScores | None) -> None:
         """Count a comparison of a window of texts with the held-out rows."""
@@ -103,11 +103,11 @@ class ShiftWindow:
 
     def __init__(self, classifier: Classifier, rows: int) -> None:
         self._classifier, self._rows = classifier, rows
-        self._parts: list[Answers] = []
+        self._parts: list[CalibratedPredictions] = []
 
-    def add(self, answers: Answers) -> tuple[Shift, UnlabeledScores | None] | None:
+    def add(self, batch: CalibratedPredictions) -> tuple[Shift, UnlabeledScores | None] | None:
         """Add predictions; if a window is full, return its shift test and estimated scores."""
-        self._parts.append(answers)
+        self._parts.append(batch)
         count = sum(map(len, self._parts))
         if count < self._rows:
             return None
@@ -120,5 +120,5 @@ class ShiftWindow:
         states = [part.states for part in parts if part.states is not None]
         shift = self._classifier.shift(predictions, np.concatenate(states)[last])
         assert shift is not None
-        anomaly = np.array([answer.anomaly for part in parts for answer in part])[last]
+        anomaly = np.array([each.anomaly for part in parts for each in part])[last]
         return shift, unlabeled_scores(self._classifier.calibration, predictions, anomaly, shift)

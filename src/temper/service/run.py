@@ -101,7 +101,7 @@ def server_of(service: Service) -> uvicorn.Server:
 
 
 def serve(service: Service, bound: socket.socket, *, stopped: Callable[[Service], None]) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, then finish those that were accepted."""
+    """Serve requests until SIGTERM or Ctrl-C, then finish those that were accepted."""
     try:
         server_of(service).run(sockets=[bound])
     finally:

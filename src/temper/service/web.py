@@ -23,8 +23,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from temper import __version__
-from temper.calibration.answers import Answer
 from temper.calibration.classifier import Classifier, Terms
+from temper.calibration.predictions import CalibratedPrediction
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, shortened
 from temper.evaluation.request import check_pairs
@@ -44,7 +44,7 @@ ACCEPTED = "temper.accepted"
 ERRORS = (400, 401, 408, 413, 415, 422, 429, 500)
 
 
-class Question(BaseModel):
+class PredictRequest(BaseModel):
     """The body of a request to `/predict`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -58,10 +58,10 @@ class Question(BaseModel):
     )
 
 
-class Answered(BaseModel):
+class PredictResponse(BaseModel):
     """The response of `/predict`: an object per text, with the fields that the model supports."""
 
-    answers: list[Answer]
+    predictions: list[CalibratedPrediction]
 
 
 class Failed(BaseModel):
@@ -111,9 +111,9 @@ class Service:
                 f"`service.shift_rows` compares texts with held-out rows, but {classifier.name} "
                 f"has none. Store some first: temper calibrate {classifier.name} --data ROWS"
             )
-        self.accepted = self.answered = 0
+        self.accepted = self.completed = 0
         self.batcher = Batcher(
-            self._answer,
+            self._predict,
             length=lambda row: len(row[0]) + len(row[1] or ""),
             window=settings.window_ms / 1000,
             pass_rows=classifier.batch_size or settings.batch_rows,
@@ -141,17 +141,17 @@ class Service:
             redirect_slashes=False,
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
-        body = {"application/json": {"schema": Question.model_json_schema()}}
-        # This route answers; that of FastAPI, which only documents it, takes twice the time.
+        body = {"application/json": {"schema": PredictRequest.model_json_schema()}}
+        # This route responds; that of FastAPI, which only documents it, takes twice the time.
         app.router.routes.insert(0, Route(PREDICT, self.predict, methods=["POST"]))
         app.post(
             PREDICT,
             summary="Predict texts.",
-            response_model=Answered,
+            response_model=PredictResponse,
             responses={status: {"model": Failed} for status in ERRORS},
             openapi_extra={"requestBody": {"required": True, "content": body}},
         )(self.predict)
-        app.get(HEALTH, summary="Report that the service answers.")(self.health)
+        app.get(HEALTH, summary="Report that the service responds.")(self.health)
         app.get(METRICS, summary="Counters for Prometheus.", response_class=Response)(
             self.metrics.response
         )
@@ -166,11 +166,11 @@ class Service:
 
     async def predict(self, request: Request) -> Response:
         """Predict the texts of a request."""
-        question = _read(await self._body(request))
-        self._check(question)
-        none = [None] * len(question.texts)
-        rows = list(zip(question.texts, question.text_pairs or none, strict=True))
-        key = question.text_pairs is not None, question.coverage
+        content = _read(await self._body(request))
+        self._check(content)
+        none = [None] * len(content.texts)
+        rows = list(zip(content.texts, content.text_pairs or none, strict=True))
+        key = content.text_pairs is not None, content.coverage
         try:
             reply = self.batcher.submit(key, rows)
         except QueueFullError as error:
@@ -178,16 +178,16 @@ class Service:
         request.scope[ACCEPTED] = True
         self.accepted += 1
         try:
-            return JSONResponse({"answers": await reply})
+            return JSONResponse({"predictions": await reply})
         except DataError as error:
             raise HTTPException(422, str(error)) from error
         except Exception as error:
-            LOG.exception("A request was not answered.")
+            LOG.exception("A request failed.")
             message = f"The model failed: {type(error).__name__}. See the server's log."
             raise HTTPException(500, message) from error
 
     async def health(self) -> dict[str, Any]:
-        """Report that the service answers, and how many rows wait."""
+        """Report that the service responds, and how many rows wait."""
         return {
             "status": "ok",
             "model": self.classifier.name,
@@ -214,9 +214,9 @@ class Service:
             raise HTTPException(408, f"The body did not arrive within {seconds:g} s.") from error
         return bytes(body)
 
-    def _check(self, question: Question) -> None:
+    def _check(self, content: PredictRequest) -> None:
         """Raise if texts are too many or too long, or do not fit the model."""
-        texts, pairs = question.texts, question.text_pairs
+        texts, pairs = content.texts, content.text_pairs
         most, longest = self.settings.request_rows, self.settings.text_characters
         if len(texts) > most:
             raise HTTPException(413, f"Got {len(texts)} texts, at most {most} per request.")
@@ -224,7 +224,7 @@ class Service:
             raise HTTPException(
                 422, f"Give one of `text_pairs` per text, got {len(pairs)} for {len(texts)} texts."
             )
-        if question.coverage not in self.terms:
+        if content.coverage not in self.terms:
             listed = ", ".join(f"{each:g}" for each in self.terms if each is not None)
             raise HTTPException(
                 422, f"`coverage` must be a value of `temper calibrate` ({listed or 'none'})."
@@ -242,16 +242,18 @@ class Service:
                         f"`{name}`, index {index}: {len(text):,} characters, at most {longest:,}.",
                     )
 
-    def _answer(self, key: Key, rows: list[Row]) -> list[dict[str, Any]]:
+    def _predict(self, key: Key, rows: list[Row]) -> list[dict[str, Any]]:
         paired, coverage = key
         texts, pairs = (list(column) for column in zip(*rows, strict=True))
         examples = Examples("texts", texts, pairs if paired else None)
         # The window compares the texts of all clients: those of one are too few.
-        answers = self.classifier.answers(examples, self.terms[coverage], compare=False)
-        self.metrics.answered(answers)
-        if self.window is not None and (result := self.window.add(answers)) is not None:
+        predictions = self.classifier.predict_examples(
+            examples, self.terms[coverage], compare=False
+        )
+        self.metrics.predicted(predictions)
+        if self.window is not None and (result := self.window.add(predictions)) is not None:
             self.metrics.compared(*result)
-        return [answer.record() for answer in answers]
+        return [prediction.record() for prediction in predictions]
 
 
 class _TokenAndCounts:
@@ -273,7 +275,7 @@ class _TokenAndCounts:
 
         try:
             await (self.app if self._is_allowed(scope) else UNAUTHORIZED)(scope, receive, counted)
-            self.service.answered += ACCEPTED in scope
+            self.service.completed += ACCEPTED in scope
         finally:
             path = scope["path"] if scope["path"] in KNOWN else "other"
             self.service.metrics.request(path, status, time.perf_counter() - begin)
@@ -286,10 +288,10 @@ class _TokenAndCounts:
         return compare_digest(given, f"Bearer {token}".encode())
 
 
-def _read(body: bytes) -> Question:
+def _read(body: bytes) -> PredictRequest:
     """Parse a body; an error does not repeat its content."""
     try:
-        return Question.model_validate_json(body)
+        return PredictRequest.model_validate_json(body)
     except ValidationError as error:
         try:
             body.decode("utf-8")

@@ -165,10 +165,10 @@ def _summary(goal: str, winner: Candidate, plain: Candidate, study: Study) -> st
             return f"Keep plain fine-tuning with the given settings: no trial was better ({goal})."
         return (
             f"Keep plain fine-tuning, at learning rate {rate:g} with {winner.length:g}x the steps: "
-            f"no recipe was better ({goal}). {study.comparison.answer}"
+            f"no recipe was better ({goal}). {study.comparison.headline}"
         )
     return (
-        f"{study.comparison.answer} The search chose {winner.recipe.name} for {goal!r}. Its "
+        f"{study.comparison.headline} The search chose {winner.recipe.name} for {goal!r}. Its "
         f"training costs {winner.cost:.3g}x plain fine-tuning with the given settings; tuned plain "
         f"fine-tuning costs {plain.cost:.3g}x."
     )

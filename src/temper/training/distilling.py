@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from temper.checkpoints.folder import TEACHER_ANSWERS
+from temper.checkpoints.folder import TEACHER_PREDICTIONS
 from temper.checkpoints.identity import model_identity
 from temper.data.examples import Examples
 from temper.errors import ModelError, WriteError
@@ -46,7 +46,7 @@ def teacher_logits(
     """
     total: FloatArray | float = 0.0
     for folder in folders:
-        theirs, by_row = _answers(folder, examples, max_length=max_length, device=device)
+        theirs, by_row = _predictions(folder, examples, max_length=max_length, device=device)
         order = _order_of_classes(folder, theirs, labels)
         rows = np.array([by_row[row] for row in examples.rows])
         total = total + (rows if order is None else rows[:, order])
@@ -54,14 +54,14 @@ def teacher_logits(
     return (mean if labels is None else mean.clamp(min=SMALLEST).log()).float()
 
 
-def _answers(
+def _predictions(
     folder: str, examples: Examples, *, max_length: int, device: str
 ) -> tuple[list[str] | None, dict[str, list[float]]]:
     """Return a teacher's class names (None for a regression), and row hash -> its prediction."""
     asked = {"identity": model_identity(folder), "max_length": max_length}
-    file = Path(folder) / TEACHER_ANSWERS
+    file = Path(folder) / TEACHER_PREDICTIONS
     names, by_row = _kept(file, asked)
-    # Only rows whose answers the folder does not have are run.
+    # Only rows whose predictions the folder does not have are run.
     missing = [at for at, row in enumerate(examples.rows) if row not in by_row]
     if by_row and not missing:
         return names, by_row
@@ -77,7 +77,7 @@ def _answers(
     by_row |= zip([examples.rows[at] for at in missing], values.tolist(), strict=True)
     # The file is only a cache, and the folder may be read-only.
     if file.parent.is_dir():
-        table = pa.table({"row": list(by_row), "answer": list(by_row.values())})
+        table = pa.table({"row": list(by_row), "prediction": list(by_row.values())})
         metadata = json.dumps({**asked, "labels": names}).encode()
         with suppress(OSError, WriteError), replaced(file) as temporary:
             pq.write_table(table.replace_schema_metadata({_METADATA: metadata}), temporary)
@@ -92,7 +92,7 @@ def _kept(file: Path, asked: dict[str, Any]) -> tuple[list[str] | None, dict[str
         labels = metadata.pop("labels")
         if metadata == asked:
             columns = table.to_pydict()
-            return labels, dict(zip(columns["row"], columns["answer"], strict=True))
+            return labels, dict(zip(columns["row"], columns["prediction"], strict=True))
     return None, {}
 
 

@@ -79,10 +79,10 @@ def prepare(
         )
     if folders:
         device = config.train.device
-        answers = teacher_logits(
+        logits = teacher_logits(
             folders, splits.train, labels=labels, max_length=length, device=device
         )
-        clean.columns[TEACHER] = answers.tolist()
+        clean.columns[TEACHER] = logits.tolist()
         models = f"{len(folders)} trained model{'s' if len(folders) > 1 else ''}"
         notices += (f"{models} predicted the {len(clean):,} training rows.",)
     unlabeled = None

@@ -168,18 +168,18 @@ class ScoredSet:
                 batch = Batch.of(inputs)
                 head = heads.of(batch.labels)
                 logits = head.logits(model(**batch.inputs, **further), batch)
-                answers: list[Any]
+                predictions: list[Any]
                 if self.kind == "spans":
-                    answers = self._spans(batch, indices, logits)
+                    predictions = self._spans(batch, indices, logits)
                 elif self.kind == "tokens":
                     words = [self.rows[index]["words"] for index in indices]
-                    tags = head.answers(logits).cpu().numpy()
+                    tags = head.predictions(logits).cpu().numpy()
                     by_row = of_words(tags, batch.begins, words, missing=-1)
-                    answers = [row.tolist() for row in by_row]
+                    predictions = [row.tolist() for row in by_row]
                 else:
-                    answers = head.by_row(head.answers(logits)).tolist()
-                for index, answer in zip(indices, answers, strict=True):
-                    result[index] = answer
+                    predictions = head.by_row(head.predictions(logits)).tolist()
+                for index, prediction in zip(indices, predictions, strict=True):
+                    result[index] = prediction
         labels = self.rows.columns["labels"]
         if self.kind == "spans":
             right = [[text for _, text in answers] for answers in labels]

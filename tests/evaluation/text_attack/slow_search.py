@@ -111,8 +111,8 @@ def slow_attack(
             whole = " ".join([*words[:position], word, *words[position + 1 :]])
             similar = 0.0 if near is None else near(text, whole)
             if (near is None or similar >= least) and not spent():
-                answer = model(whole)
-                tried.append((word, worth(answer), done(answer), similar))
+                output = model(whole)
+                tried.append((word, worth(output), done(output), similar))
         if not tried:
             continue
         winners = [each for each in tried if each[2]]

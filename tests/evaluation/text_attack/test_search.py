@@ -25,12 +25,12 @@ from temper.evaluation.text_attack.recipes import CHARACTERS
 from temper.evaluation.text_attack.search import (
     Outcome,
     Row,
-    answers_of,
     attack,
     attacked,
     draft_of,
     drafts_of,
     in_order,
+    outputs_of,
     starved,
 )
 from temper.functional.resampling import FloatArray
@@ -69,7 +69,7 @@ class Overlap:
 
 
 def tiny(classes: int = 2) -> ClassifierPredictor:
-    """Return a model whose every word moves its answer."""
+    """Return a model whose every word moves its output."""
     network = make_model(classes=classes)
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -89,10 +89,10 @@ def bag(classes: int) -> CallablePredictor:
         parts = [(1 + at / 10) * weight(word, number) for at, word in enumerate(words)]
         return 0.3 * sum(parts) + 3 * weight(len(words), number)
 
-    def answer(texts: list[str]) -> list[list[float]]:
+    def predict(texts: list[str]) -> list[list[float]]:
         return [[logit(text.split(), number) for number in range(classes)] for text in texts]
 
-    return CallablePredictor(answer, gives="logits")
+    return CallablePredictor(predict, gives="logits")
 
 
 def rows_of(
@@ -102,7 +102,7 @@ def rows_of(
     result = predictor.predict(Examples("toy", texts))
     labels = result.prediction.astype(int).tolist()
     drafts = drafts_of(Examples("toy", texts, labels=labels, kind="classification"), target)
-    rows = attacked(drafts, answers_of(result, drafts), "characters", settings, seed=0)
+    rows = attacked(drafts, outputs_of(result, drafts), "characters", settings, seed=0)
     return list(rows.values())
 
 
@@ -159,7 +159,7 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
     assert summary(result) == expected
     # A comparison in which nothing ever happens, or everything, would show little.
     assert len({each.changed for each in result}) > 1
-    assert network or {each.answer.reached for each in result} == {False, True}
+    assert network or {each.output.reached for each in result} == {False, True}
 
 
 def test_neither_batch_size_nor_the_other_rows_change_a_result() -> None:
@@ -180,11 +180,11 @@ def test_queries_of_all_rows_are_batched_within_the_memory_limit(
 ) -> None:
     calls: list[int] = []
 
-    def answer(texts: list[str]) -> list[list[float]]:
+    def predict(texts: list[str]) -> list[list[float]]:
         calls.append(len(texts))
         return [[0.9, 0.1]] * len(texts)
 
-    predictor = CallablePredictor(answer, gives="probabilities")
+    predictor = CallablePredictor(predict, gives="probabilities")
     rows = rows_of(predictor, ["alpha bravo", "charlie delta echo", "foxtrot"], ALL)
     calls.clear()
     result = attack(rows, predictor.predict, CHARACTERS, ALL)
@@ -202,11 +202,11 @@ def test_queries_of_all_rows_are_batched_within_the_memory_limit(
 @example(" ".join(["lengthy"] * 5000), 0.3, 5)
 def test_bounds_hold_whatever_the_text(text: str, fraction: float, queries: int) -> None:
     # Every change of a letter raises the loss of class 0, and none ever reaches class 1.
-    def answer(texts: list[str]) -> list[list[float]]:
+    def predict(texts: list[str]) -> list[list[float]]:
         raised = [min(abs(hash_of(each) - hash_of(text)), 0.4) for each in texts]
         return [[0.95 - each, 0.05 + each] for each in raised]
 
-    predictor = CallablePredictor(answer, gives="probabilities")
+    predictor = CallablePredictor(predict, gives="probabilities")
     settings = TextAttackSettings(max_changed=fraction, max_queries=queries, protected=("stop",))
     row = rows_of(predictor, [text], settings)[0]
     outcome = attack([row], predictor.predict, CHARACTERS, settings)[0]
@@ -242,11 +242,11 @@ def by_length(
 def test_a_ranker_replaces_queries_for_ranking() -> None:
     asked: list[str] = []
 
-    def answer(texts: list[str]) -> list[list[float]]:
+    def predict(texts: list[str]) -> list[list[float]]:
         asked.extend(texts)
         return [[0.6, 0.4]] * len(texts)
 
-    predictor = CallablePredictor(answer, gives="probabilities")
+    predictor = CallablePredictor(predict, gives="probabilities")
     recipe = replace(CHARACTERS, rank=by_length)
     rows = rows_of(predictor, ["aaa bbbbb c"], ALL)
     asked.clear()
@@ -260,14 +260,14 @@ def test_gains_are_log_odds_that_do_not_saturate() -> None:
     drafts = [draft_of("r", 0, "a b", None)] * 2
     sure = Prediction.of_logits(np.array([[50.0, 0.0], [60.0, 0.0]]))
     assert sure.probabilities[:, 0].tolist() == [1.0, 1.0]
-    assert [answer.gain for answer in answers_of(sure, drafts)] == [-50.0, -60.0]
+    assert [output.gain for output in outputs_of(sure, drafts)] == [-50.0, -60.0]
     given = Prediction.of_probabilities([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
-    gains = [answer.gain for answer in answers_of(given, drafts)]
+    gains = [output.gain for output in outputs_of(given, drafts)]
     assert gains == [pytest.approx(math.log(4)), -math.inf]
     aimed = [replace(draft, target=2) for draft in drafts]
-    gains = [answer.gain for answer in answers_of(given, aimed)]
+    gains = [output.gain for output in outputs_of(given, aimed)]
     assert gains == [pytest.approx(0.0), -math.inf]
-    assert [answer.reached for answer in answers_of(given, aimed)] == [True, False]
+    assert [output.reached for output in outputs_of(given, aimed)] == [True, False]
 
 
 def test_finished_rows_are_released_during_the_search(
@@ -300,7 +300,7 @@ def test_finished_rows_are_released_during_the_search(
         rows, Watched().predict, recipe, settings, tell=lambda *both: progress.append(both)
     )
     assert summary(result) == whole
-    # Of every earlier round no array is left, though rows keep an answer out of it.
+    # Of every earlier round no array is left, though rows keep an output out of it.
     assert len(alive) > 8
     assert set(alive) == {0}
     assert any(outcome.changed for outcome in result)
@@ -308,7 +308,7 @@ def test_finished_rows_are_released_during_the_search(
     # Four of twelve rows begin.
     assert len(asked[0]) == sum(len(row.positions) for row in rows[:4])
     for outcome in result:
-        source = outcome.answer.source
+        source = outcome.output.source
         for kept in (source.probabilities, source.prediction, source.logits):
             assert kept is not None
             assert kept.base is None

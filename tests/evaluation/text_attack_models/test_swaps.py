@@ -257,7 +257,7 @@ def test_words_are_ranked_by_the_1_norm_of_their_mean_gradient(
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
-def test_no_answer_depends_on_the_batch_or_on_the_other_requests(
+def test_no_result_depends_on_the_batch_or_on_the_other_requests(
     predictor: ClassifierPredictor, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(swaps, "NEIGHBORS", 9)
@@ -303,7 +303,7 @@ def test_the_gradient_cache_is_limited_to_rows_in_flight(
     monkeypatch.setattr("temper.evaluation.text_attack.swaps.IN_FLIGHT", 2)
     gradients = Gradients(predictor)
     first, second, third = drafts_of()[:3]
-    # All three are answered; the two that were asked for last are kept.
+    # All three get a reply; the two that were asked for last are kept.
     assert len(gradients.of([first, second, third])) == 3
     assert list(gradients._read) == [second, third]
     gradients.of([second])

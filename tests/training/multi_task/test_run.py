@@ -102,7 +102,7 @@ def test_the_run_and_each_of_its_tasks_have_a_record(whole: Path) -> None:
     assert own["key"] != content["key"]
 
 
-def test_each_task_is_a_plain_checkpoint_that_answers_as_the_whole_model(whole: Path) -> None:
+def test_each_task_is_a_plain_checkpoint_that_predicts_as_the_whole_model(whole: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(whole).eval()
     assert isinstance(model, MTDNNForSequenceClassification)
     ids = torch.tensor([[2, 5, 9, 3], [2, 7, 8, 3]])

@@ -68,7 +68,7 @@ ADVERSARIAL = Perspective(
     sums_up=mean_or_first,
     improves=True,
     averaged=True,
-    answered=True,
+    unperturbed=True,
     summary="the task's metric on adversarial sets (--adversarial, --suite), and the fraction of "
     "contrast pairs with both rows correct",
     scores=(*METRICS, CONSISTENCY),

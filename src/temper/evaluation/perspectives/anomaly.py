@@ -35,7 +35,7 @@ from temper.display.views import Heading, mean_or_first
 from temper.errors import ModelError
 from temper.evaluation.common_settings import CommonSettings, PerspectiveSettings
 from temper.evaluation.measurement import EvaluationData, Measurement
-from temper.evaluation.perspectives.registry import ALL_KINDS, ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, ONE_PREDICTION, Perspective
 from temper.evaluation.prediction import Prediction, joined
 from temper.evaluation.predictor import StateReader
 from temper.evaluation.rows import Block, Condition
@@ -110,7 +110,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                 scores[detector] = _of_logits(measurement, OF_LOGITS[detector], sets)
         except ValueError as error:
             faults[detector] = error
-    if "max_softmax" in settings.detectors and measurement.dev.kind in ONE_ANSWER:
+    if "max_softmax" in settings.detectors and measurement.dev.kind in ONE_PREDICTION:
         for name, examples in measurement.anomaly.items():
             yield measurement.clean_block("anomaly", name, examples, labeled=False)
     for detector in settings.detectors:
@@ -193,8 +193,8 @@ def _of_states(
     detector = _fitted(measurement, settings)
     scores = {}
     for name, examples in sets.items():
-        answers, scores[name] = _read(measurement, examples, detector.score)
-        measurement.keep(name, answers)
+        predictions, scores[name] = _read(measurement, examples, detector.score)
+        measurement.keep(name, predictions)
     return scores
 
 
@@ -231,15 +231,15 @@ def _read(
     """
     predictor, size = measurement.predictor, measurement.settings.batch_size
     assert isinstance(predictor, StateReader)
-    answers, reduced = [], []
+    parts, reduced = [], []
     for start in range(0, len(examples), PART):
         stop = min(start + PART, len(examples))
         part = examples.select(range(start, stop))
         predictions, states = predictor.predict_with_states(part, batch_size=size)
-        answers.append(predictions)
+        parts.append(predictions)
         reduced.append(reduce(states))
         measurement.report(stop, len(examples), f"hidden states ({examples.name})")
-    return joined(range(len(examples)), answers), np.concatenate(reduced)
+    return joined(range(len(examples)), parts), np.concatenate(reduced)
 
 
 CONDITIONS = {

@@ -114,14 +114,14 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             assert clean.logits is not None
             assert clean.words is not None
             logits = clean.logits / np.repeat(divisors, clean.words)[:, np.newaxis]
-            answers = Prediction.of_tags(clean.by_example(logits))
-            yield tag_block(condition, examples, answers)
+            predictions = Prediction.of_tags(clean.by_example(logits))
+            yield tag_block(condition, examples, predictions)
             continue
         if of_dev is not None:
             logits_of = of_dev if name == "dev" else SpanLogits.of(measurement, examples)
             sure = logits_of.probabilities(divisors)
-            answers = replace(clean, probabilities=sure[:, np.newaxis])
-            yield block_of(condition, examples, answers)
+            predictions = replace(clean, probabilities=sure[:, np.newaxis])
+            yield block_of(condition, examples, predictions)
             continue
         prediction = with_temperature(clean, divisors)
         if name in measurement.entailment:
@@ -151,7 +151,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     for block in scoring.of(*LABELED):
         name = block.condition.set
         entries += _entries(scoring, Condition("calibration", name), block, len(block))
-        if block.answered:
+        if block.has_confidence:
             condition = Condition("calibration", name, TEMPERATURE)
             after = scaled_blocks.get(name)
             if after is None or fitted is None:
@@ -419,7 +419,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 "rows of all seeds together; a bin's size is in its label.",
                 Lines(
                     Axis("confidence", (0.0, 1.02)),
-                    Axis("fraction of right answers", (0.0, 1.02)),
+                    Axis("fraction of right predictions", (0.0, 1.02)),
                     (diagonal("perfect"), *curves),
                 ),
             )

@@ -21,7 +21,7 @@ from temper.display.wording import described
 from temper.evaluation.attack import EmbeddingAttackSettings, Outcome, Target, attack
 from temper.evaluation.blocks import block_of, labels_of
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.perspectives.registry import ALL_KINDS, ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import ALL_KINDS, ONE_PREDICTION, Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
@@ -43,7 +43,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the validation rows by batch, and cache their clean predictions."""
     examples, index = measurement.attacked()
     measurement.texts.keep("dev", examples, index)
-    labels = labels_of(examples, labeled=examples.kind in ONE_ANSWER)
+    labels = labels_of(examples, labeled=examples.kind in ONE_PREDICTION)
     settings = measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
     indices: list[int] = []
     clean: list[Prediction] = []
@@ -65,14 +65,14 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             logits, outcomes = attack(target, settings, seed=measurement.settings.seed)
             indices += part.indices
             shift = boundary.to(logits.device)
-            clean.append(measurement.answers(part, logits + shift))
+            clean.append(measurement.predictions(part, logits + shift))
             # Only the budgets are kept: the logits of all batches may not fit on the device.
             nothing = logits.new_empty(0)
             attacked.append(
                 [
                     (
                         replace(outcome, logits=nothing),
-                        measurement.answers(part, outcome.logits + shift),
+                        measurement.predictions(part, outcome.logits + shift),
                     )
                     for outcome in outcomes
                 ]
@@ -80,8 +80,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     # For completions, the attack's clean predictions lack the bins of confidence.
     if len(index) == len(measurement.dev) and examples.kind != "completions":
         truncated = measurement.perturbable.truncated(examples)
-        answers = measurement.joined(indices, clean)
-        measurement.keep("dev", replace(answers, truncated=truncated))
+        predictions = measurement.joined(indices, clean)
+        measurement.keep("dev", replace(predictions, truncated=truncated))
     for batches in zip(*attacked, strict=True):
         result = [outcome for outcome, _ in batches]
         outcome = result[0]
@@ -92,12 +92,12 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             restarts=outcome.restarts,
         )
         condition = Condition("embedding_attack", "dev", outcome.attack, parameters)
-        answers = measurement.joined(indices, [kept for _, kept in batches])
+        predictions = measurement.joined(indices, [kept for _, kept in batches])
         measured = {
             "radius": in_order(indices, [each.radius for each in result]),
             "radius_relative": in_order(indices, [each.radius_relative for each in result]),
         }
-        block = block_of(condition, examples, answers, index=index)
+        block = block_of(condition, examples, predictions, index=index)
         yield replace(block, measured={**block.measured, **measured})
 
 

@@ -58,7 +58,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     examples, index = measurement.attacked()
     indices: list[int] = []
     sizes: list[Tensor] = []
-    answers: list[list[Prediction]] = [[] for _ in noise.sigmas]
+    predictions: list[list[Prediction]] = [[] for _ in noise.sigmas]
     with measurement.perturbable.session() as session, torch.no_grad():
         for part in measurement.parts(session, examples, "embedding noise"):
             embeddings = session.embeddings(part)
@@ -70,10 +70,10 @@ def rows(measurement: Measurement) -> Iterable[Block]:
                 drawn = standard_noise(part, embeddings, seed=settings.seed, key=number)
                 delta = drawn * scale.float()[:, None, None]
                 logits = session.logits(part, delta=delta)
-                answers[number].append(measurement.answers(part, logits))
+                predictions[number].append(measurement.predictions(part, logits))
     spread = in_order(indices, sizes)
     relative = noise.relative
-    for sigma, parts in zip(noise.sigmas, answers, strict=True):
+    for sigma, parts in zip(noise.sigmas, predictions, strict=True):
         parameters = Parameters({"sigma_relative" if relative else "sigma": sigma})
         condition = Condition("embedding_noise", "dev", "noise", parameters)
         size = np.full(len(examples), sigma)

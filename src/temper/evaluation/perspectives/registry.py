@@ -38,10 +38,10 @@ from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.scores import SCORES, ScoreFacts, add_scores
 from temper.importing import run_import
 
-Need = Literal["answers", "tokens", "embeddings", "states"]
+Need = Literal["predictions", "tokens", "embeddings", "states"]
 
 NEEDS: dict[Need, tuple[type, str]] = {
-    "answers": (Predictor, "a predictor"),
+    "predictions": (Predictor, "a predictor"),
     "tokens": (TokenPredictor, "a model whose token ids can be changed"),
     "embeddings": (PerturbablePredictor, "a model whose embeddings can be perturbed"),
     "states": (StatePredictor, "a model whose hidden states can be read"),
@@ -52,7 +52,7 @@ NEEDS: dict[Need, tuple[type, str]] = {
 ALL_KINDS: tuple[Kind, ...] = get_args(ScoredKind)
 ONE_LABEL: tuple[Kind, ...] = ("classification", "regression")
 """Kinds with one label per text."""
-ONE_ANSWER: tuple[Kind, ...] = (*ONE_LABEL, "choices")
+ONE_PREDICTION: tuple[Kind, ...] = (*ONE_LABEL, "choices")
 """Kinds with one prediction per text: `ONE_LABEL`, and questions with choices."""
 LABELED = ("task", "shift", "adversarial")
 """Perspectives whose rows are unperturbed labeled sets; other perspectives score them too."""
@@ -70,7 +70,7 @@ class Perspective(View):
             ones.
         score: Computes score entries from all rows of an evaluation, and from nothing else.
         rows: Measures rows; by default none, for perspectives that score rows of others.
-        needs: Capability of the predictor, a key of `NEEDS`; ``answers`` needs only predictions.
+        needs: Capability of the predictor, a key of `NEEDS`; all predictors have ``predictions``.
         rescores: Other perspectives whose rows it scores; they must be measured too.
         settings: Class of its settings, which are in ``evaluate`` under its name; None without
             settings.
@@ -89,7 +89,7 @@ class Perspective(View):
     scores: tuple[str | ScoreFacts, ...]
     score: Callable[[Scoring], list[ScoreEntry]]
     rows: Callable[[Measurement], Iterable[Block]] = lambda measurement: ()
-    needs: Need = "answers"
+    needs: Need = "predictions"
     rescores: tuple[str, ...] = ()
     settings: type[BaseModel] | None = None
     perturbs: bool = False

@@ -18,7 +18,7 @@ from temper.display.charts import Axis, Curve, Figure, Lines, Point, style
 from temper.display.folders import Source
 from temper.display.views import Heading
 from temper.evaluation.perspectives.calibration import confidences
-from temper.evaluation.perspectives.registry import LABELED, ONE_ANSWER, Perspective
+from temper.evaluation.perspectives.registry import LABELED, ONE_PREDICTION, Perspective
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
@@ -48,7 +48,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     entries = []
     for block in scoring.of(*LABELED):
         condition = replace(block.condition, perspective="selective")
-        if not block.answered:
+        if not block.has_confidence:
             reason = "a regression has no confidence"
             entries.append(scoring.undefined(condition, "aurc", reason=reason, rows=len(block)))
             continue
@@ -109,7 +109,11 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         Figure(
             f"Risk over coverage, {name}",
             caption,
-            Lines(Axis("fraction of texts answered", (0.0, 1.02)), Axis("wrong (%)"), tuple(drawn)),
+            Lines(
+                Axis("fraction of texts accepted", (0.0, 1.02)),
+                Axis("wrong (%)"),
+                tuple(drawn),
+            ),
         )
         for name, drawn in curves.items()
     ]
@@ -136,7 +140,7 @@ SELECTIVE = Perspective(
     figures=figures,
     judged=False,
     rescores=LABELED,
-    kinds=(*ONE_ANSWER, "spans"),
+    kinds=(*ONE_PREDICTION, "spans"),
     summary="error rate on the 80, 90 and 95% most confident texts, AURC and E-AURC",
     scores=SCORES,
     score=score,

@@ -34,10 +34,10 @@ from temper.evaluation.text_attack import recipes
 from temper.evaluation.text_attack.contract import RecipeName, TextAttackSettings, examples_of
 from temper.evaluation.text_attack.search import (
     Outcome,
-    answers_of,
     attack,
     attacked,
     drafts_of,
+    outputs_of,
     starved,
 )
 from temper.functional.intervals import Statistic
@@ -64,7 +64,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         target = _class_of(settings.target, names, clean.probabilities.shape[1])
         examples, index = _without(target, examples, index, measurement)
     drafts = drafts_of(examples, target)
-    before = answers_of(clean.take(index), drafts)
+    before = outputs_of(clean.take(index), drafts)
     predictor, size = measurement.predictor, measurement.settings.batch_size
     encoder = None
     if settings.similarity_model is not None:
@@ -151,7 +151,7 @@ def _block(
     original = examples.select(altered)
     changed = examples_of([outcomes[position].draft for position in altered])
     measurement.texts.keep_changed("text_attack", "dev", name, original, index[altered], changed)
-    sources = [(outcome.answer.source, outcome.answer.at) for outcome in outcomes]
+    sources = [(outcome.output.source, outcome.output.at) for outcome in outcomes]
     logits = [source.logits[at] for source, at in sources if source.logits is not None]
     prediction = Prediction(
         np.stack([source.probabilities[at] for source, at in sources]),

@@ -67,7 +67,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         ]
         keys = [tuple(map(tuple, item.values())) for item in items]
         distinct = dict(zip(keys, items, strict=True))
-        answers = predictor.predict_encoded(
+        predictions = predictor.predict_encoded(
             EncodedExamples(list(distinct.values())),
             batch_size=settings.batch_size,
             tell=measurement.teller(f"token corruption ({kind})"),
@@ -76,8 +76,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         chosen = np.asarray([indices[key] for key in keys]).reshape(len(asked.rates), -1)
         for rate, at in zip(asked.rates, chosen, strict=True):
             condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
-            answered = decided(answers.take(at), measurement.thresholds)
-            block = block_of(condition, examples, answered, index=index)
+            at_rate = decided(predictions.take(at), measurement.thresholds)
+            block = block_of(condition, examples, at_rate, index=index)
             measurement.keep_errors(block, examples, unperturbed=unperturbed)
             yield block
 

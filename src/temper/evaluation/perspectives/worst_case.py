@@ -75,8 +75,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         original, changed = examples.select(indices), whole.select(indices)
         at = np.array(indices, dtype=np.int64)
         measurement.texts.keep_changed("worst_case", "dev", name, original, index[at], changed)
-        answers = clean.replaced(at, measurement.predict(changed))
-        yield block_of(Condition("worst_case", "dev", name), examples, answers, index=index)
+        predictions = clean.replaced(at, measurement.predict(changed))
+        yield block_of(Condition("worst_case", "dev", name), examples, predictions, index=index)
     if changes:
         measurement.notices.append(
             f"Fraction of inputs changed, by perturbation: {', '.join(changes)}."

@@ -5,7 +5,7 @@ TextFooler: Jin et al., 2020)::
 
     order = positions by importance, the largest first
     for position in order, until the budget of words or queries is spent:
-        answers = predict the draft with each candidate word at the position
+        outputs = predict the draft with each candidate word at the position
         if one reaches the goal: stop (of several, the nearest in meaning)
         if the best one raises the gain: keep it
 
@@ -47,7 +47,7 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Answer:
+class Output:
     """The predictor's output for one text.
 
     Args:
@@ -62,13 +62,13 @@ class Answer:
     source: Prediction
     at: int
 
-    def alone(self) -> Answer:
+    def alone(self) -> Output:
         """Return a copy without the batch, so that the batch can be freed."""
-        return Answer(self.gain, self.reached, self.source.take([self.at]), 0)
+        return Output(self.gain, self.reached, self.source.take([self.at]), 0)
 
 
-def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
-    """Return the answer for each text of a prediction.
+def outputs_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Output]:
+    """Return the output for each text of a prediction.
 
     Log odds order texts as probabilities do, but differ even if probabilities round to 1.
     """
@@ -78,19 +78,19 @@ def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
     for at, (draft, goal) in enumerate(zip(drafts, goals, strict=True)):
         hit = bool(prediction.prediction[at] == goal)
         gain, reached = (-odds[at], not hit) if draft.target is None else (odds[at], hit)
-        result.append(Answer(gain, reached, prediction, at))
+        result.append(Output(gain, reached, prediction, at))
     return result
 
 
-def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
-    """Return the index of the best answer: one that reaches the goal, else the largest gain.
+def best_of(outputs: Sequence[Output], nearness: Sequence[float]) -> int:
+    """Return the index of the best output: one that reaches the goal, else the largest gain.
 
     If several reach the goal, the text with the largest ``nearness`` to the original one is chosen,
     or if ``nearness`` is empty, the largest gain.
     """
-    reached = [at for at, answer in enumerate(answers) if answer.reached]
-    among = reached or list(range(len(answers)))
-    values = nearness if reached and nearness else [answer.gain for answer in answers]
+    reached = [at for at, output in enumerate(outputs) if output.reached]
+    among = reached or list(range(len(outputs)))
+    values = nearness if reached and nearness else [output.gain for output in outputs]
     return among[in_order([values[at] for at in among])[0]]
 
 
@@ -164,19 +164,19 @@ def _serve(
     recipe: Recipe,
     encoder: SentenceEncoder | None,
 ) -> list[Any]:
-    """Return the results of requests of one kind: importance, words, cosines or answers."""
+    """Return the results of requests of one kind: importance, words, cosines or outputs."""
     first = requests[0]
     if isinstance(first, Query):
         changes = [(request.draft, *change) for request in requests for change in request.changes]
-        answers: list[Answer] = []
+        outputs: list[Output] = []
         for start in range(0, len(changes), _AT_A_TIME):
             some = changes[start : start + _AT_A_TIME]
             texts = [draft.texts_with(index, word) for draft, index, word in some]
             pair = [second for _, second in texts if second is not None]
             examples = Examples("text attack", [text for text, _ in texts], pair or None)
             prediction = predict(examples)
-            answers += answers_of(prediction, [draft for draft, _, _ in some])
-        return _split(answers, [len(request.changes) for request in requests])
+            outputs += outputs_of(prediction, [draft for draft, _, _ in some])
+        return _split(outputs, [len(request.changes) for request in requests])
     if isinstance(first, Compare):
         assert encoder is not None
         pairs = [pair for request in requests for pair in request.pairs]
@@ -201,7 +201,7 @@ class Outcome:
 
     Args:
         draft: The row after the attack; unchanged if a targeted attack failed.
-        answer: The predictor's output for ``draft``.
+        output: The predictor's output for ``draft``.
         queries: Number of predicted texts, including those for the ranking.
         changed: Number of changed words.
         words: Number of words in the row.
@@ -210,7 +210,7 @@ class Outcome:
     """
 
     draft: Draft
-    answer: Answer
+    output: Output
     queries: int = 0
     changed: int = 0
     words: int = 0
@@ -228,14 +228,14 @@ class Row:
 
     Args:
         draft: The unchanged row.
-        answer: The predictor's output for ``draft``; it does not reach the goal.
+        output: The predictor's output for ``draft``; it does not reach the goal.
         positions: Words that may be changed.
         words: Number of words in the row.
         seed: Seed of the row's draws.
     """
 
     draft: Draft
-    answer: Answer
+    output: Output
     positions: tuple[Position, ...]
     words: int
     seed: int
@@ -286,18 +286,18 @@ def attack(
     searches: dict[int, _Steps] = {}
     outcomes: dict[int, Outcome] = {}
     waiting: dict[int, Request] = {}
-    answers: dict[int, Any] = {}
+    replies: dict[int, Any] = {}
     while True:
         # Refill only when half are finished: a few new rows would be a small batch to rank.
         if len(searches) <= IN_FLIGHT // 2:
             for number, row in islice(upcoming, IN_FLIGHT - len(searches)):
-                searches[number], answers[number] = _searched(row, recipe, settings), None
-        if not answers:
+                searches[number], replies[number] = _searched(row, recipe, settings), None
+        if not replies:
             return [outcomes[number] for number in range(len(rows))]
-        for number in list(answers):
+        for number in list(replies):
             try:
-                # Popped, because an answer that stays here would keep its whole batch in memory.
-                waiting[number] = searches[number].send(answers.pop(number))
+                # Popped, because a reply that stays here would keep its whole batch in memory.
+                waiting[number] = searches[number].send(replies.pop(number))
             except StopIteration as end:
                 outcomes[number] = end.value
                 del searches[number]
@@ -308,7 +308,7 @@ def attack(
         requests = [waiting.pop(number) for number in chosen]
         if requests:
             served = _serve(requests, predict, recipe, encoder)
-            answers = dict(zip(chosen, served, strict=True))
+            replies = dict(zip(chosen, served, strict=True))
             del served
 
 
@@ -330,15 +330,15 @@ def _searched(row: Row, recipe: Recipe, settings: TextAttackSettings) -> _Steps:
     # Add a small number against rounding: 0.29 * 100 is 28.999999999999996.
     most = max(1, int(settings.max_changed * row.words + 1e-9))
     order, queries, ranking = yield from _ranked(row, recipe, settings)
-    result = Outcome(row.draft, row.answer, queries=queries, words=row.words, ranking=ranking)
+    result = Outcome(row.draft, row.output, queries=queries, words=row.words, ranking=ranking)
     for index in order:
         if result.changed == most or _left(settings, result.queries) == 0:
             break
         result = yield from _tried(row, result, index, settings)
-        if result.answer.reached:
+        if result.output.reached:
             break
-    if row.draft.target is not None and not result.answer.reached:
-        result = replace(result, draft=row.draft, answer=row.answer, changed=0)
+    if row.draft.target is not None and not result.output.reached:
+        result = replace(result, draft=row.draft, output=row.output, changed=0)
     return result
 
 
@@ -350,13 +350,13 @@ def _tried(
     words = words[: _left(settings, outcome.queries)]
     if not words:
         return outcome
-    answers = yield Query(outcome.draft, [(position, word) for word in words])
+    outputs = yield Query(outcome.draft, [(position, word) for word in words])
     outcome = replace(outcome, queries=outcome.queries + len(words))
-    best = best_of(answers, nearness)
-    if not answers[best].reached and not answers[best].gain > outcome.answer.gain + TOLERANCE:
+    best = best_of(outputs, nearness)
+    if not outputs[best].reached and not outputs[best].gain > outcome.output.gain + TOLERANCE:
         return outcome
     draft = outcome.draft.replaced(position, words[best])
-    return replace(outcome, draft=draft, answer=answers[best].alone(), changed=outcome.changed + 1)
+    return replace(outcome, draft=draft, output=outputs[best].alone(), changed=outcome.changed + 1)
 
 
 def _ranked(
@@ -370,8 +370,8 @@ def _ranked(
         gains = yield Rank(row.draft, indices)
         return [indices[at] for at in in_order(gains)], 1, 1
     probed = indices[: _left(settings, 0)]
-    answers = yield Query(row.draft, [(index, "") for index in probed])
-    order = in_order([answer.gain for answer in answers])
+    outputs = yield Query(row.draft, [(index, "") for index in probed])
+    order = in_order([output.gain for output in outputs])
     ranked = [probed[at] for at in order] + list(indices[len(probed) :])
     return ranked, len(probed), len(indices)
 
@@ -408,16 +408,16 @@ def drafts_of(examples: Examples, target: int | None = None) -> list[Draft]:
 
 def attacked(
     drafts: Sequence[Draft],
-    before: Sequence[Answer],
+    before: Sequence[Output],
     name: RecipeName,
     settings: TextAttackSettings,
     seed: int,
 ) -> dict[int, Row]:
     """Return position -> row to attack, for the rows that are predicted correctly."""
     chosen = {}
-    for number, (draft, answer) in enumerate(zip(drafts, before, strict=True)):
-        if answer.source.prediction[answer.at] == draft.label:
+    for number, (draft, output) in enumerate(zip(drafts, before, strict=True)):
+        if output.source.prediction[output.at] == draft.label:
             indices, words = free_positions(draft, settings)
             row_seed = derive_seed(seed, "text_attack", name, draft.row)
-            chosen[number] = Row(draft, answer, indices, words, row_seed)
+            chosen[number] = Row(draft, output, indices, words, row_seed)
     return chosen

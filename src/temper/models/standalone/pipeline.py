@@ -3,7 +3,7 @@
     python pipeline.py "a text" "another text"
 
     from pipeline import Pipeline
-    answers = Pipeline()(["a text", "another text"])
+    predictions = Pipeline()(["a text", "another text"])
 
 `temper export` wrote this file. You may change and redistribute it (Apache-2.0).
 """
@@ -68,9 +68,9 @@ class Pipeline:
                 logging.enable_progress_bar()
         self.model.eval().to(self.device)
 
-    def __call__(self, texts: Texts, text_pairs: Texts | None = None, **asked: Any) -> list[Any]:
-        """Predict texts, or pairs of texts, in order; `answers` describes the options ``asked``."""
-        return self.answers(*self.outputs(texts, text_pairs), **asked) if texts else []
+    def __call__(self, texts: Texts, text_pairs: Texts | None = None, **options: Any) -> list[Any]:
+        """Predict texts, or pairs of texts, in order; `predictions` describes the options."""
+        return self.predictions(*self.outputs(texts, text_pairs), **options) if texts else []
 
     def outputs(self, texts: Texts, text_pairs: Texts | None = None) -> tuple[Array, Array]:
         """Return logits [n, C] or values [n, 1], and states [n, L, D] if the detector uses them."""
@@ -106,7 +106,7 @@ class Pipeline:
                 states = torch.stack(means, dim=1)
             return result.logits.double().cpu().numpy(), states.float().cpu().numpy()
 
-    def answers(
+    def predictions(
         self,
         outputs: Array,
         states: Array,
@@ -158,7 +158,7 @@ class Pipeline:
 
     def _abstaining(self, found: Any, abstain: str, risk: float | None) -> list[dict[str, Any]]:
         largest = [int(size) for size in re.findall(r"set\s*>\s*(\d+)", abstain)]
-        # Rules about sets and confidence need one class per text: an answer with "label".
+        # Rules about sets and confidence need one class per text: a prediction with "label".
         wanted = {"anomalous", *(["set", "label"] if largest or risk is not None else [])}
         if re.sub(r"set\s*>\s*\d+|anomaly|[\s,]", "", abstain) or not wanted <= found[0].keys():
             raise ValueError("`abstain` must name calibrated rules: 'anomaly' or 'set>K'.")
@@ -205,5 +205,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for answer in Pipeline()(sys.argv[1:]):
-        sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+    for prediction in Pipeline()(sys.argv[1:]):
+        sys.stdout.write(json.dumps(prediction, ensure_ascii=False) + "\n")

@@ -5,7 +5,7 @@
 
     pipeline = Pipeline()
     outputs, states = pipeline.outputs(texts)
-    answers, shifted = pipeline.answers(outputs, states), shift(pipeline, states)
+    predictions, shifted = pipeline.predictions(outputs, states), shift(pipeline, states)
 
 `temper export` wrote this file. You may change and redistribute it (Apache-2.0).
 """
@@ -34,10 +34,10 @@ def shift(pipeline: Any, states: Array) -> dict[str, Any] | None:
         tested texts. None for fewer than 20 texts, or if the calibration has no held-out rows.
     """
     known, count = pipeline.arrays, len(states)
-    if "held_out.answers" not in known or count < 20:
+    if "held_out.predictions" not in known or count < 20:
         return None
-    answers = known["held_out.answers"]
-    reference = known.get("shift.states", answers.reshape(len(answers), -1)[:200])
+    held_out = known["held_out.predictions"]
+    reference = known.get("shift.states", held_out.reshape(len(held_out), -1)[:200])
     if states.ndim == 3:
         states = states[:, states.shape[1] // 2]  # the middle layer
     indices = np.linspace(0, count - 1, min(count, 200)).round().astype(int)

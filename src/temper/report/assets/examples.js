@@ -31,8 +31,8 @@
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  const answer = (label, sure) => {
-    const cell = element("td", "answer-cell");
+  const prediction = (label, sure) => {
+    const cell = element("td", "prediction-cell");
     cell.append(element("span", "class", named(label)), " ", element("span", "muted", `${percent(sure)}%`));
     return cell;
   };
@@ -65,8 +65,8 @@
     line.append(
       element("td", "attack", `${attacks[entry.attack]}, ${entry.set}`),
       element("td", "", named(entry.label)),
-      answer(entry.before, entry.confidence_before),
-      answer(entry.after, entry.confidence_after),
+      prediction(entry.before, entry.confidence_before),
+      prediction(entry.after, entry.confidence_after),
       outcome,
       element("td", "right", entry.changed === null ? "–" : `${percent(entry.changed)}%`),
       element("td", "right", entry.queries === null ? "–" : String(entry.queries))

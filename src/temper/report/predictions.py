@@ -14,10 +14,10 @@ KEYS: Final = ["set", "index"]
 COLUMNS: Final = [*KEYS, "row", "condition", "label", "prediction", "probabilities"]
 
 
-def clean_answers(run: Run) -> pd.DataFrame:
+def clean_predictions(run: Run) -> pd.DataFrame:
     """Return the predictions on unperturbed labeled texts, a row per text, with `COLUMNS`."""
-    answers = [run.rows(COLUMNS, view.name) for view in views() if view.answered]
-    rows = pd.concat([each for each in answers if len(each)] or answers[:1])
+    predictions = [run.rows(COLUMNS, view.name) for view in views() if view.unperturbed]
+    rows = pd.concat([each for each in predictions if len(each)] or predictions[:1])
     return rows[(rows["condition"] == "clean") & rows["label"].notna()].drop_duplicates(KEYS)
 
 

@@ -1,4 +1,4 @@
-"""The output of ``temper predict``: an answer per text, and results for all texts together."""
+"""The output of ``temper predict``: a prediction per text, and results for all texts together."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer to one text.
+class CalibratedPrediction:
+    """The prediction for one text, after calibration if the model has one.
 
     Fields that do not apply to the model, or were not requested, are None.
 
@@ -59,7 +59,7 @@ class Answer:
         anomaly: OOD score, higher is more unusual: that of the calibration's detector, else 1 minus
             the largest probability.
         anomalous: Whether ``anomaly`` is above the calibration's threshold.
-        abstain: Why the model abstains; empty if it answers, None without rules of abstention.
+        abstain: Why the model abstains; empty if it does not, None without rules of abstention.
         probabilities: Class name, or index of a choice -> probability, calibrated if the model has
             a calibration; empty if there are no classes.
     """
@@ -137,11 +137,11 @@ class UnlabeledScores:
 
 
 @dataclass(frozen=True)
-class Answers(Sequence[Answer]):
-    """The answers to some texts, in their order.
+class CalibratedPredictions(Sequence[CalibratedPrediction]):
+    """The predictions for some texts, in their order.
 
     Args:
-        rows: One answer per text.
+        rows: One prediction per text.
         notices: Notices for the user, for example about truncated texts.
         shift: Shift test of all texts together; None for fewer than 20 texts or without a
             calibration.
@@ -151,7 +151,7 @@ class Answers(Sequence[Answer]):
         abstained: Rule -> number of texts on which it abstains.
     """
 
-    rows: tuple[Answer, ...] = ()
+    rows: tuple[CalibratedPrediction, ...] = ()
     notices: tuple[str, ...] = ()
     shift: Shift | None = None
     scores: UnlabeledScores | None = None
@@ -174,14 +174,16 @@ class Answers(Sequence[Answer]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Answer]:
+    def __iter__(self) -> Iterator[CalibratedPrediction]:
         return iter(self.rows)
 
     @overload
-    def __getitem__(self, index: int) -> Answer: ...
+    def __getitem__(self, index: int) -> CalibratedPrediction: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Answer, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[CalibratedPrediction, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Answer | tuple[Answer, ...]:
+    def __getitem__(
+        self, index: int | slice
+    ) -> CalibratedPrediction | tuple[CalibratedPrediction, ...]:
         return self.rows[index]
