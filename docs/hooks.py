@@ -29,7 +29,7 @@ COPIED = {
 GALLERY = {
     "robustness/roberta-large-sentiment": "Plain fine-tuning, UEGR and RoAST on 3,000 rows of "
     "SST-2: shift, adversarial sets, embedding attacks, noise, calibration and OOD detection.",
-    "trust-sst2/minilm-sst2": "One model on 2,000 rows of SST-2, under the 15 shifted and "
+    "trust-sst2/minilm-sst2": "One model on 2,000 rows of SST-2, under the 14 shifted and "
     "attacked sets of the sentiment suite: what `temper evaluate` reports.",
     "effect-confirm/minilm-emotion": "Emotions in tweets, four classes: plain fine-tuning, more "
     "epochs, and two methods.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from huggingface_hub.repocard_data import (
 )
 
 from temper.errors import CheckpointError, LockedError
+from temper.heads import HEADS
 from temper.locks import locked
 from temper.models.names import MODELS
 from temper.report.card import MARK, PACKAGED, CardSources, card, check_card, origin, write_card
@@ -51,6 +53,19 @@ def test_the_card_describes_training_scores_limits_and_usage(run: Path) -> None:
         "No license is stated",
     ):
         assert message in text
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_card_names_the_task_and_the_class_of_every_head(run: Path, kind: str) -> None:
+    record = json.loads((run / "run.json").read_text())
+    record["task"]["kind"] = kind
+    (run / "run.json").write_text(json.dumps(record))
+    text = card(CardSources(run))
+    assert f"{HEADS[kind].auto_class}.from_pretrained(" in text
+    data = ModelCard(text).data
+    of_texts = "SequenceClassification" in HEADS[kind].auto_class
+    assert (data.pipeline_tag == "text-classification") == of_texts
+    assert {each.task_type for each in data.eval_results} == {data.pipeline_tag}
 
 
 def test_a_card_without_an_evaluation_states_it(run: Path) -> None:

@@ -49,7 +49,7 @@ class DataKeywords(TypedDict, total=False):
     group_column: str | None
     encoding: str | None
     skip_bad_rows: bool
-    kind: Literal["classification", "regression"] | None
+    kind: Literal["classification", "regression", "multi_label"] | None
     eval_split: str | None
     eval_rows: int | None
     max_length: int

@@ -97,7 +97,8 @@ def calibrate(
     folder = checkpoint_folder(request.model.name)
     predictor = request.load()
     kinds = ONE_LABEL if backend == "int8" else (*ONE_PREDICTION, "multi_label", "tokens")
-    check_kind(predictor, request.model, kinds, what="A calibration")
+    what = "An 8-bit copy" if backend == "int8" else "A calibration"
+    check_kind(predictor, request.model, kinds, what=what)
     if backend == "int8":
         if windows_read(predictor) is not None:
             raise ModelError(

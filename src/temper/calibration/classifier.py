@@ -37,6 +37,7 @@ from temper.evaluation.prediction import Prediction, joined
 from temper.evaluation.predictor import Predictor, StateReader
 from temper.evaluation.request import check_pairs
 from temper.evaluation.settings import PredictorSettings
+from temper.functional.intervals import LEAST_ROWS
 from temper.functional.label_names import placeholders
 from temper.functional.resampling import FloatArray
 from temper.functional.selective import AcceptanceThreshold
@@ -241,7 +242,8 @@ class Classifier:
                 has = "has only a temperature" if known is not None else "has no calibration"
                 raise SettingError(
                     f"`{option}` needs a calibration with thresholds, and {name} {has}. Calibrate "
-                    f"it on held-out rows: temper calibrate {name} --data ROWS --coverage 0.9"
+                    f"it on {2 * LEAST_ROWS} held-out rows or more: temper calibrate {name} "
+                    "--data ROWS"
                 )
         if known is None or known.detector is None:
             return Terms()

@@ -95,8 +95,8 @@ class Commands(TyperGroup):
             if not is_exhausted(error):
                 raise
             fail(
-                f"Out of memory: {one_line(str(error))} Reduce --batch-size, or evaluate fewer "
-                "rows (--eval-rows)."
+                f"Out of memory: {one_line(str(error))} Reduce the batch size (--batch-size or "
+                "--set evaluate.batch_size=N), or evaluate fewer rows (--eval-rows)."
             )
             raise typer.Exit(TemperError.exit_code) from error
 

@@ -19,7 +19,7 @@ _THREE = {"entailment", "neutral", "contradiction"}
 HOW_TO_MATCH = (
     "If the model has different names for these labels, map them to the data's: --label-map "
     "MODEL=DATA,... (`label_map`); or name its outputs in their order: --label-names A,B "
-    "(`label_names`)."
+    "(`label_names`). In `compare` and `tune` rename the labels of the set."
 )
 """Advice if a model's class names and a dataset's labels differ."""
 

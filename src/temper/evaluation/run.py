@@ -108,7 +108,7 @@ def _longer(predictor: Predictor) -> str:
         return "Raise --max-length if the model takes longer texts."
     return (
         "Raise --max-length if the model takes longer texts, or read them in windows "
-        "(--set predictor.stride=TOKENS)."
+        "(--set predictor.stride=TOKENS; in `compare` data.stride)."
     )
 
 

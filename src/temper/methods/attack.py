@@ -56,8 +56,8 @@ class AttackConfig(Method):
     )
     relative: bool = Field(
         default=True,
-        description="Whether epsilon is a fraction of the example's embedding norm, which "
-        "transfers between models. 0.025 is about 0.15 absolute on MiniLM.",
+        description="Whether epsilon is a fraction of the embedding norm (that of the budget's "
+        "norm and scope), which transfers between models.",
     )
     norm: Norm = Field(
         default="l2",

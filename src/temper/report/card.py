@@ -30,6 +30,22 @@ from temper.report.table import compare
 from temper.report.view import flatten
 
 TASK = "text-classification"
+TASKS = {
+    "tokens": "token-classification",
+    "spans": "question-answering",
+    "choices": "multiple-choice",
+    "completions": "text-generation",
+    "seq2seq": "text2text-generation",
+}
+"""Kind of labels -> the Hub's name of the task; `TASK` for all others."""
+NOUNS = {
+    "regression": "A regression model of texts",
+    "tokens": "A tagger of words",
+    "spans": "An extractive question-answering model",
+    "choices": "A multiple-choice model",
+    "completions": "A language model",
+    "seq2seq": "A sequence-to-sequence model",
+}
 _FILES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz")
 
 # The Hub's names of metrics that differ from ours.
@@ -125,7 +141,7 @@ def results(
         where = origin(path, name, split)
         result.append(
             EvalResult(
-                task_type=TASK,
+                task_type=TASKS.get(_kind(record), TASK),
                 dataset_name=name,
                 dataset_type=where.type,
                 dataset_config=where.config,
@@ -248,7 +264,7 @@ def card(sources: CardSources) -> str:
         f"# {escaped(sources.title)}",
         _summary(record),
         "## How to load it",
-        sources.usage or _loading(sources, scratch=_from_scratch(record)),
+        sources.usage or _loading(sources, record),
         "## How it was trained",
         _training(record),
         "## Scores",
@@ -269,12 +285,24 @@ def _front_matter(
         library_name="peft"
         if sources.usage is None and _is_adapter(sources.model)
         else "transformers",
-        pipeline_tag="text-classification",
+        pipeline_tag=TASKS.get(_kind(record), TASK),
         tags=["temper", "robustness", *dict.fromkeys(method)],
         model_name=sources.title if result else None,
         eval_results=result or None,
     )
     return str(data.to_yaml()).rstrip()
+
+
+def _kind(record: RunRecord | None) -> str:
+    return "classification" if record is None or record.task is None else record.task.kind
+
+
+def _auto_class(record: RunRecord | None) -> str:
+    """Return the name of the Transformers class that loads the model with its head."""
+    from temper.heads import HEADS, Head
+
+    head = HEADS.get(_kind(record), Head)
+    return head.auto_class
 
 
 def _is_adapter(model: Path) -> bool:
@@ -285,11 +313,10 @@ def _summary(record: RunRecord | None) -> str:
     if record is None:
         return "A text classifier, evaluated with Temper; how it was trained was not recorded."
     labels = [] if record.task is None else record.task.labels
-    is_regression = record.task is not None and record.task.kind == "regression"
-    kind = "A regression model" if is_regression else "A classifier"
+    kind = NOUNS.get(_kind(record), "A classifier of texts")
     of = f" with the labels {', '.join(escaped(label) for label in labels)}" if labels else ""
     return (
-        f"{kind} of texts{of}: {escaped(record.model)} "
+        f"{kind}{of}: {escaped(record.model)} "
         f"{'trained from scratch' if _from_scratch(record) else 'fine-tuned'} with "
         f"{escaped(record.method)} by Temper. No license is stated here: the publisher of "
         "the model adds `license` to the front matter."
@@ -301,17 +328,15 @@ def _from_scratch(record: RunRecord | None) -> bool:
     return record is not None and "architecture" in record.settings
 
 
-def _loading(sources: CardSources, *, scratch: bool) -> str:
+def _loading(sources: CardSources, record: RunRecord | None) -> str:
     model, name = sources.model, json.dumps(sources.name or sources.model.resolve().name)
-    auto = "AutoModelForSequenceClassification"
+    auto, scratch = _auto_class(record), _from_scratch(record)
     first = "import temper.models.registration  # registers the network with AutoModel\n"
     if _is_adapter(model) and (model / "config.json").exists():
-        load = _adapter_loading(model, name)
+        load = _adapter_loading(model, name, auto)
     elif _is_adapter(model):
-        load = (
-            f"from peft import AutoPeftModelForSequenceClassification\n\n"
-            f"model = AutoPeftModelForSequenceClassification.from_pretrained({name})"
-        )
+        adapted = auto.replace("AutoModel", "AutoPeftModel")
+        load = f"from peft import {adapted}\n\nmodel = {adapted}.from_pretrained({name})"
     else:
         load = (
             f"{first if scratch else ''}from transformers import {auto}, AutoTokenizer\n\n"
@@ -321,7 +346,7 @@ def _loading(sources: CardSources, *, scratch: bool) -> str:
     return f"```python\n{load}\n```\n\nwhere the name is that of this folder, or its id on the Hub."
 
 
-def _adapter_loading(model: Path, name: str) -> str:
+def _adapter_loading(model: Path, name: str, auto: str) -> str:
     """Return Python code that loads an adapter, with the labels stored in its folder."""
     # PEFT's loader gives every base model two labels, and does not know our short names.
     base = parse(model / "adapter_config.json", AdapterRecord).base_model_name_or_path
@@ -329,7 +354,7 @@ def _adapter_loading(model: Path, name: str) -> str:
     imports = [
         *([] if packaged is None else [f"from {packaged} import MODEL_DIR"]),
         f"from peft import {'PeftModel' if packaged else 'PeftConfig, PeftModel'}",
-        "from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer",
+        f"from transformers import AutoConfig, {auto}, AutoTokenizer",
     ]
     result = f"PeftConfig.from_pretrained({name}).base_model_name_or_path"
     return "\n".join(
@@ -338,7 +363,7 @@ def _adapter_loading(model: Path, name: str) -> str:
             "",
             f"base = {'MODEL_DIR' if packaged else result}",
             f"config = AutoConfig.from_pretrained({name})  # with the labels",
-            "model = AutoModelForSequenceClassification.from_pretrained(",
+            f"model = {auto}.from_pretrained(",
             "    base, config=config, ignore_mismatched_sizes=True  # the head is the adapter's",
             ")",
             f"model = PeftModel.from_pretrained(model, {name}).eval()",

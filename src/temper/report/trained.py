@@ -84,7 +84,12 @@ def _next(record: RunRecord, folder: str) -> str:
         return f"To continue prompts: temper predict {quote(folder)} --data FILE"
     if record.task is not None and record.task.kind == "spans":
         return f"To measure distribution shift, with --shift NAME=FILE: {command}"
-    if record.task is not None and record.task.kind in ("multi_label", "tokens", "choices"):
+    if record.task is not None and record.task.kind in (
+        "regression",
+        "multi_label",
+        "tokens",
+        "choices",
+    ):
         return (
             "Robustness to attacks and noise is not measured yet (with --shift: distribution shift "
             f"too): {command}"

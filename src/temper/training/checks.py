@@ -101,7 +101,9 @@ def frozen_head(model: nn.Module) -> str:
 def check_memory(error: BaseException, *, rows: int) -> None:
     """Raise a `MemoryLimitError` if an error of a micro-batch means that memory ran out."""
     if is_exhausted(error):
-        smaller = "reduce --batch-size (and raise train.accumulation to keep the rows of a step), "
+        smaller = (
+            "reduce train.batch_size (and raise train.accumulation to keep the rows of a step), "
+        )
         raise MemoryLimitError(
             f"Out of memory on a micro-batch of {rows} row{'s' if rows > 1 else ''}. To use less, "
             f"{smaller if rows > 1 else ''}reduce --max-length, or set "

@@ -1,4 +1,4 @@
-"""In distribution: the task's metric on its validation rows, and always macro-F1."""
+"""In distribution: the task's metric and the usual scores of its labels on validation rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TASK = Perspective(
     sums_up=mean_or_first,
     averaged=True,
     unperturbed=True,
-    summary="the task's metric and macro-F1 on the validation set",
+    summary="the task's metric and the usual scores of its labels on the validation set",
     scores=METRICS,
     kinds=ALL_KINDS,
     rows=rows,
