@@ -185,7 +185,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
         >>> unknown("method", "uerg", ["plain", "uegr"])
         "Unknown method 'uerg'. Did you mean 'uegr'? Known: plain, uegr."
     """
-    names = sorted(shortened(each, longest=LONGEST_VALUE) for each in known)
+    names = sorted(shortened(item, longest=LONGEST_VALUE) for item in known)
     # A single name that is nearly the same, or two that are similar.
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
     near = near or difflib.get_close_matches(name, names, n=2, cutoff=0.5)
@@ -198,8 +198,8 @@ def install_command(extra: str) -> str:
     """Return the pip command that installs one of Temper's extras."""
     # Temper is not on a package index, so the command names packages instead of the extra.
     marked = re.compile(rf"^([^;]+);.*extra == [\"']{re.escape(extra)}[\"']")
-    result = (marked.match(each) for each in metadata.requires("temper-lm") or ())
-    return "pip install " + " ".join(shlex.quote(each[1].strip()) for each in result if each)
+    result = (marked.match(requirement) for requirement in metadata.requires("temper-lm") or ())
+    return "pip install " + " ".join(shlex.quote(item[1].strip()) for item in result if item)
 
 
 def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, list[str]]:
@@ -237,7 +237,7 @@ def _keys(tables: Iterable[type[BaseModel]]) -> list[str]:
 
 
 def _within(annotation: Any) -> list[Any]:
-    return [annotation, *(each for part in get_args(annotation) for each in _within(part))]
+    return [annotation, *(item for part in get_args(annotation) for item in _within(part))]
 
 
 _WORDS = {
@@ -279,7 +279,7 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
         elif fault["type"] == "missing":
             known_field = settings.model_fields.get(field)
             options = [] if known_field is None else known_field.metadata
-            usage = next((each.usage for each in options if isinstance(each, Option)), "it")
+            usage = next((option.usage for option in options if isinstance(option, Option)), "it")
             lines[where] = [f"{where} is missing and has no default: give {usage}."]
         else:
             message, bounds = fault["msg"], fault.get("ctx", {})

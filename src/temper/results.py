@@ -82,9 +82,9 @@ class TrainingResult(Result):
         epochs = self.record.get("epochs", {})
         tasks = epochs if "tasks" in self.record else {"": epochs}
         lines = [
-            {**({"task": task} if task else {}), "metric": each["metric"], **scores}
-            for task, each in tasks.items()
-            for scores in each.get("scores", ())
+            {**({"task": task} if task else {}), "metric": item["metric"], **scores}
+            for task, item in tasks.items()
+            for scores in item.get("scores", ())
         ]
         return pandas.DataFrame(lines)
 

@@ -43,7 +43,19 @@ WORDS = {
     r"\d %": "37%, not 37 %",
 }
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-NAMES = {"told", "said", "found", "place", "places", "held", "own", "share", "shares", "slots"}
+NAMES = {
+    "told",
+    "said",
+    "found",
+    "each",
+    "place",
+    "places",
+    "held",
+    "own",
+    "share",
+    "shares",
+    "slots",
+}
 LONGEST_SENTENCE = 35  # words
 LEFT: dict[str, int] = {
     "temper/cli": 1,

@@ -189,9 +189,11 @@ def _refused(splits: Splits, calibration: Mapping[str, Any] | None, model: Path)
     predictions = Classifier.load(model)(list(dev.text), pairs)
     coverage = next(iter(calibration["sets"]["thresholds"]))
     unclear = [
-        i for i, each in enumerate(predictions) if each.set is not None and len(each.set) != 1
+        i
+        for i, prediction in enumerate(predictions)
+        if prediction.set is not None and len(prediction.set) != 1
     ]
-    odd = [i for i, each in enumerate(predictions) if each.anomalous]
+    odd = [i for i, prediction in enumerate(predictions) if prediction.anomalous]
     quoted = "; ".join(_quoted(dev.text[i]) for i in unclear[:SHOWN])
     alarms = 100 * calibration["anomaly"]["false_alarms"]
     return (
@@ -232,7 +234,7 @@ def _alternatives(choice: Choice) -> str:
     for trial in choice.trials[1:]:
         if trial.candidate in SIMPLE:
             shared = min(count, len(trial.logs))
-            mine, other = (choice.brier(each.logs[:shared]) for each in (best, trial))
+            mine, other = (choice.brier(item.logs[:shared]) for item in (best, trial))
             interval = _interval(mine, other, BRIER)
             parts.append((other.mean(), mine.mean(), _title(trial), interval))
     if not parts:

@@ -176,7 +176,7 @@ Paths = Mapping[str, tuple[str, ...]]
 
 
 def _paths(table: str, *keywords: type) -> Paths:
-    return {name: (table, name) for each in keywords for name in each.__annotations__}
+    return {name: (table, name) for keyword in keywords for name in keyword.__annotations__}
 
 
 def _alone(*names: str) -> Paths:

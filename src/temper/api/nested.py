@@ -84,7 +84,7 @@ def nested(
                 assigned.append((path, value))
     roots = {path[0] for path in paths.values()}
     tables = dict.fromkeys((*tree, *(path[0] for path, _ in assigned)))
-    faults += [_misplaced(each) for each in tables if each in TABLES.keys() - roots]
+    faults += [_misplaced(table) for table in tables if table in TABLES.keys() - roots]
     faults.refuse()
     lora = values.pop("lora", None)
     pairs: list[tuple[tuple[str, ...], Any]] = []
@@ -95,7 +95,7 @@ def nested(
         if name == "peft":
             pairs.append((path, _peft_table(value)))
         elif name == path[0] and isinstance(value, Mapping | BaseModel):
-            pairs += [((name, key), each) for key, each in _table(name, value).items()]
+            pairs += [((name, key), item) for key, item in _table(name, value).items()]
         else:
             pairs.append((path, _listed(name, value) if name in LISTS else value))
     tree = override(tree, [without_alias(*pair) for pair in (*pairs, *assigned)])

@@ -233,7 +233,7 @@ def rules_of(rule: UpdateRule) -> tuple[UpdateRule, ...]:
 
 def implements(rule: UpdateRule, kind: type) -> bool:
     """Return whether a rule, or a rule of a chain, implements a hook or is of a class."""
-    return any(isinstance(each, kind) for each in rules_of(rule))
+    return any(isinstance(item, kind) for item in rules_of(rule))
 
 
 def known_total(rule: UpdateRule, step: Step) -> int:

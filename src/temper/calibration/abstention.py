@@ -89,5 +89,5 @@ class Abstention:
             ]
         if needed is not None and confidence is not None:
             low = f"confidence below {needed:.4g}"
-            result["confidence"] = [low if each < needed else "" for each in confidence.tolist()]
+            result["confidence"] = [low if item < needed else "" for item in confidence.tolist()]
         return result

@@ -299,7 +299,7 @@ class _Fit:
         if not len(second) and not self._asked:
             return
         coverages = () if self._tagged else self.settings.coverage
-        wanted = {f"a coverage of {each:g}": least_rows(each) for each in coverages}
+        wanted = {f"a coverage of {coverage:g}": least_rows(coverage) for coverage in coverages}
         names: tuple[str, ...] = ("",)
         kinds = np.zeros(len(second), dtype=np.int64)
         if self.settings.by == "class":
@@ -409,9 +409,9 @@ class _Fit:
                 *(
                     decision_scores(
                         label_matrix(self._labels(indices, predictions)),
-                        label_decisions(each.applied(chosen)),
+                        label_decisions(item.applied(chosen)),
                     )
-                    for each in (replace(made, thresholds=None), made)
+                    for item in (replace(made, thresholds=None), made)
                 )
             )
         self.notice(*doubts(record["held_out"]["fit"], before, after))

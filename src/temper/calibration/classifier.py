@@ -209,7 +209,9 @@ class Classifier:
         texts = texts_of(texts)
         seconds: Any = None if text_pairs is None else texts_of(text_pairs)
         if self.predictor.gives == "choices" and isinstance(seconds, list):
-            seconds = [as_text(each) if isinstance(each, list) else each for each in seconds]
+            seconds = [
+                as_text(second) if isinstance(second, list) else second for second in seconds
+            ]
         for name, given in (("texts", texts), ("text_pairs", seconds)):
             _check_texts(name, given, len(texts))
         check_pairs(self.name, self.pairs, seconds is not None, rows="these texts")
@@ -295,7 +297,7 @@ class Classifier:
         if compare:
             notices += unknown_in(self.predictor, self.name, {"texts": examples})
         if len(examples) >= LEAST_BATCH:
-            notices += tuple(str(each) for each in (shift, scores) if each is not None)
+            notices += tuple(str(item) for item in (shift, scores) if item is not None)
         return replace(
             made,
             notices=notices,
@@ -376,21 +378,21 @@ class Classifier:
             fields = picked_choices(fields, scaled, second)
         if known is None or known.detector is None:
             return CalibratedPredictions(
-                tuple(CalibratedPrediction(**each) for each in fields), notices
+                tuple(CalibratedPrediction(**record) for record in fields), notices
             )
         assert anomaly is not None
         in_sets = None
         flagged = anomaly > known.alarm
-        for each, score, flag in zip(fields, anomaly.tolist(), flagged.tolist(), strict=True):
-            each |= {"anomaly": score, "anomalous": flag}
+        for record, score, flag in zip(fields, anomaly.tolist(), flagged.tolist(), strict=True):
+            record |= {"anomaly": score, "anomalous": flag}
         if terms.coverage is not None and scaled.regression:
             low, high = known.intervals(scaled.prediction, coverage=terms.coverage)
-            for each, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
-                each["interval"] = tuple(ends)
+            for record, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
+                record["interval"] = tuple(ends)
         elif terms.coverage is not None:
             in_sets = known.in_sets(scaled, coverage=terms.coverage)
-            for each, row in zip(fields, in_sets.tolist(), strict=True):
-                each["set"] = tuple(compress(names, row))
+            for record, row in zip(fields, in_sets.tolist(), strict=True):
+                record["set"] = tuple(compress(names, row))
         abstained: dict[str, int] = {}
         if terms.rules:
             reasons = terms.rules.reasons(
@@ -399,11 +401,11 @@ class Classifier:
                 confidence=None if in_sets is None else scaled.probabilities.max(axis=1),
                 needed=None if terms.selection is None else terms.selection.threshold,
             )
-            for each, *objections in zip(fields, *reasons.values(), strict=True):
-                each["abstain"] = ", ".join(filter(None, objections))
+            for record, *objections in zip(fields, *reasons.values(), strict=True):
+                record["abstain"] = ", ".join(filter(None, objections))
             abstained = {rule: sum(map(bool, objections)) for rule, objections in reasons.items()}
         return CalibratedPredictions(
-            tuple(CalibratedPrediction(**each) for each in fields), notices, abstained=abstained
+            tuple(CalibratedPrediction(**record) for record in fields), notices, abstained=abstained
         )
 
     def _read(self, examples: Examples) -> tuple[Prediction, FloatArray | None, FloatArray]:

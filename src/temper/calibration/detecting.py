@@ -79,7 +79,9 @@ def choose_detector(
             )
             for half, rows in enumerate(halves)
         ]
-        scores[name] = {each: float(np.mean([half[each] for half in result])) for each in anomalies}
+        scores[name] = {
+            anomaly: float(np.mean([half[anomaly] for half in result])) for anomaly in anomalies
+        }
     best = max(names, key=lambda name: sum(scores.get(name, {}).values()))
     return fitted(best), scores
 
@@ -94,8 +96,8 @@ def _aurocs(
     predictions = in_distribution.predictions.take(rows)
     ours = judge.score(predictions, made.applied(predictions), in_distribution.states[rows])
     result = {}
-    for each, (given, states) in anomalies.items():
+    for name, (given, states) in anomalies.items():
         theirs = judge.score(given, made.applied(given), states)
         flags = np.repeat([0.0, 1.0], [len(ours), len(theirs)])
-        result[each] = float(auroc(flags, np.concatenate([ours, theirs])))
+        result[name] = float(auroc(flags, np.concatenate([ours, theirs])))
     return result

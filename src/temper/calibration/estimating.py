@@ -64,7 +64,7 @@ def _doubts(
         return
     if shift is not None and shift.shifted:
         yield f"the texts have shifted from the held-out rows (p = {shift.p:.2g})"
-    confidences = (each.probabilities.max(axis=1) for each in (held.prediction, uncalibrated))
+    confidences = (item.probabilities.max(axis=1) for item in (held.prediction, uncalibrated))
     for what, (known, new) in {
         "OOD scores": (held.anomaly, anomaly),
         "confidences": confidences,

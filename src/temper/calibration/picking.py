@@ -19,7 +19,7 @@ def picked_choices(
     a JSON list (`temper.data.choices`).
     """
     rows = zip(fields, predictions.prediction.astype(int).tolist(), choices, strict=True)
-    return [{**each, "choice": best, "label": choices_of(text)[best]} for each, best, text in rows]
+    return [{**item, "choice": best, "label": choices_of(text)[best]} for item, best, text in rows]
 
 
 def picked_spans(predictions: Prediction, contexts: Sequence[str]) -> list[dict[str, Any]]:

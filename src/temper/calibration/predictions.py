@@ -87,7 +87,7 @@ class CalibratedPrediction:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return asdict(value) if isinstance(value, TaggedSpan | Span) else value
 
 
@@ -130,8 +130,8 @@ class UnlabeledScores:
             return f"Accuracy cannot be estimated without labels: {self.reason}."
         named = {"accuracy": self.accuracy, "macro-F1": self.macro_f1}
         shown = ", ".join(
-            f"{name} {each.value:.1%} [{each.low:.1%}, {each.high:.1%}]"
-            for name, each in named.items()
+            f"{name} {item.value:.1%} [{item.low:.1%}, {item.high:.1%}]"
+            for name, item in named.items()
         )
         return f"Estimated without labels: {shown} (90% intervals, {self.rows} texts)."
 

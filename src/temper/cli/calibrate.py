@@ -168,4 +168,4 @@ def lines(made: Mapping[str, Any]) -> list[str]:
 
 def _changes(made: Mapping[str, Any], scores: Iterable[tuple[str, str]]) -> str:
     values = ((title, made[name]) for title, name in scores)
-    return ", ".join(f"{t} {each['before']:.4f} -> {each['after']:.4f}" for t, each in values)
+    return ", ".join(f"{t} {item['before']:.4f} -> {item['after']:.4f}" for t, item in values)

@@ -107,18 +107,18 @@ def evaluate(
 def _print_errors(errors: ErrorAnalysis) -> None:
     _print_lines(
         ("class", "precision", "recall", "F1", "texts", "mistaken for"),
-        [each.cells() for each in errors.classes],
+        [item.cells() for item in errors.classes],
     )
     _print_lines(
         ("label", "predicted", "wrong under", "worst errors"),
         [
             (
-                each.label,
-                f"{each.prediction} {each.confidence:.0%}",
-                each.where,
-                textwrap.shorten(each.shown, WIDEST, placeholder=" ..."),
+                item.label,
+                f"{item.prediction} {item.confidence:.0%}",
+                item.where,
+                textwrap.shorten(item.shown, WIDEST, placeholder=" ..."),
             )
-            for each in (*errors.confident[:WORST], *errors.fragile[:WORST])
+            for item in (*errors.confident[:WORST], *errors.fragile[:WORST])
         ],
     )
 

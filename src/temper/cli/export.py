@@ -75,11 +75,11 @@ def export(
     compared = [
         {
             "file": name,
-            "accuracy": None if each["accuracy"] is None else round(each["accuracy"], 4),
-            "same_label": f"{each['alike']} of {each['rows']}",
-            "largest_difference": f"{each['largest_difference']:.1e}",
+            "accuracy": None if item["accuracy"] is None else round(item["accuracy"], 4),
+            "same_label": f"{item['alike']} of {item['rows']}",
+            "largest_difference": f"{item['largest_difference']:.1e}",
         }
-        for name, each in made["likeness"].items()
+        for name, item in made["likeness"].items()
     ]
     title = f"Compared on {made['compared']['rows']} rows"
     print_table(compared, tuple(compared[0]), title=title)

@@ -65,8 +65,8 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse the arguments; if an option is unknown, suggest its --set."""
         # As in Python, the first value is --data in commands with this option and no arguments.
-        takes_data = any("--data" in each.opts for each in self.params)
-        has_arguments = any(each.param_type_name == "argument" for each in self.params)
+        takes_data = any("--data" in parameter.opts for parameter in self.params)
+        has_arguments = any(parameter.param_type_name == "argument" for parameter in self.params)
         is_given = any(word.partition("=")[0] == "--data" for word in args)
         if takes_data and not has_arguments and not is_given:
             begins_with_value = bool(args) and bool(args[0]) and not args[0].startswith("-")

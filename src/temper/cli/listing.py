@@ -101,8 +101,8 @@ def _settings() -> list[dict[str, Any]]:
     common = [f"architecture.{name}" for name in ArchitectureSettings.model_fields]
     of_one = (
         {**row, "meaning": f"If the name is {name}: {row['meaning']}"}
-        for name, each in ARCHITECTURES.items()
-        for row in rows_of(each.settings, "architecture")
+        for name, architecture in ARCHITECTURES.items()
+        for row in rows_of(architecture.settings, "architecture")
         if row["setting"] not in common
     )
     return [*rows, *of_one]
@@ -185,9 +185,9 @@ def _trainer() -> list[dict[str, Any]]:
     from temper.training.supported import KINDS as KINDS_OF_NAMES
 
     return [
-        {"name": name, "support": each.verdict, "note": each.note}
+        {"name": name, "support": item.verdict, "note": item.note}
         for kind in KINDS_OF_NAMES.values()
-        for name, each in kind.items()
+        for name, item in kind.items()
     ]
 
 

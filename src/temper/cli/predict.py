@@ -203,8 +203,8 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
             row["completion"] = prediction["completion"]
         elif "entities" in prediction:
             row["entities"] = ", ".join(
-                f"{each['text']} ({each['label']} {each['probability']:.2f})"
-                for each in prediction["entities"]
+                f"{entity['text']} ({entity['label']} {entity['probability']:.2f})"
+                for entity in prediction["entities"]
             )
         else:
             row["label"] = prediction["label"]

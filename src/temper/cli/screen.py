@@ -76,7 +76,7 @@ def _wrapped(text: Text, width: int) -> Text:
     for line in text.split("\n", allow_blank=True):
         ends = accumulate(map(len, wrap(line.plain, expand_tabs=False)))
         first, *others = line.divide([end for end in ends if end < len(line)])
-        lines += [first, *(each[len(each) - len(each.plain.lstrip()) :] for each in others if each)]
+        lines += [first, *(item[len(item) - len(item.plain.lstrip()) :] for item in others if item)]
     for line in lines:
         line.rstrip()
     return Text("\n").join(lines)

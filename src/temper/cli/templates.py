@@ -167,7 +167,7 @@ def _start(noun: Noun, name: str, into: Path, *, use: str, as_json: bool) -> Non
     paths = start(noun, name, into)
     if as_json:
         nouns = (noun, "test", "card")
-        print_json({each: str(path) for each, path in zip(nouns, paths, strict=False)})
+        print_json({noun: str(path) for noun, path in zip(nouns, paths, strict=False)})
         return
     file, test, *cards = paths
     say(f"{noun.capitalize()}: {file}")

@@ -68,8 +68,8 @@ def train(
     say(f"{plural(record['times']['steps'], 'step')}{last}.")
     for line in _kept(record):
         say(line)
-    for each in record.get("tasks", {}).values():
-        say(f"A checkpoint of one task: {folder / each['folder']}")
+    for item in record.get("tasks", {}).values():
+        say(f"A checkpoint of one task: {folder / item['folder']}")
     print_headline(result.headline())
     say(f"Run: {folder}")
 
@@ -78,8 +78,8 @@ def _kept(record: Mapping[str, Any]) -> list[str]:
     """Return a line with the kept epoch if ``train.keep`` is ``best``; empty otherwise."""
     epochs = record.get("epochs", {})
     return [
-        f"The weights after epoch {each['kept']['epoch']:g} are kept, the best on "
+        f"The weights after epoch {epoch['kept']['epoch']:g} are kept, the best on "
         f"{record['data']['selection']['rows']:,} rows taken out of the training rows."
-        for each in (epochs.values() if "tasks" in record else [epochs])
-        if each and each["kept"]["by"] == "best"
+        for epoch in (epochs.values() if "tasks" in record else [epochs])
+        if epoch and epoch["kept"]["by"] == "best"
     ]

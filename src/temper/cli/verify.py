@@ -26,15 +26,15 @@ def verify(
 
     result = verified(folder)
     if as_json:
-        print_json([{**vars(each), "folder": str(each.folder)} for each in result])
-    faults = [fault for each in result for fault in each.faults]
+        print_json([{**vars(item), "folder": str(item.folder)} for item in result])
+    faults = [fault for item in result for fault in item.faults]
     if faults:
         raise CheckpointError("\n".join(faults))
     if as_json:
         return
-    for each in result:
-        counts = {"files": each.files, "scores": each.scores}
+    for item in result:
+        counts = {"files": item.files, "scores": item.scores}
         agree = " and ".join(f"{count} {name}" for name, count in counts.items() if count)
-        lacking = "" if each.files is not None else " No checksums: an older Temper wrote it."
+        lacking = "" if item.files is not None else " No checksums: an older Temper wrote it."
         agree = agree or "nothing"
-        say(f"{each.folder}: {each.kind}, OK: {agree} compared, no differences.{lacking}")
+        say(f"{item.folder}: {item.kind}, OK: {agree} compared, no differences.{lacking}")

@@ -123,8 +123,8 @@ class Cluster:
         needed = {"CPU": self.cpus, "GPU": self.gpus}
         alive = [node["Resources"] for node in load_ray().nodes() if node["Alive"]]
         return sum(
-            int(min(each.get(name, 0.0) / amount for name, amount in needed.items() if amount))
-            for each in alive
+            int(min(item.get(name, 0.0) / amount for name, amount in needed.items() if amount))
+            for item in alive
         )
 
 

@@ -45,7 +45,7 @@ def choice_rows(
     All rows must have the same number of choices.
     """
     question, choices, *answers = columns
-    if not labeled or all(v in (None, "", -1) for each in answers for v in table.column(each)):
+    if not labeled or all(v in (None, "", -1) for answer in answers for v in table.column(answer)):
         answers = []
     sizes = Counter(map(_size, table.column(choices)))
     read = partial(_row, size=sizes.most_common(1)[0][0])
@@ -91,7 +91,7 @@ def _size(value: object) -> int:
 
 def _texts(value: object) -> list[str]:
     texts = list(value) if isinstance(value, list | tuple) else []
-    if len(texts) > 1 and all(isinstance(each, str) and each for each in texts):
+    if len(texts) > 1 and all(isinstance(text, str) and text for text in texts):
         return texts
     raise ValueError(f"choices must be a list of two or more texts, got {brief(value)}")
 

@@ -56,8 +56,8 @@ class Collator:
                 if sizes:
                     rows = [
                         part
-                        for row, each in zip(rows, sizes, strict=True)
-                        for part in _parts(row, each, count=count)
+                        for row, size in zip(rows, sizes, strict=True)
+                        for part in _parts(row, size, count=count)
                     ]
                 batch[name] = self._padded(rows, filler)
                 if sizes:

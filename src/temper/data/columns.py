@@ -91,7 +91,7 @@ class KeptColumns:
                 del self._texts[name]
 
     def columns(self) -> dict[str, Iterable[object]]:
-        return {**self._values, **{name: each.texts() for name, each in self._texts.items()}}
+        return {**self._values, **{name: text.texts() for name, text in self._texts.items()}}
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _of_words(table: Table, wanted: Columns) -> Columns:
     """Choose the columns with lists of words and lists of tags if the table has both."""
     words = _first(table, WORD_COLUMNS, set())
     tags = wanted.label or _first(table, TAG_COLUMNS, set())
-    if words is None or tags is None or not all(has_words(table, each) for each in (words, tags)):
+    if words is None or tags is None or not all(has_words(table, item) for item in (words, tags)):
         return wanted
     return replace(wanted, text=words, label=tags)
 

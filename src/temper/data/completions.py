@@ -101,8 +101,8 @@ def _row(prompt: object, completion: object = None, *, labeled: bool) -> tuple[s
 
 def _messages(value: object) -> list[dict[str, str]]:
     if isinstance(value, list | tuple) and value and all(isinstance(m, Mapping) for m in value):
-        result = [(each.get("role"), each.get("content")) for each in value]
-        if all(isinstance(part, str) for each in result for part in each):
+        result = [(item.get("role"), item.get("content")) for item in value]
+        if all(isinstance(part, str) for item in result for part in item):
             return [{"role": str(role), "content": str(content)} for role, content in result]
     raise ValueError(
         'expected a text or a list of messages such as {"role": "user", "content": "..."}, got '

@@ -146,7 +146,7 @@ class _Delimited:
 
     def names(self) -> tuple[int, tuple[str, ...]]:
         path = self.content.path
-        full = (each for each in self._records() if not _is_blank(each[1]))
+        full = (record for record in self._records() if not _is_blank(record[1]))
         line, record = next(full, (1, []))
         if isinstance(record, str):
             raise _bad_row(str(path), line, record, ())

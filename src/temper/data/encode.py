@@ -490,15 +490,17 @@ def _with_choices(
             "All questions must have the same number of choices, got "
             f"{' and '.join(map(str, sorted(counts)))}."
         )
-    questions = [examples.text[row] for row, each in zip(rows, choices, strict=True) for _ in each]
+    questions = [
+        examples.text[row] for row, choice in zip(rows, choices, strict=True) for _ in choice
+    ]
     flat = Examples("choices", questions, [*chain.from_iterable(choices)])
     result, _ = _encode_rows(
         flat, [*range(len(flat))], tokenizer=tokenizer, max_length=max_length, kind="unlabeled"
     )
     items, cut, start = [], 0, 0
-    for each in choices:
-        item = joined(result[start : start + len(each)])
-        start += len(each)
+    for choice in choices:
+        item = joined(result[start : start + len(choice)])
+        start += len(choice)
         # A choice that was not cut may happen to be as long as the limit.
         cut += max(item["sizes"]) >= max_length
         items.append(item)

@@ -276,7 +276,7 @@ class Examples:
         for label, index in zip(occurring, indices, strict=True):
             if index is None:
                 first = (self.labels or []).index(label)
-                all_names = shortened(", ".join(names[each] for each in occurring), longest=300)
+                all_names = shortened(", ".join(names[item] for item in occurring), longest=300)
                 raise DataError(
                     f"{unknown('label', names[label], target)} It occurs in {self._where(first)}; "
                     f"set {self.name!r} has the labels {all_names}."

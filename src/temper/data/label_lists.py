@@ -120,7 +120,7 @@ def several_labels(names: Iterable[str]) -> set[str]:
     several: set[str] = set()
     for sign in SEPARATORS:
         parts = {name: {part.strip() for part in name.split(sign)} for name in distinct}
-        counts = Counter(part for each in parts.values() for part in each)
+        counts = Counter(part for item in parts.values() for part in item)
         joined = {name for name, values in parts.items() if len(values) > 1 and all(values)}
         # A real separator: all parts of some label also occur in other labels.
         if any(all(counts[part] > 1 for part in parts[name]) for name in joined):

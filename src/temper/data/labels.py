@@ -37,7 +37,7 @@ LabelKind = Literal["classification", "regression", "multi_label"]
 
 def label_kind(kind: str) -> LabelKind | None:
     """Return the kind if a column of labels can have it; None for kinds with several columns."""
-    return next((each for each in get_args(LabelKind) if each == kind), None)
+    return next((known for known in get_args(LabelKind) if known == kind), None)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class LabelColumn:
 
     def _faults(self, raw: list[object]) -> dict[int, Fault]:
         texts = {value.strip() for value in raw if isinstance(value, str)} - {""}
-        words = (each for each in texts if not _like_number(each) and not LIST.fullmatch(each))
+        words = (text for text in texts if not _like_number(text) and not LIST.fullmatch(text))
         # A class may be called "inf" if the others are words.
         as_words = any(words) and (
             self.kind == "classification" or (self.kind is None and self.names is None)

@@ -358,8 +358,8 @@ def _in_case_of(model: str, word: str) -> str:
 
 
 PERTURBATIONS: dict[str, TextPerturbation] = {
-    each.name: each
-    for each in (
+    item.name: item
+    for item in (
         TextPerturbation("lowercase", "All letters small", lambda text, seed: text.lower()),
         TextPerturbation("spaces", "One to three spaces in place of each gap", widen),
         TextPerturbation(

@@ -377,7 +377,7 @@ def read_like(
     if examples.kind not in NAMED:
         return examples
     names = train.label_names or tuple(map(str, range(train.classes)))
-    if examples.label_names is None and any(each.lstrip("-").isdigit() for each in names):
+    if examples.label_names is None and any(name.lstrip("-").isdigit() for name in names):
         examples = with_codes(examples)
     if opened.options.skip_bad_rows:
         examples = without_misfits(examples, lambda rows: rows.map_labels(names))
@@ -440,8 +440,8 @@ def read_as(examples: Examples) -> str:
         kind += f", {min(examples.labels):g} to {max(examples.labels):g}"
     elif examples.kind in NAMED:
         names = examples.label_names or tuple(map(str, sorted(set(examples.labels or ()))))
-        each = {"multi_label": "labels", "tokens": "tags"}.get(examples.kind, "classes")
-        kind += f", {len(names)} {each}: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
+        noun = {"multi_label": "labels", "tokens": "tags"}.get(examples.kind, "classes")
+        kind += f", {len(names)} {noun}: {', '.join(names[:8])}{' ...' if names[8:] else ''}"
     read = [f"{roles.get(role, role)} from {name!r}" for role, name in columns.items()]
     if "label" in columns:
         index = list(columns).index("label")

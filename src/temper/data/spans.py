@@ -74,8 +74,8 @@ def _row(question: object, context: object, *answers: Any) -> Any:
 
 
 def _answers(value: Any, context: str) -> tuple[Answer, ...]:
-    if isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
-        value = {key: [each.get(key) for each in value] for key in ("text", "answer_start")}
+    if isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
+        value = {key: [item.get(key) for item in value] for key in ("text", "answer_start")}
     texts, starts = (
         (value.get("text"), value.get("answer_start")) if isinstance(value, Mapping) else ((), ())
     )

@@ -173,7 +173,7 @@ class StoredTexts(StoredStrings):
     def __iter__(self) -> Iterator[str]:
         # Adjacent texts are read together.
         for first in range(0, len(self), _BLOCK):
-            starts, sizes = (each[first : first + _BLOCK] for each in (self._starts, self._sizes))
+            starts, sizes = (item[first : first + _BLOCK] for item in (self._starts, self._sizes))
             ends = starts + sizes
             low, high = int(starts.min()), int(ends.max())
             if high - low > min(2 * int(sizes.sum()), 2 * _BLOCK_BYTES):

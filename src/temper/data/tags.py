@@ -62,7 +62,7 @@ def tagged_rows(
             raise ValueError(f"{column!r} must be a list of words, got {words!r:.60}")
         # A word with a space inside, or an empty one, would break the split of the joined text.
         plain = ["_".join(word.split()) or "_" for word in words]
-        return plain, [tag for each in row_tags for tag in _tags(each, len(words), names)]
+        return plain, [tag for item in row_tags for tag in _tags(item, len(words), names)]
 
     rows, table = read_rows(table, columns, read, skip=skip)
     examples = Examples(

@@ -82,13 +82,13 @@ def windows_of_rows(
         )
         for index, number in enumerate(result["overflow_to_sample_mapping"]):
             parts[split[number]].append(encoded_row(result, index))
-    cut = sum(len(each) > windows.max_windows for each in parts)
+    cut = sum(len(part) > windows.max_windows for part in parts)
     if whole := [row for row, fit in enumerate(fits) if not fit]:
         result = encoded(whole, truncation=True)
         for index, row in enumerate(whole):
             parts[row].append(encoded_row(result, index))
         cut += len(whole)
-    return [joined(each[: windows.max_windows]) for each in parts], cut
+    return [joined(part[: windows.max_windows]) for part in parts], cut
 
 
 def joined(parts: Sequence[Mapping[str, list[int]]]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def block_of(
         DataError: A label is outside the predictor's classes.
     """
     units = (prediction.applies, prediction.words, prediction.spans, prediction.targets)
-    if any(each is not None for each in units):
+    if any(unit is not None for unit in units):
         measured = _counted(examples, prediction, labeled=labeled)
         several = prediction.applies is not None
         nothing = np.full(len(examples), np.nan)

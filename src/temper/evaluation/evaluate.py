@@ -245,7 +245,9 @@ def evaluate_model(
                 thresholds=thresholds,
                 progress=progress,
             )
-        progress.notice_all(folded(each for each in evaluation.notices if each not in sets.seen))
+        progress.notice_all(
+            folded(notice for notice in evaluation.notices if notice not in sets.seen)
+        )
     else:
         progress.notice(f"Up to date: {out}")
     return read_json(out / "scores.json")

@@ -38,7 +38,7 @@ class Int8Predictor(TextPredictor):
     ) -> None:
         super().__init__(config, tokenizer, max_length=max_length, positions=positions)
         self._session = session
-        self._inputs = [each.name for each in session.get_inputs()]
+        self._inputs = [item.name for item in session.get_inputs()]
         self._last: tuple[Examples, EncodedExamples] | None = None
 
     @classmethod
@@ -93,7 +93,7 @@ class Int8Predictor(TextPredictor):
                 with ThreadPoolExecutor(threads) as pool:
                     result += pool.map(run, encoded.items)
             cut += encoded.truncated * len(encoded)
-        outputs = [np.concatenate(each) for each in zip(*result, strict=True)]
+        outputs = [np.concatenate(item) for item in zip(*result, strict=True)]
         output, truncated = torch.from_numpy(outputs[0]).double(), cut / len(examples)
         # Of the batch, only the number of rows is read.
         units = self.head.logits(output, Batch({"input_ids": output}))

@@ -330,7 +330,7 @@ def _named(model: Checkpoint) -> Any:
         raise
     for part in name.split("."):
         if not hasattr(target, part):
-            known = [each for each in vars(target) if not each.startswith("_")]
+            known = [variable for variable in vars(target) if not variable.startswith("_")]
             raise ModelError(f"{unknown('name', part, known)} It must be defined in {source}.")
         target = getattr(target, part)
     return target

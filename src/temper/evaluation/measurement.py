@@ -162,7 +162,7 @@ class Measurement(EvaluationData):
         chooses a subset.
         """
         limits = (self.settings.attack_rows, at_most)
-        limit = min((each for each in limits if each is not None), default=len(self.dev))
+        limit = min((limit for limit in limits if limit is not None), default=len(self.dev))
         if limit >= len(self.dev):
             return self.dev, np.arange(len(self.dev))
         seed = self.settings.seed

@@ -106,8 +106,8 @@ def load_sets(
     unseen = _Unseen(trained, drops=sources.seen_rows == "drop" or settings.drop_overlap)
     dev = unseen.rows(dev, "dev")
     names = dev.label_names if classes is None else classes
-    sets = {each: _of_kind(each, sources, settings, kind, unseen, columns, names) for each in KINDS}
-    scored = [dev, *(examples for each in sets.values() for examples in each.values())]
+    sets = {role: _of_kind(role, sources, settings, kind, unseen, columns, names) for role in KINDS}
+    scored = [dev, *(examples for item in sets.values() for examples in item.values())]
     fit = held_out = None
     learned = [] if train is None else [train]
 
@@ -180,7 +180,7 @@ def _check_labels(suite: FoundSuite, dev: Examples) -> None:
 
 
 def _of_kind(
-    each: str,
+    role: str,
     sources: SetSources,
     settings: DataSettings,
     kind: LabelKind | None,
@@ -188,8 +188,8 @@ def _of_kind(
     known: Sequence[Columns],
     classes: Sequence[str] | None,
 ) -> dict[str, Examples]:
-    labeled = each != "anomaly"
-    own: dict[str, str] = getattr(sources, each)
+    labeled = role != "anomaly"
+    own: dict[str, str] = getattr(sources, role)
     loaded = {
         name: load_examples(
             source,
@@ -203,7 +203,7 @@ def _of_kind(
     limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
     if (suite := sources.found_suite) is not None:
         labels = suite.suite.labels if labeled else None
-        for name, suite_set in suite.sets[each].items():
+        for name, suite_set in suite.sets[role].items():
             loaded[name] = load_set(suite_set, labels, settings.reading)
             bounds = filter(None, (suite_set.entry.rows, settings.eval_rows))
             limits[name] = min(bounds, default=None)

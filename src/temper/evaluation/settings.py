@@ -120,7 +120,7 @@ class EvaluationSettings(CommonSettings):
 
 def _resolved(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     groups = {"all": perspectives.names(), "default": perspectives.defaults()}
-    return tuple(each for name in names for each in groups.get(name, (name,)))
+    return tuple(item for name in names for item in groups.get(name, (name,)))
 
 
 ROOT = "TEMPER_DATA"

@@ -93,7 +93,7 @@ class Likeness:
         numbers = [part for row in parts for part in row if isinstance(part, float)]
         right = None
         if labels is not None:
-            predicted = [each.get("label", each.get("labels")) for each in others]
+            predicted = [item.get("label", item.get("labels")) for item in others]
             right = sum(map(eq, predicted, labels)) / len(labels)
         alike = sum(all(part is not False for part in row) for row in parts)
         return cls(len(parts), alike, max(numbers, default=0.0), right)
@@ -180,7 +180,7 @@ def export(
         return kept
     known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
-    expected = [each.record() for each in classifier.predict_examples(rows)]
+    expected = [example.record() for example in classifier.predict_examples(rows)]
     half = any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)
@@ -215,7 +215,7 @@ def export(
         if int8:
             quantize_onnx(staged / ONNX, staged / INT8)
             likeness[INT8] = _compared(expected, staged, rows, labels, onnx=INT8)
-        record["likeness"] = {name: asdict(each) for name, each in likeness.items()}
+        record["likeness"] = {name: asdict(item) for name, item in likeness.items()}
         write_text(staged / CARD, _card(model, staged, record))
         sums = {name: sum_ for name, sum_ in checksums(staged).items() if name != FILE}
         return write_json(staged / FILE, {**record, "versions": versions(), "files": sums})
@@ -340,11 +340,11 @@ def _usage(record: Mapping[str, Any]) -> str:
         "| | accuracy | same label | largest difference |",
         "|---|---|---|---|",
     ]
-    for name, each in record["likeness"].items():
-        right = "" if each["accuracy"] is None else f"{each['accuracy']:.4f}"
+    for name, item in record["likeness"].items():
+        right = "" if item["accuracy"] is None else f"{item['accuracy']:.4f}"
         lines.append(
-            f"| `{name}` | {right} | {each['alike'] / each['rows']:.2%} | "
-            f"{each['largest_difference']:.1e} |"
+            f"| `{name}` | {right} | {item['alike'] / item['rows']:.2%} | "
+            f"{item['largest_difference']:.1e} |"
         )
     return "\n".join(lines)
 

@@ -96,10 +96,10 @@ def _rescored(folder: Path, record: Mapping[str, Any]) -> tuple[int, list[str]]:
     settings = settings.without(evaluation.skipped).model_copy(update={"bootstrap": 0})
     made = score(evaluation.rows, evaluation.task["metric"], settings=settings)
     return len(made), [
-        f"{folder / 'scores.json'}: {_name(each)} is {each.get('value')!r}, and the rows give "
+        f"{folder / 'scores.json'}: {_name(item)} is {item.get('value')!r}, and the rows give "
         f"{other.get('value')!r}"
-        for each, other in _pairs(evaluation.scores, made)
-        if not _alike(each.get("value"), other.get("value"))
+        for item, other in _pairs(evaluation.scores, made)
+        if not _alike(item.get("value"), other.get("value"))
     ]
 
 
@@ -107,7 +107,7 @@ def _pairs(
     written: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """Pair entries of the same name; a missing counterpart has no value."""
-    ours, theirs = ({_name(each): each for each in entries} for entries in (written, made))
+    ours, theirs = ({_name(entry): entry for entry in entries} for entries in (written, made))
     empty: Mapping[str, Any] = {}
     return [
         (ours.get(name, {**theirs.get(name, empty), "value": None}), theirs.get(name, empty))

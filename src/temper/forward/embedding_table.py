@@ -54,9 +54,9 @@ def restore_table_gradient(step: StepContext, trace: Trace, *, penalty: Collecti
         gradient, *further = early if alone and early is not None else by_roots(others)
         words = network.embeddings(step.batch.repeat(copies), detached=False)
         owed = ((words - words.detach()) * gradient).sum()
-        for (embed_again, _), each in zip(trace.others, further, strict=True):
+        for (embed_again, _), item in zip(trace.others, further, strict=True):
             words = embed_again()
-            owed = owed + ((words - words.detach()) * each).sum()
+            owed = owed + ((words - words.detach()) * item).sum()
         return owed
 
     clean.carried.append(carried)

@@ -182,7 +182,7 @@ class StepContext:
 
     def task(self, logits: Sequence[Tensor], *, name: str = "task", weight: float = 1.0) -> Term:
         """Return the mean task loss of K passes, ``1/K sum_k CE(z_k, y)``."""
-        rows = [self.task_rows(each) for each in logits]
+        rows = [self.task_rows(item) for item in logits]
         mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
         return Term(name, mean, weight, logits=tuple(logits))
 
@@ -277,7 +277,7 @@ class CleanPass:
             self.logits = self.recompute(
                 None if self.start is None else self.recording, wrapped=True
             )
-        self.detached = tuple(each.detach() for each in self.logits)
+        self.detached = tuple(item.detach() for item in self.logits)
         self.task: Term | None = None
         if step.batch.labels is not None:
             weight = 1.0 if plan.task_weight is None else plan.task_weight

@@ -104,7 +104,7 @@ def decision_scores(applies: ArrayLike, predicted: ArrayLike) -> dict[str, float
     Labels that apply to no row are left out; if that is all of them, the scores are NaN. The
     precision of a label that is never predicted is 0.
     """
-    truth, result = (np.asarray(each, dtype=np.float64) for each in (applies, predicted))
+    truth, result = (np.asarray(item, dtype=np.float64) for item in (applies, predicted))
     hits, positives, count = (truth * result).sum(0), truth.sum(0), result.sum(0)
     known = positives > 0
 

@@ -88,14 +88,14 @@ def estimate_scores(
         Differs: any number of classes; one temperature, fitted to the accuracy of the held-out
         rows; its uncertainty is part of the interval.
     """
-    known, rows = (np.asarray(each, dtype=np.float64) for each in (held_out, logits))
+    known, rows = (np.asarray(item, dtype=np.float64) for item in (held_out, logits))
     temperature = matched_temperature(labels, known)
     around = [temperature * (1 + sign * STEP) for sign in (-1, 1)]
     right = np.asarray(labels) == known.argmax(axis=1)
     # To first order, an error of the mean confidence moves the temperature by error / slope.
-    slope = np.diff([_confidence(known, each).mean() for each in around])[0]
+    slope = np.diff([_confidence(known, item).mean() for item in around])[0]
     noise = np.var(right - _confidence(known, temperature)) / len(known)
-    moved = np.diff([_expected(_probabilities(rows, each))[0] for each in around], axis=0)[0]
+    moved = np.diff([_expected(_probabilities(rows, item))[0] for item in around], axis=0)[0]
     means, variances = _expected(_probabilities(rows, temperature))
     totals = variances + (moved / slope) ** 2 * noise
     names = ("accuracy", "macro_f1")

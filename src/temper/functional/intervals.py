@@ -125,21 +125,21 @@ def score_intervals(
     References:
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 13.
     """
-    drawn = [each for each in statistics if not isinstance(each, CLOSED)]
+    drawn = [statistic for statistic in statistics if not isinstance(statistic, CLOSED)]
     values = iter(resampled(*drawn, rows=rows, resamples=resamples, seed=seed) if drawn else ())
     result = []
-    for each in statistics:
-        if isinstance(each, CLOSED):
-            result.append(each.interval())
+    for statistic in statistics:
+        if isinstance(statistic, CLOSED):
+            result.append(statistic.interval())
             continue
-        if isinstance(each, Centered):
-            score = each(np.ones((1, rows)))
+        if isinstance(statistic, Centered):
+            score = statistic(np.ones((1, rows)))
             moved = np.maximum(_centered(next(values), score), 0.0)
             result.append(_interval(moved))
             continue
         interval = _interval(next(values))
-        if isinstance(each, Judged) and each.closed is not None:
-            interval = _wider(interval, each.closed.interval())
+        if isinstance(statistic, Judged) and statistic.closed is not None:
+            interval = _wider(interval, statistic.closed.interval())
         result.append(interval)
     return result
 
@@ -218,7 +218,7 @@ def _wider(first: Interval, second: Interval) -> Interval:
     """Return an interval that contains both, with the larger p; ignore an undefined one."""
     if first.low is None or first.high is None or second.low is None or second.high is None:
         return second if first.low is None else first
-    both = [each.p for each in (first, second) if each.p is not None]
+    both = [item.p for item in (first, second) if item.p is not None]
     low, high = min(first.low, second.low), max(first.high, second.high)
     return Interval(low, high, first.undefined, max(both, default=None))
 

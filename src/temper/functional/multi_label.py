@@ -46,10 +46,10 @@ def mean_average_precision(
     """
     if not len(np.asarray(labels)):
         return np.full(row_counts(0, counts).shape[:-1], np.nan)[()]
-    truth, ranked = (np.asarray(each, dtype=np.float64) for each in (labels, scores))
+    truth, ranked = (np.asarray(item, dtype=np.float64) for item in (labels, scores))
     columns = zip(truth.T, ranked.T, strict=True)
     by_label = np.stack(
-        [aupr(each, label_scores, counts=counts) for each, label_scores in columns], axis=-1
+        [aupr(item, label_scores, counts=counts) for item, label_scores in columns], axis=-1
     )
     known = np.isfinite(by_label)
     return divide(np.where(known, by_label, 0.0).sum(-1), known.sum(-1))
@@ -67,6 +67,6 @@ def _sums(
     labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
     """Return per label the true positives, and labels plus predicted labels (TP + FP + TP + FN)."""
-    truth, predicted = (np.asarray(each, dtype=np.float64) for each in (labels, predictions))
+    truth, predicted = (np.asarray(item, dtype=np.float64) for item in (labels, predictions))
     weights = row_counts(len(truth), counts)
     return weights @ (truth * predicted), weights @ (truth + predicted)

@@ -204,9 +204,9 @@ def _summed(
     ends = np.append(np.flatnonzero(np.diff(sure[order])) + 1, len(order))
     ordered = weights[..., order]
     sums = []
-    for each in (ordered, ordered * faults[order]):
+    for item in (ordered, ordered * faults[order]):
         before = np.zeros((*weights.shape[:-1], len(order) + 1))
-        np.cumsum(each, axis=-1, out=before[..., 1:])
+        np.cumsum(item, axis=-1, out=before[..., 1:])
         sums.append(before[..., np.append(0, ends)])
     return sums[0], sums[1]
 

@@ -170,9 +170,9 @@ def in_chunks(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
 
     ``tensors`` are [B, U, ...]; the function maps chunks [N, ...] to [N]. The result is [B, U].
     """
-    flat = [each.flatten(0, 1) for each in tensors]
+    flat = [tensor.flatten(0, 1) for tensor in tensors]
     size = max(1, CHUNK // max(1, flat[0].shape[-1]))
-    chunks = list(zip(*(torch.split(each, size) for each in flat), strict=True))
+    chunks = list(zip(*(torch.split(item, size) for item in flat), strict=True))
     if len(chunks) == 1 or not torch.is_grad_enabled():
         parts = [function(*chunk) for chunk in chunks]
     else:

@@ -36,13 +36,13 @@ class Spans(Classification):
     def logits(self, output: Any, batch: Batch, *, model: str = "the model") -> Tensor:
         """Return the logits of start and end [B, 2, T]."""
         ends = [getattr(output, f"{end}_logits", None) for end in ("start", "end")]
-        result = [each for each in ends if each is not None and each.shape == batch.ids.shape]
+        result = [end for end in ends if end is not None and end.shape == batch.ids.shape]
         if len(result) < 2:
             raise ModelError(
                 f"Expected start_logits and end_logits {list(batch.ids.shape)} from {model}. Load "
                 "the checkpoint with AutoModelForQuestionAnswering."
             )
-        logits = torch.stack([at_least_single(each) for each in result], 1)
+        logits = torch.stack([at_least_single(item) for item in result], 1)
         allowed = batch.mask if batch.context is None else batch.mask & batch.context.bool()
         return logits.masked_fill(~allowed.unsqueeze(1), torch.finfo(logits.dtype).min)
 

@@ -17,7 +17,7 @@ def settings(name: str) -> list[dict[str, Any]]:
     """Return name, default, bounds and meaning of each setting of a method.
 
     Example:
-        >>> [each["setting"] for each in settings("r_drop")]
+        >>> [setting["setting"] for setting in settings("r_drop")]
         ['weight', 'divergence', 'reduction']
         >>> settings("r_drop")[0]["bounds"]
         '≥ 0'

@@ -263,7 +263,7 @@ class SmoothnessConfig(Method):
             step.notes["smoothness/weight"] = torch.tensor(factor)
         if step.batch.labels is not None:
             factor *= self.every
-        return [Term(name, each, weight=factor * self.factors[name]) for name, each in rows.items()]
+        return [Term(name, row, weight=factor * self.factors[name]) for name, row in rows.items()]
 
     def _eta(self, step: StepContext, rows: dict[str, Tensor]) -> float:
         """Return eta: as set, or from the measured ratio of gradient norms."""
@@ -293,9 +293,11 @@ class SmoothnessConfig(Method):
         Both are over the weights that task loss and penalty depend on; 0 if there are none.
         """
         penalty = torch.tensor(0.0)
-        for name, each in rows.items():
-            penalty = penalty + self.factors[name] * each.sum()
-        weights = [each for each in step.network.model.parameters() if each.requires_grad]
+        for name, row in rows.items():
+            penalty = penalty + self.factors[name] * row.sum()
+        weights = [
+            parameter for parameter in step.network.model.parameters() if parameter.requires_grad
+        ]
         squares = []
         for loss in (task.rows.sum(), penalty):
             grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
@@ -437,7 +439,7 @@ class Estimate:
         at_one = self._read(self.recompute(one))
         size = step.flatten(1)
         first = [(b - a) / size for a, b in zip(self.states, at_one, strict=True)]
-        yield self._sum([each.square().sum(-1) for each in first])
+        yield self._sum([item.square().sum(-1) for item in first])
         if not self.penalty.hessian_weight:
             return
         other = step * self.direction()
@@ -445,7 +447,7 @@ class Estimate:
         at_both = self._read(self.recompute(one + other))
         points = zip(self.states, at_one, at_other, at_both, strict=True)
         second = [((d - c) - (b - a)) / size.square() for a, b, c, d in points]
-        yield self._sum([each.square().mean(-1) for each in second])
+        yield self._sum([item.square().mean(-1) for item in second])
 
     def _sum(self, norms: Sequence[Tensor]) -> Tensor:
         total = norms[0] * self.weights[0]

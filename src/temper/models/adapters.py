@@ -36,7 +36,7 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
     kind = str(settings.get("peft_type"))
-    known = {each.value: PEFT_TYPE_TO_CONFIG_MAPPING.get(each) for each in PeftType}
+    known = {item.value: PEFT_TYPE_TO_CONFIG_MAPPING.get(item) for item in PeftType}
     configuration = known.get(kind)
     if configuration is None:
         raise ModelError(unknown("type of adapter (`peft_type`)", kind, known))

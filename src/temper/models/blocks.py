@@ -202,7 +202,7 @@ def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Para
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     shards = Shards.of(model, trainable)
     within = {id(p) for _, block in blocks for p in block.parameters()}
-    tables = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     head = find_head(model, blocks) & frozenset(trainable)
     embeddings = frozenset(name for name, p in trainable.items() if id(p) in tables)
     return Parameters(
@@ -212,7 +212,7 @@ def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Para
         embeddings=embeddings,
         depths=_depths(model, blocks, head=head, embeddings=embeddings),
         has_running_statistics=any(
-            getattr(each, "running_mean", None) is not None for each in model.modules()
+            getattr(module, "running_mean", None) is not None for module in model.modules()
         ),
         shards=shards,
     )

@@ -130,14 +130,14 @@ class BlockCuts:
         result = tuple(result or ())
         self._check_calls(len(result))
         rows, tokens = mask.shape
-        for each in result:
-            shape = None if each is None else tuple(each.shape)
+        for item in result:
+            shape = None if item is None else tuple(item.shape)
             if shape is None or len(shape) != 4 or shape[0] != rows or shape[2:] != (tokens,) * 2:
                 raise ModelError(
                     f"Expected attention probabilities of shape ({rows}, heads, {tokens}, "
                     f"{tokens}), got {shape}. {INSTEAD}"
                 )
-        self.scores = tuple(attended(each, mask) for each in result)
+        self.scores = tuple(attended(item, mask) for item in result)
 
     def _check_calls(self, received: int) -> None:
         if self._calls != received or not received:

@@ -37,7 +37,7 @@ def order_of_head(own: Sequence[str], labels: Sequence[str], source: str) -> lis
     outputs = match_names(labels, own)
     if not are_named(own) or not are_named(labels):
         # Placeholders match only by index, to placeholders or to labels that are their own index.
-        fits = all(not are_named(each) or are_indices(each) for each in (own, labels))
+        fits = all(not are_named(item) or are_indices(item) for item in (own, labels))
         outputs = list(range(len(own))) if fits else [None]
     if None in outputs or len(set(outputs)) < len(labels):
         theirs, wanted = (shortened(", ".join(names), longest=300) for names in (own, labels))
@@ -66,11 +66,11 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
 
 def set_new_bias(model: Any, bias: FloatArray) -> None:
     """Set the bias [C] of a head if it is all 0, as in a newly initialized head."""
-    biases = [each for each in _output_layer(model, len(bias)) if each.ndim == 1]
-    if not any(bool(each.any()) for each in biases):
+    biases = [item for item in _output_layer(model, len(bias)) if item.ndim == 1]
+    if not any(bool(bias.any()) for bias in biases):
         with torch.no_grad():
-            for each in biases:
-                each.copy_(torch.as_tensor(bias))
+            for item in biases:
+                item.copy_(torch.as_tensor(bias))
 
 
 def _output_layer(model: Any, outputs: int) -> list[Tensor]:

@@ -323,8 +323,8 @@ def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> str:
 
 def _has_other_head(config: Any) -> bool:
     return any(
-        kind in each
-        for each in config.architectures or ()
+        kind in architecture
+        for architecture in config.architectures or ()
         for kind in ("ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice")
     )
 
@@ -337,7 +337,7 @@ def _own_classes(source: str, config: Any, adapter: Any | None, auto: str) -> in
         if count is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
             return count
     ending = auto.removeprefix("AutoModel")
-    named = any(ending in each for each in config.architectures or ())
+    named = any(ending in architecture for architecture in config.architectures or ())
     return int(config.num_labels) if named else None
 
 

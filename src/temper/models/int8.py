@@ -221,7 +221,7 @@ def _quantize(
     )
 
     whole = onnx.load(source)
-    weights = {each.name: each for each in whole.graph.initializer if len(each.dims) == 2}
+    weights = {item.name: item for item in whole.graph.initializer if len(item.dims) == 2}
     read = [
         node
         for node in whole.graph.node

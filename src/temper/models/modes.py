@@ -65,12 +65,12 @@ def in_single(model: nn.Module) -> Iterator[None]:
     are not changed.
     """
     tensors = [*model.parameters(), *model.buffers()]
-    half = [each for each in tensors if each.dtype in (torch.bfloat16, torch.float16)]
-    saved = [each.data for each in half]
+    half = [tensor for tensor in tensors if tensor.dtype in (torch.bfloat16, torch.float16)]
+    saved = [item.data for item in half]
     try:
-        for each in half:
-            each.data = each.data.float()
+        for item in half:
+            item.data = item.data.float()
         yield
     finally:
-        for each, data in zip(half, saved, strict=True):
-            each.data = data
+        for item, data in zip(half, saved, strict=True):
+            item.data = data

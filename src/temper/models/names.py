@@ -66,7 +66,7 @@ def _is_path(name: str) -> bool:
 
 def listing() -> list[dict[str, str]]:
     """Return the rows of ``temper list models``."""
-    scratch = {name: each.listing() for name, each in ARCHITECTURES.items()}
+    scratch = {name: architecture.listing() for name, architecture in ARCHITECTURES.items()}
     listed = {**MODELS, **scratch, MULTI_TASK: _LISTED[MULTI_TASK]}
     return [{"name": name, **row} for name, row in listed.items()]
 

@@ -60,5 +60,5 @@ class Recording:
     def take(self, indices: Tensor) -> Recording:
         """Return the recording of the rows at ``indices`` [b]."""
         embeddings = None if self.embeddings is None else self.embeddings[indices]
-        norms = {key: each[indices] for key, each in self.sites.channel_norms.items()}
+        norms = {key: norm[indices] for key, norm in self.sites.channel_norms.items()}
         return replace(self, embeddings=embeddings, sites=replace(self.sites, channel_norms=norms))

@@ -100,8 +100,8 @@ class TextPipeline:
         indices = {label: index for index, label in enumerate(self.labels)}
         scores = np.full((len(rows), len(indices)), np.nan)
         for index, scored in enumerate(result):
-            for each in scored:
-                scores[index, indices[each["label"]]] = each["score"]
+            for item in scored:
+                scores[index, indices[item["label"]]] = item["score"]
         return scores[:, 0] if self.regression else scores
 
 

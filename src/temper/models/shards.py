@@ -76,7 +76,9 @@ class Shards:
     def parts(self) -> dict[str, Tensor]:
         """Return name -> this process's rows of the parameter, without a copy."""
         with torch.no_grad():
-            return {name: each.to_local().detach() for name, each in self.parameters.items()}
+            return {
+                name: parameter.to_local().detach() for name, parameter in self.parameters.items()
+            }
 
     def rows(self, name: str) -> slice:
         """Return which rows of a parameter this process has."""
@@ -113,9 +115,9 @@ def whole(value: Any, *, keep: bool) -> Any:
         gathered: Tensor = value.detach().full_tensor()
         return gathered.cpu() if keep else gathered.new_empty(0)
     if isinstance(value, dict):
-        return {key: whole(each, keep=keep) for key, each in value.items()}
+        return {key: whole(item, keep=keep) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(whole(each, keep=keep) for each in value)
+        return type(value)(whole(item, keep=keep) for item in value)
     return value
 
 

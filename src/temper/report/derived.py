@@ -297,7 +297,7 @@ def add_mean_rank(scores: Scores) -> None:
         if not votes:
             continue
         means = [
-            fmean(fmean(ranks[number] for ranks in each) for each in votes.values())
+            fmean(fmean(ranks[number] for ranks in vote) for vote in votes.values())
             for number in range(len(indices))
         ]
         for run, mean in zip(indices, means, strict=True):

@@ -57,7 +57,7 @@ class ClassScores:
     mistaken: int
 
     def cells(self) -> tuple[str, ...]:
-        scores = [PERCENT.text(each) for each in (self.precision, self.recall, self.f1)]
+        scores = [PERCENT.text(item) for item in (self.precision, self.recall, self.f1)]
         others = f"{self.mistaken_for} ({self.mistaken})" if self.mistaken_for else ABSENT
         return (self.label, *scores, str(self.texts), others)
 
@@ -164,11 +164,13 @@ def _perturbed(run: Run, predictions: pd.DataFrame) -> pd.DataFrame:
         # Use the middle strength of each perturbation, as in the overview: the largest breaks any
         # text.
         sizes = rows.groupby("condition", sort=False)["parameters"].unique()
-        middle = {condition: each[len(each) // 2] for condition, each in sizes.items()}
+        middle = {condition: size[len(size) // 2] for condition, size in sizes.items()}
         rows = rows[rows["parameters"] == rows["condition"].map(middle)]
-        names = {each: _perturbation(view, each) for each in rows["condition"].unique()}
+        names = {
+            condition: _perturbation(view, condition) for condition in rows["condition"].unique()
+        }
         result.append(rows.assign(perturbation=rows["condition"].map(names)))
-    result = [each for each in result if len(each)] or result[:1]
+    result = [item for item in result if len(item)] or result[:1]
     return _with_confidence(pd.concat(result))
 
 
@@ -188,8 +190,8 @@ def _with_confidence(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassScores, ...]:
     scores = [
-        [None if np.isnan(value) else float(value) for value in each]
-        for each in class_scores(confusion)
+        [None if np.isnan(value) else float(value) for value in score]
+        for score in class_scores(confusion)
     ]
     result = []
     for index, (label, precision, recall, f1) in enumerate(zip(labels, *scores, strict=True)):
@@ -213,8 +215,8 @@ def _fragile(perturbed: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> 
     if broken.empty:
         return ()
     broken = broken.sort_values(["confidence", "row"], ascending=[False, True])
-    under = broken.groupby("row")["perturbation"].agg(lambda each: tuple(sorted(set(each))))
-    rows = broken.drop_duplicates("row").assign(under=lambda each: each["row"].map(under))
+    under = broken.groupby("row")["perturbation"].agg(lambda item: tuple(sorted(set(item))))
+    rows = broken.drop_duplicates("row").assign(under=lambda item: item["row"].map(under))
     rows = rows.assign(count=rows["under"].map(len))
     rows = rows.sort_values(["count", "confidence"], ascending=False, kind="stable")
     return _mistakes(rows.head(SHOWN), labels, texts)
@@ -373,7 +375,7 @@ def confusion_matrix(labels: ArrayLike, predictions: ArrayLike, *, classes: int)
         >>> confusion_matrix([0, 0, 1], [0, 1, 1], classes=2).tolist()
         [[1, 1], [0, 1]]
     """
-    first, second = (np.asarray(each, dtype=np.int64) for each in (labels, predictions))
+    first, second = (np.asarray(item, dtype=np.int64) for item in (labels, predictions))
     counts = np.bincount(first * classes + second, minlength=classes * classes)
     return counts.reshape(classes, classes)
 
@@ -385,7 +387,7 @@ def class_scores(confusion: IntegerArray) -> tuple[FloatArray, FloatArray, Float
     ``sklearn.metrics.precision_recall_fscore_support`` with ``zero_division=nan``.
 
     Example:
-        >>> [each.tolist() for each in class_scores(np.array([[3, 1], [0, 4]]))][:2]
+        >>> [score.tolist() for score in class_scores(np.array([[3, 1], [0, 4]]))][:2]
         [[1.0, 0.8], [0.75, 1.0]]
     """
     hits, labels, predictions = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)

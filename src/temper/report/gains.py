@@ -168,7 +168,7 @@ def representative(items: Sequence[_Rating]) -> Sequence[_Rating]:
 
     The last perturbed one has the strongest perturbation. Without items there is none.
     """
-    clean = [each for each in items if each.row.key.condition == "clean"]
+    clean = [item for item in items if item.row.key.condition == "clean"]
     return (clean or items)[-1:]
 
 
@@ -310,7 +310,7 @@ def _claim(comparison: Comparison, gain: Gain) -> _Claim:
     if gain.view is SUMMARY:
         after = improvement_of(comparison, column, AFTER)
     else:
-        given = [each for each in post_hoc_gains(comparison, column) if each.view is gain.view]
+        given = [item for item in post_hoc_gains(comparison, column) if item.view is gain.view]
         after = given[-1] if given else None
     further: dict[str, Gain | None] = {} if after is None else {POST_HOC: after}
     if equal is not None:
@@ -333,7 +333,7 @@ def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str
     no more than the reference, or have no such counterpart, are left out. The result is empty if
     the reference is not plain fine-tuning.
     """
-    plain = [each.name for each in source.columns if is_plain(each.method, each.settings)]
+    plain = [column.name for column in source.columns if is_plain(column.method, column.settings)]
     base = costs[source.reference].passes if source.reference in plain else None
     if not base:
         return {}
@@ -342,7 +342,7 @@ def equal_compute(source: Source, costs: Mapping[str, TrainingCost]) -> dict[str
     }
     result = {}
     for name, wanted in times.items():
-        enough = [each for each in plain if times.get(each, 0) >= wanted]
+        enough = [item for item in plain if times.get(item, 0) >= wanted]
         if name not in plain and wanted > 1 and enough:
             result[name] = min(enough, key=times.__getitem__)
     return result

@@ -79,7 +79,7 @@ class Headline:
     @property
     def summary(self) -> list[str]:
         reasons = filter(None, (*self._reasons, self._costs))
-        return [*self.notices, self.title, *(f"- {each}" for each in reasons)]
+        return [*self.notices, self.title, *(f"- {reason}" for reason in reasons)]
 
     @property
     def _costs(self) -> str:
@@ -129,7 +129,7 @@ class Headline:
         if reference is None:
             levels = [level for level in self.levels if level.view in views]
             parts = [[f"{level.row.label}: {level.text}", level.standing] for level in levels]
-            return [f"{', '.join(filter(None, each))}." for each in parts]
+            return [f"{', '.join(filter(None, part))}." for part in parts]
         return [gain.sentence(reference) for gain in self.gains if gain.view in views]
 
     def beside(self, gain: Gain) -> list[Gain]:

@@ -120,7 +120,7 @@ def render(
         overview=None if table.turned else table,
         header=comparison.headings,
         groups=view.groups(comparison),
-        leading={row.key for each in views() for row in leading(comparison, each.name)},
+        leading={row.key for view in views() for row in leading(comparison, view.name)},
         sections=[
             (section, _keys(section, comparison))
             for section in sections(source, comparison)

@@ -17,7 +17,9 @@ COLUMNS: Final = [*KEYS, "row", "condition", "label", "prediction", "probabiliti
 def clean_predictions(run: Run) -> pd.DataFrame:
     """Return the predictions on unperturbed labeled texts, a row per text, with `COLUMNS`."""
     predictions = [run.rows(COLUMNS, view.name) for view in views() if view.unperturbed]
-    rows = pd.concat([each for each in predictions if len(each)] or predictions[:1])
+    rows = pd.concat(
+        [prediction for prediction in predictions if len(prediction)] or predictions[:1]
+    )
     return rows[(rows["condition"] == "clean") & rows["label"].notna()].drop_duplicates(KEYS)
 
 

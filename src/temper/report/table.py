@@ -255,7 +255,7 @@ def _undefined(rows: Sequence[Row]) -> list[str]:
         if not others:
             messages.append(f"{name}: undefined for {listed(columns)}. {reason}")
             continue
-        concerned = list(dict.fromkeys(each for names in result.values() for each in names))
+        concerned = list(dict.fromkeys(name for names in result.values() for name in names))
         messages.append(
             f"{len(result)} scores are undefined for {listed(concerned)}, the first of them "
             f"{name}: {reason}"
@@ -439,7 +439,7 @@ def _difference(
         return result(verdict="no common seed")
     if len(seeds) < common:
         return result(verdict="seeds missing", why=f"{len(seeds)} of {plural(common, 'seed')}")
-    rows = [each.fewest for each in (cell, base) if each.fewest is not None]
+    rows = [item.fewest for item in (cell, base) if item.fewest is not None]
     if of_rows and rows and min(rows) < LEAST_ROWS:
         return result(verdict="too few rows", why=f"{min(rows)} of at least {LEAST_ROWS}")
     if isinstance(paired, Paired) and shared == [paired.seed]:

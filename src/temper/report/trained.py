@@ -32,7 +32,7 @@ def trained(record: RunRecord, folder: str) -> Headline:
     if "steps" in times and "train_seconds" in times:
         took.append(f"in {plural(times['steps'], 'step')} and {times['train_seconds']:.0f} s")
     scored = record.epochs if "tasks" in (record.model_extra or {}) else {"": record.epochs}
-    values = [_value(name, each, record.data) for name, each in scored.items() if each]
+    values = [_value(name, item, record.data) for name, item in scored.items() if item]
     if not values:
         return Headline(
             f"{' '.join(took)}; the validation set was not scored.", _next(record, folder)

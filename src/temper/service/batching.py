@@ -109,20 +109,20 @@ class Batcher:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._enough.wait(), max(window, 0.0))
             batch = self._take()
-            self._working = sum(len(each.rows) for each in batch)
+            self._working = sum(len(waiting.rows) for waiting in batch)
             for part in self._passes(batch):
                 await self._reply(part)
 
     def _take(self) -> list[_Waiting]:
         """Take a batch from the queue: the first request, and others with its key that fit."""
         taken, left, rows = list[_Waiting](), [], 0
-        for each in self._queue:
-            size = len(each.rows)
-            if not taken or (each.key == taken[0].key and rows + size <= self._batch_rows):
-                taken.append(each)
+        for waiting in self._queue:
+            size = len(waiting.rows)
+            if not taken or (waiting.key == taken[0].key and rows + size <= self._batch_rows):
+                taken.append(waiting)
                 rows += size
             else:
-                left.append(each)
+                left.append(waiting)
         self._queue = left
         self._count(-rows)
         return taken
@@ -130,23 +130,23 @@ class Batcher:
     def _passes(self, batch: list[_Waiting]) -> list[list[_Waiting]]:
         passes: list[list[_Waiting]] = []
         room = 0
-        for each in sorted(batch, key=lambda each: max(map(self._length, each.rows))):
-            if len(each.rows) > room:
+        for waiting in sorted(batch, key=lambda waiting: max(map(self._length, waiting.rows))):
+            if len(waiting.rows) > room:
                 passes.append([])
                 room = self._pass_rows
-            passes[-1].append(each)
-            room -= len(each.rows)
+            passes[-1].append(waiting)
+            room -= len(waiting.rows)
         return passes
 
     async def _reply(self, part: list[_Waiting]) -> None:
-        rows, begin = [row for each in part for row in each.rows], time.monotonic()
+        rows, begin = [row for waiting in part for row in waiting.rows], time.monotonic()
         loop = asyncio.get_running_loop()
         try:
             result = await loop.run_in_executor(self._thread, self._predict, part[0].key, rows)
         except Exception as error:  # noqa: BLE001 - the client gets any error
             if len(part) > 1:
-                for each in part:
-                    await self._reply([each])
+                for waiting in part:
+                    await self._reply([waiting])
                 return
             self._working -= len(rows)
             if not part[0].reply.cancelled():
@@ -155,8 +155,8 @@ class Batcher:
         seconds = (time.monotonic() - begin) / len(rows)
         self._seconds_a_row = 0.8 * (self._seconds_a_row or seconds) + 0.2 * seconds
         replies = iter(result)
-        for each in part:
-            self._working -= len(each.rows)
-            results = [next(replies) for _ in each.rows]
-            if not each.reply.cancelled():
-                each.reply.set_result(results)
+        for waiting in part:
+            self._working -= len(waiting.rows)
+            results = [next(replies) for _ in waiting.rows]
+            if not waiting.reply.cancelled():
+                waiting.reply.set_result(results)

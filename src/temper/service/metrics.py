@@ -73,7 +73,9 @@ class Metrics:
         self._metrics["batch_rows"].observe(len(predictions))
         for rule, count in predictions.abstained.items():
             self._metrics["abstentions"].labels(rule).inc(count)
-        self._metrics["anomalies"].inc(sum(each.anomalous or False for each in predictions))
+        self._metrics["anomalies"].inc(
+            sum(prediction.anomalous or False for prediction in predictions)
+        )
 
     def compared(self, shift: Shift, scores: UnlabeledScores | None) -> None:
         """Count a comparison of a window of texts with the held-out rows."""
@@ -120,5 +122,5 @@ class ShiftWindow:
         states = [part.states for part in parts if part.states is not None]
         shift = self._classifier.shift(predictions, np.concatenate(states)[last])
         assert shift is not None
-        anomaly = np.array([each.anomaly for part in parts for each in part])[last]
+        anomaly = np.array([item.anomaly for part in parts for item in part])[last]
         return shift, unlabeled_scores(self._classifier.calibration, predictions, anomaly, shift)

@@ -102,7 +102,7 @@ class Service:
         known, terms = classifier.calibration, terms or classifier.terms()
         fitted = () if known is None or known.rule is None else known.rule.coverage
         self.terms: dict[float | None, Terms] = {None: terms}
-        self.terms |= {each: replace(terms, coverage=each) for each in fitted}
+        self.terms |= {item: replace(terms, coverage=item) for item in fitted}
         self.window: ShiftWindow | None = None
         if known is not None and known.compared is not None:
             self.window = ShiftWindow(classifier, settings.shift_rows)
@@ -225,7 +225,7 @@ class Service:
                 422, f"Give one of `text_pairs` per text, got {len(pairs)} for {len(texts)} texts."
             )
         if content.coverage not in self.terms:
-            listed = ", ".join(f"{each:g}" for each in self.terms if each is not None)
+            listed = ", ".join(f"{term:g}" for term in self.terms if term is not None)
             raise HTTPException(
                 422, f"`coverage` must be a value of `temper calibrate` ({listed or 'none'})."
             )
@@ -299,9 +299,11 @@ def _read(body: bytes) -> PredictRequest:
             message = f"body: Not UTF-8 from byte {wrong.start + 1} on."
             raise HTTPException(400, message) from wrong
         faults = error.errors(include_url=False, include_input=False, include_context=False)
-        lines = [f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in faults]
+        lines = [
+            f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}" for fault in faults
+        ]
         more = f" And {len(lines) - FAULTS} more." if len(lines) > FAULTS else ""
-        status = 400 if any(each["type"] == "json_invalid" for each in faults) else 422
+        status = 400 if any(fault["type"] == "json_invalid" for fault in faults) else 422
         message = shortened(f"{'; '.join(lines[:FAULTS])}.{more}")
         raise HTTPException(status, message) from error
 

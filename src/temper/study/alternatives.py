@@ -208,4 +208,4 @@ def choose_strength(
             )
             logs[held_out] = log_softmax(features[held_out] @ weight.T + bias, axis=1)
     indices = np.arange(len(labels))
-    return max(tried, key=lambda each: float(each[1][indices, labels].sum()))
+    return max(tried, key=lambda item: float(item[1][indices, labels].sum()))

@@ -81,7 +81,7 @@ def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
     request, folder, progress = search.request, search.folder, search.progress
     ranking, allowed = run_search(search)
     winner = ranking[0]
-    plain = next(each for each in ranking if each.recipe.name == PLAIN)
+    plain = next(item for item in ranking if item.recipe.name == PLAIN)
     columns = [plain.column] if winner is plain else [plain.column, winner.column]
     if winner is plain and winner.settings["train"]:
         # The report then shows the gain that is due only to tuning.
@@ -101,7 +101,11 @@ def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
     study = run_study(
         final, folder / FINAL, cluster=request.cluster, splits=search.splits, progress=progress
     )
-    beside = [each for each in search.alternatives if each.name in allowed.alternatives]
+    beside = [
+        alternative
+        for alternative in search.alternatives
+        if alternative.name in allowed.alternatives
+    ]
     study, names = _with_alternatives(study, final, beside, search)
     run = final.runs[winner.recipe.name, final.seeds[0]]
     write_text(folder / WINNER, toml_of({"model": run.model, "seed": run.seed, **run.settings()}))
@@ -185,16 +189,16 @@ def _with_alternatives(
     content = read_json(path / "study.json")
     plain = next(iter(content["runs"].values()))
     names: list[str] = []
-    for each in beside:
+    for alternative in beside:
         folders: dict[str, str] = {}
         first: Path | None = None
         for seed in plan.seeds:
-            folder, begun = path / "runs" / f"{each.name}-s{seed}", time.monotonic()
-            if each.seeded or first is None:
+            folder, begun = path / "runs" / f"{alternative.name}-s{seed}", time.monotonic()
+            if alternative.seeded or first is None:
                 try:
-                    key = _evaluate(each, plan, seed, search, sets, folder)
+                    key = _evaluate(alternative, plan, seed, search, sets, folder)
                 except ModelError as error:
-                    search.progress.notice(f"Skipping {each.name}: {error}")
+                    search.progress.notice(f"Skipping {alternative.name}: {error}")
                     break
                 first, seconds = folder, time.monotonic() - begun
             else:
@@ -204,16 +208,18 @@ def _with_alternatives(
             record = dict(Checkpoint.of(path / plain[str(seed)]).run or {})
             # An alternative has no model files.
             record.pop("files", None)
-            record |= {"method": each.name, "seed": seed, "key": key, "passes": None}
-            table = {"method": {"name": each.name}, "train": {}}
+            record |= {"method": alternative.name, "seed": seed, "key": key, "passes": None}
+            table = {"method": {"name": alternative.name}, "train": {}}
             record["settings"] = {**record["settings"], **table}
             record["times"] = {**record["times"], "train_seconds": seconds, "steps": 0}
             RunFolder(folder).write_record({**record, "notices": []})
             folders[str(seed)] = folder.relative_to(path).as_posix()
         else:
-            content["columns"].append({"name": each.name, "method": each.name, "settings": {}})
-            content["runs"][each.name] = folders
-            names.append(each.name)
+            content["columns"].append(
+                {"name": alternative.name, "method": alternative.name, "settings": {}}
+            )
+            content["runs"][alternative.name] = folders
+            names.append(alternative.name)
     if not names:
         return study, names
     write_json(path / "study.json", content)

@@ -297,8 +297,10 @@ class Search:
     def _compare(self) -> None:
         config = self.config(self.models[0], DEFAULT, 1)
         has_setfit = SETFIT in alternatives(config, self.choice.rows)
-        ways = [each for each in CANDIDATES if each.start is not SETFIT or has_setfit]
-        alive = [Trial(model, each) for each in ways for model in self.models]
+        ways = [
+            candidate for candidate in CANDIDATES if candidate.start is not SETFIT or has_setfit
+        ]
+        alive = [Trial(model, way) for way in ways for model in self.models]
         for number, fold in enumerate(self.choice.folds, start=1):
             rest = self._rest(fold)
             if number > 1 and not self._time_for(alive[0], rest):
@@ -330,7 +332,7 @@ class Search:
             kept = len(trained) if number < self.first else max(2, math.ceil(len(trained) / 2))
             alive = [
                 *trained[:kept],
-                *(each for each in trained[kept:] if each.candidate in SIMPLE),
+                *(item for item in trained[kept:] if item.candidate in SIMPLE),
             ]
         self.choice.trials.sort(key=lambda trial: (-len(trial.logs), self._score(trial)))
 
@@ -367,7 +369,8 @@ class Search:
     def _time_for(self, trial: Trial, train: IntegerArray, *, curve: bool = False) -> bool:
         """Return whether a training on ``train`` rows leaves time for the final one on all rows."""
         final = max(
-            (trial, *self.choice.trials[:1]), key=lambda each: self._cost(each, len(self.all_rows))
+            (trial, *self.choice.trials[:1]),
+            key=lambda trial: self._cost(trial, len(self.all_rows)),
         )
         needed = self._cost(trial, len(train), start=self._key(trial, train) not in self.starts)
         needed += self._cost(final, len(self.all_rows))

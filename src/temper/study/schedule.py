@@ -316,9 +316,9 @@ def _pair_columns(work: Work) -> None:
         )
         return {"seed": config.seeds[0], "keys": keys, "scores": differences}
 
-    names = [each.name for each in config.columns if each.name != config.reference]
+    names = [column.name for column in config.columns if column.name != config.reference]
     columns = {name: paired(name, config.reference, kept.get(name, {})) for name in names}
-    plain = [each.name for each in config.columns if is_plain(each.method, each.settings)]
+    plain = [column.name for column in config.columns if is_plain(column.method, column.settings)]
     equal = {
         other: {
             name: paired(name, other, kept_equal.get(other, {}).get(name, {}))
@@ -386,7 +386,9 @@ def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
         passes = passes_of(model, method, batch)
         return None if passes is None else members_of(method.rule) * length * passes / PLAIN
 
-    known = {each.name: cost(runs[each.name], plain=_plain(each)) for each in config.columns}
+    known = {
+        column.name: cost(runs[column.name], plain=_plain(column)) for column in config.columns
+    }
     return {name: value for name, value in known.items() if value is not None}
 
 

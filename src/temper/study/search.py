@@ -284,11 +284,13 @@ class Search:
                 "fewer rows or epochs."
             )
         rows, beside = len(self.splits.train), {}
-        for each in self.alternatives:
-            cost = (seeds if each.seeded else 1) * each.cost(self.plain_run, rows) * run
+        for alternative in self.alternatives:
+            cost = (
+                (seeds if alternative.seeded else 1) * alternative.cost(self.plain_run, rows) * run
+            )
             # Keep most of the budget for trials.
             if cost <= (left - least(names[0], seeds)) / 2:
-                beside[each.name] = cost
+                beside[alternative.name] = cost
         # Both sides of the comparison may be the most expensive recipe.
         reserve = 2 * seeds * max(1.0, costs[names[-1]]) * run + sum(beside.values())
         return Allowed([PLAIN, *names], seeds, list(beside), trial, reserve)
@@ -341,7 +343,7 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
         for number, trial in enumerate(finished)
         if trial.state == TrialState.COMPLETE
     ]
-    return sorted(candidates, key=lambda each: -each.value), allowed
+    return sorted(candidates, key=lambda candidate: -candidate.value), allowed
 
 
 def _finished(study: Any) -> list[Any]:
@@ -355,7 +357,7 @@ def _allowed(search: Search, study: Any) -> Allowed:
     if "allowed" not in study.user_attrs:
         result = _measured(search, _finished(study)[0])
         study.set_user_attr("allowed", vars(result))
-        wanted = [*search.recipes, *(each.name for each in search.alternatives)]
+        wanted = [*search.recipes, *(alternative.name for alternative in search.alternatives)]
         skipped = [n for n in wanted if n not in (*result.recipes, *result.alternatives)]
         if skipped or result.seeds < len(search.request.seeds):
             search.progress.notice(
@@ -388,7 +390,7 @@ def _enqueue(search: Search, study: Any, allowed: Allowed) -> None:
     # Every recipe starts with its default settings.
     name = next((name for name in allowed.recipes if name not in spent), None)
     if name is not None:
-        first = {f"{name}.{key}": each[1] for key, each in search.recipes[name].search.items()}
+        first = {f"{name}.{key}": item[1] for key, item in search.recipes[name].search.items()}
         study.enqueue_trial({"recipe": name, "rate": 1.0, f"{name}.length": 1, **first})
     # Plain fine-tuning gets the same budget as the others.
     elif spent[PLAIN] < max(spent.values()):

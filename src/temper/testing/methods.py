@@ -120,10 +120,10 @@ def declaration(subject: Subject) -> Iterator[str]:
     """Check that the registration is complete, settings documented, and presets valid."""
     config, name = type(subject.config), name_of(subject.config)
     about = entry(name)
-    lacking = [each for each in ("summary", "cost", "memory", "paper") if not getattr(about, each)]
+    lacking = [item for item in ("summary", "cost", "memory", "paper") if not getattr(about, item)]
     if lacking:
         yield f"@register gives no {', '.join(lacking)}."
-    undescribed = [each["setting"] for each in settings(name) if not each["meaning"]]
+    undescribed = [setting["setting"] for setting in settings(name) if not setting["meaning"]]
     if undescribed:
         yield f"Settings without Field(description=...): {', '.join(undescribed)}."
     for preset in config.PRESETS:
@@ -255,7 +255,7 @@ def failing_pass(subject: Subject) -> Iterator[str]:
     finally:
         Network.logits = forward  # type: ignore[method-assign]
     yield from _with_names("A failing pass leaves moved", differences(weights_of(model), before))
-    frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     yield from _with_names("A failing pass leaves frozen", frozen)
     stepper.remove_hooks()
     if _modules(model) != modules:
@@ -281,8 +281,8 @@ def half_precision(subject: Subject) -> Iterator[str]:
     )
     lost = [
         name
-        for name, each in model.named_parameters()
-        if each.dtype != torch.float32 or not bool(torch.isfinite(each).all())
+        for name, parameter in model.named_parameters()
+        if parameter.dtype != torch.float32 or not bool(torch.isfinite(parameter).all())
     ]
     yield from _with_names("Not finite or not in single precision are", lost)
 

@@ -359,7 +359,7 @@ def snapshot(predictor: object) -> dict[str, Any]:
     numpy_state = np.random.get_state()
     result: dict[str, Any] = {
         "random state of torch": torch.random.get_rng_state().tolist(),
-        "random state of NumPy": [np.asarray(each).tolist() for each in numpy_state],
+        "random state of NumPy": [np.asarray(item).tolist() for item in numpy_state],
         "random state of Python": random.getstate(),
     }
     for name, model in _modules(predictor).items():
@@ -373,9 +373,9 @@ def snapshot(predictor: object) -> dict[str, Any]:
             ],
             f"what of {name} wants gradients": [weight.requires_grad for weight in weights],
             f"gradients of {name}": [
-                None if each.grad is None else each.grad.clone() for each in weights
+                None if weight.grad is None else weight.grad.clone() for weight in weights
             ],
-            f"weights of {name}": {key: each.clone() for key, each in model.state_dict().items()},
+            f"weights of {name}": {key: item.clone() for key, item in model.state_dict().items()},
         }
     return result
 

@@ -95,13 +95,13 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, where: str) -> Any:
                     f"{where} has a key {key!r}; only strings and integers can be written."
                 )
         items = [
-            [key, _encode(each, tensors, where=f"{where}.{key}")] for key, each in value.items()
+            [key, _encode(item, tensors, where=f"{where}.{key}")] for key, item in value.items()
         ]
         return {"dict": items}
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
         parts = [
-            _encode(each, tensors, where=f"{where}[{index}]") for index, each in enumerate(value)
+            _encode(item, tensors, where=f"{where}[{index}]") for index, item in enumerate(value)
         ]
         return {kind: parts}
     if isinstance(value, np.generic):
@@ -120,8 +120,8 @@ def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if kind == "array":
         return _decode(content, tensors).numpy()
     if kind == "dict":
-        return {key: _decode(each, tensors) for key, each in content}
-    decoded = [_decode(each, tensors) for each in content]
+        return {key: _decode(item, tensors) for key, item in content}
+    decoded = [_decode(item, tensors) for item in content]
     return {"list": decoded, "tuple": tuple(decoded)}[kind]
 
 

@@ -102,7 +102,7 @@ def _order_of_classes(
     """Return the index of each of the student's classes in a teacher's outputs."""
     if labels is None and theirs is None:
         return None
-    order = [each for each in match_names(labels or (), theirs or ()) if each is not None]
+    order = [name for name in match_names(labels or (), theirs or ()) if name is not None]
     if not order or not len(set(order)) == len(labels or ()) == len(theirs or ()):
         got, expected = (
             "no classes (a regression)" if names is None else f"the classes {', '.join(names)}"

@@ -253,7 +253,7 @@ def join(
         seed=seed,
         accumulation=accumulation,
         # Accelerate calls `set_epoch` on samplers that it made, but not on wrapped ones.
-        followers=[each for pair in loaders for each in pair if each is not None],
+        followers=[item for pair in loaders for item in pair if item is not None],
     )
     collators = [
         partial(_as_part, collator=loader.collate_fn, part=part, tasks=seed is not None)

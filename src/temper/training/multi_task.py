@@ -172,8 +172,8 @@ def train_tasks(
     result = folder.record()
     loaded = splits or {name: load_splits(run.data) for name, run in config.tasks.items()}
     notices = notices_of(loaded)
-    for name, each in loaded.items():
-        progress.info_all(f"{name}: {sentence}" for sentence in splits_read_as(each))
+    for name, item in loaded.items():
+        progress.info_all(f"{name}: {sentence}" for sentence in splits_read_as(item))
     progress.notice_all(notices)
     key = tasks_key(config, loaded)
     if is_finished(folder, result, config, key, progress):
@@ -219,7 +219,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
             "several tasks each gets a new head. Leave them out."
         )
     labels = {name: _labels(splits[name].train) for name in config.tasks}
-    trains = [each.train for each in splits.values()]
+    trains = [split.train for split in splits.values()]
     texts = [text for rows in trains for text in (*rows.text, *(rows.text_pair or ()))]
     # The head of this model is not used, so its classes need not fit the tasks.
     classifier, tokenizer, notices = make_network(
@@ -237,9 +237,9 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
         parts[name] = augmented(encoded, rows, tokenizer, run.data, seed=config.seed)
     mixed: Any = TaskRows(parts)
     scored = tuple(
-        each
+        item
         for name, run in config.tasks.items()
-        for each in scored_sets(run, {DEV: splits[name].dev}, tokenizer, task=name)
+        for item in scored_sets(run, {DEV: splits[name].dev}, tokenizer, task=name)
     )
     return Prepared(model, tokenizer, method, mixed, None, notices=notices, scored=scored)
 
@@ -255,11 +255,11 @@ def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
 
 def notices_of(splits: Mapping[str, Splits]) -> list[str]:
     """Return the notices about the data, each with its task's name."""
-    messages = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
-    for name, each in splits.items():
+    messages = [f"{name}: {text}" for name, split in splits.items() for text in split.notices]
+    for name, split in splits.items():
         for other, its in splits.items():
             # The tasks share the encoder, so it has seen the training rows of each.
-            shared = [] if name == other else each.train.overlap(its.dev)
+            shared = [] if name == other else split.train.overlap(its.dev)
             if shared:
                 messages.append(f"{name}: {len(shared)} train rows are also in dev of {other}")
     return messages
@@ -294,10 +294,10 @@ class _ActiveTasks(ActiveRun):
             **record,
             "settings": self.whole.settings(),
             "tasks": {
-                name: {**each["task"], "folder": f"{FOLDER}/{name}"}
-                for name, each in of_tasks.items()
+                name: {**task["task"], "folder": f"{FOLDER}/{name}"}
+                for name, task in of_tasks.items()
             },
-            "data": {name: each["data"] for name, each in of_tasks.items()},
+            "data": {name: task["data"] for name, task in of_tasks.items()},
             "notices": [self._listed(), *self.prepared.notices],
         }
 
@@ -315,7 +315,7 @@ class _ActiveTasks(ActiveRun):
 
     def _listed(self) -> str:
         """Return a sentence that names the tasks, for records that describe a single task."""
-        sizes = [f"{name} ({len(each.train):,} rows)" for name, each in self.of_tasks.items()]
+        sizes = [f"{name} ({len(task.train):,} rows)" for name, task in self.of_tasks.items()]
         return (
             f"Trained on {len(sizes)} tasks: {', '.join(sizes)}. The classifier of each is in "
             f"{FOLDER}/NAME, to be evaluated, fine-tuned and reported on like any other."
@@ -327,7 +327,7 @@ class _ActiveTasks(ActiveRun):
 
     def _epochs(self) -> dict[str, Any]:
         result = {name: self.scores.record(name) for name in self.whole.tasks}
-        epochs = {name: each for name, each in result.items() if each is not None}
+        epochs = {name: item for name, item in result.items() if item is not None}
         return {"epochs": epochs} if epochs else {}
 
     def _of_task(self, name: str) -> ActiveRun:

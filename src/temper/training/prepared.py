@@ -188,7 +188,7 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
 
 
 def parameter_counts(model: Any) -> dict[str, int]:
-    sizes = [(each.numel(), each.requires_grad) for each in model.parameters()]
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return {
         "all": sum(size for size, _ in sizes),
         "trained": sum(n for n, trained in sizes if trained),

@@ -285,7 +285,7 @@ class EpochScores(Listener):
     @property
     def best(self) -> dict[str, Any] | None:
         """Record of the epoch with the best score on the selection rows; None without such rows."""
-        chooser = next((each for each in self.sets if each.name == SELECTION), None)
+        chooser = next((item for item in self.sets if item.name == SELECTION), None)
         if chooser is None:
             return None
         label = chooser.label
@@ -295,7 +295,7 @@ class EpochScores(Listener):
 
     def resume(self, step: int) -> None:
         """Read the scores that a stopped run wrote up to ``step``."""
-        labels = [each.label for each in self.sets]
+        labels = [item.label for item in self.sets]
         logs = self.folder.logs() if labels else []
         self.entries = [log for log in logs if all(label in log for label in labels)]
         self._drop(lambda at: at > step)
@@ -307,12 +307,12 @@ class EpochScores(Listener):
 
     def record(self, task: str | None = None) -> dict[str, Any] | None:
         """Return the field ``epochs`` of ``run.json`` for a task; None if nothing is scored."""
-        sets = [each for each in self.sets if each.task == task]
+        sets = [item for item in self.sets if item.task == task]
         if not sets or not self.entries:
             return None
         epochs = [
             {name: entry[name] for name in ("epoch", "step")}
-            | {each.name: entry[each.label] for each in sets}
+            | {item.name: entry[item.label] for item in sets}
             for entry in self.entries
         ]
         best = self.best
@@ -373,8 +373,8 @@ class EpochScores(Listener):
 
     def _all(self, model: nn.Module) -> dict[str, float | None]:
         return {
-            each.label: each.score(model, self.collate, batch_size=self.batch_size)
-            for each in self.sets
+            item.label: item.score(model, self.collate, batch_size=self.batch_size)
+            for item in self.sets
         }
 
     def _drop(self, is_unwanted: Callable[[int], bool]) -> None:

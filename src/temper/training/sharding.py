@@ -125,7 +125,7 @@ def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
     if state is None:
         save_model(model, str(path))
     else:
-        save_file({name: each.contiguous() for name, each in state.items()}, path)
+        save_file({name: item.contiguous() for name, item in state.items()}, path)
 
 
 class OptimizerState:

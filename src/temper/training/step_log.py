@@ -132,7 +132,7 @@ def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
     """
     result = {}
     for term in terms:
-        reached = [each for each in term.logits if each.requires_grad]
+        reached = [item for item in term.logits if item.requires_grad]
         if not reached or not term.rows.requires_grad:
             continue
         grads = torch.autograd.grad(term.value(step), reached, retain_graph=True, allow_unused=True)
@@ -149,5 +149,5 @@ def moved(value: Any, device: torch.device) -> Any:
         double = value.dtype == torch.float64 and device.type == "mps"
         return value if double else value.to(device)
     if isinstance(value, dict):
-        return {key: moved(each, device) for key, each in value.items()}
+        return {key: moved(item, device) for key, item in value.items()}
     return value

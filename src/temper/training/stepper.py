@@ -184,7 +184,9 @@ class Stepper:
             )
         if not micro_batches:
             raise SettingError("backward() needs at least one batch, got none.")
-        batches = [each if isinstance(each, Batch) else Batch.of(each) for each in micro_batches]
+        batches = [
+            batch if isinstance(batch, Batch) else Batch.of(batch) for batch in micro_batches
+        ]
         if self.accelerator is not None:
             # The losses are divided by the units of the whole step, known at its last micro-batch.
             self._micro_batches += batches

@@ -175,7 +175,7 @@ def tracked(
                         "leave it out of `train.report_to`."
                     ) from error
         if opened:
-            write_json(file, {**known, **{name: each.id for name, each in opened.items()}})
+            write_json(file, {**known, **{name: item.id for name, item in opened.items()}})
         yield trackers
         failed = False
     finally:

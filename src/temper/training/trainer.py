@@ -294,7 +294,7 @@ class RobustTrainer(Trainer):
             # Signals reach ranks in different steps; all of them stop after the same one.
             counted = torch.tensor([[units, rows, self._stop.number]], device=self.args.device)
             *counts, signals = self.accelerator.gather(counted).unbind(-1)
-            units, rows = (int(each.sum()) for each in counts)
+            units, rows = (int(count.sum()) for count in counts)
             self._agreed = int(signals.max())
         scaler = self.accelerator.scaler
         self._step = Step(

@@ -159,7 +159,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
                 entries += _entries(scoring, condition, after, len(block), names=names)
                 continue
             drawn, indices = fitted.drawn(after)
-            statistics = {each: fitted.statistic(each, after, indices) for each in NAMES}
+            statistics = {name: fitted.statistic(name, after, indices) for name in NAMES}
             entries += scoring.entries_of(condition, statistics, rows=len(block), drawn=drawn)
     return entries
 
@@ -240,7 +240,7 @@ def _fitted_on(scoring: Scoring) -> _FittedRows | None:
         [np.arange(len(rows))] if held_out else [np.flatnonzero(folds != fold) for fold in (0, 1)]
     )
     try:
-        fits = [FittedOn.of(labels[each], logits[each], each) for each in chosen]
+        fits = [FittedOn.of(labels[item], logits[item], item) for item in chosen]
     except ValueError:
         return None
     return _FittedRows(rows, tuple(fits), scoring.seed)
@@ -437,7 +437,7 @@ def confidences(
     rows = rows[rows["condition"] == condition]
     for name, part in rows.groupby("set", sort=False):
         if ANSWER in part and part[ANSWER].notna().all():
-            yield str(name), *(part[each].to_numpy(dtype=np.float64) for each in of_answers)
+            yield str(name), *(part[answer].to_numpy(dtype=np.float64) for answer in of_answers)
             continue
         part = part[part["label"].notna() & (part["probabilities"].map(len) > 0)]
         if len(part):

@@ -94,8 +94,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         condition = Condition("embedding_attack", "dev", outcome.attack, parameters)
         predictions = measurement.joined(indices, [kept for _, kept in batches])
         measured = {
-            "radius": in_order(indices, [each.radius for each in result]),
-            "radius_relative": in_order(indices, [each.radius_relative for each in result]),
+            "radius": in_order(indices, [item.radius for item in result]),
+            "radius_relative": in_order(indices, [item.radius_relative for item in result]),
         }
         block = block_of(condition, examples, predictions, index=index)
         yield replace(block, measured={**block.measured, **measured})

@@ -116,7 +116,7 @@ class Perspective(View):
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        return tuple(each if isinstance(each, str) else each.name for each in self.scores)
+        return tuple(score if isinstance(score, str) else score.name for score in self.scores)
 
     @property
     def directions(self) -> dict[str, bool | None]:

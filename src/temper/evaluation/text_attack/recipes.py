@@ -72,7 +72,7 @@ def masked_words(model: MaskedModel, asked: Sequence[Ask]) -> list[list[str]]:
     result = model.propose(blanks, count=3 * CANDIDATES)
     offered = []
     for blank, proposals in zip(blanks, result, strict=True):
-        words = [in_case_of(each, blank.word) for each in proposals]
+        words = [in_case_of(proposal, blank.word) for proposal in proposals]
         kept = [word for word in words if not is_stop_word(word)]
         offered.append(list(dict.fromkeys(kept))[:CANDIDATES])
     return offered

@@ -315,7 +315,9 @@ def attack(
 def starved(outcomes: Sequence[Outcome], name: str, settings: TextAttackSettings) -> str:
     """Return a notice on rows for which ranking used all queries, so that no change was tried."""
     most = settings.max_queries
-    needed = [each.ranking for each in outcomes if most is not None and each.ranking >= most]
+    needed = [
+        outcome.ranking for outcome in outcomes if most is not None and outcome.ranking >= most
+    ]
     if not needed:
         return ""
     return (

@@ -82,7 +82,7 @@ class Pipeline:
         parts = []
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            taken = {name: [each[row] for row in rows] for name, each in encoded.items()}
+            taken = {name: [item[row] for row in rows] for name, item in encoded.items()}
             parts.append(self._forward(self.tokenizer.pad(taken, return_tensors="pt")))
         both = [np.concatenate(part)[np.argsort(order)] for part in zip(*parts, strict=True)]
         if not all(np.isfinite(part).all() for part in both):
@@ -188,8 +188,8 @@ class Pipeline:
                 for name in ("means", "whitening", "centers", "scales")
             )
             far = [
-                (((layer - mean) @ each.T) ** 2).sum(axis=1)
-                for layer, mean, each in zip(states.swapaxes(0, 1), means, white, strict=True)
+                (((layer - mean) @ item.T) ** 2).sum(axis=1)
+                for layer, mean, item in zip(states.swapaxes(0, 1), means, white, strict=True)
             ]
             return np.asarray(((np.stack(far, axis=1) - centers) / scales).mean(axis=1))
         if kept["detector"] == "energy":
