@@ -48,6 +48,7 @@ NAMES = {
     "said",
     "found",
     "each",
+    "at",
     "place",
     "places",
     "held",

@@ -160,8 +160,7 @@ class _Fit:
             raise SettingError(
                 f"{self.request.model.folder / FILE} has prediction sets and a detector, and these "
                 f"{len(self.rows)} rows would replace it by a temperature only. Give at least "
-                f"{2 * LEAST_ROWS} rows, request sets explicitly (--coverage 0.9), or remove the "
-                "calibration first (--remove)."
+                f"{2 * LEAST_ROWS} rows{self._or_sets}, or remove the calibration first (--remove)."
             )
         record: dict[str, Any] = {}
         if self.int8 is not None:
@@ -238,10 +237,11 @@ class _Fit:
         order = sorted(range(count), key=lambda index: (keys[index], index))
         if not asked and count < 2 * LEAST_ROWS:
             what = "intervals" if self.predictor.gives == "values" else "prediction sets"
+            sets = "" if self._tagged else f"{what} and for "
             message = (
-                f"{plural(count, 'held-out row')} are too few for {what} and for the detection of "
+                f"{plural(count, 'held-out row')} are too few for {sets}the detection of "
                 f"OOD texts and shifts: give {2 * LEAST_ROWS}, half of them to fit on and half to "
-                "set thresholds, or request sets explicitly (--coverage 0.9)."
+                f"set thresholds{self._or_sets}."
             )
             if self.predictor.gives == "values":
                 raise DataError(
@@ -274,6 +274,11 @@ class _Fit:
     def _asked(self) -> bool:
         """Whether a setting is given that needs separate rows to set thresholds."""
         return bool(self.settings.model_fields_set - {"threshold"})
+
+    @property
+    def _or_sets(self) -> str:
+        """A second way to get thresholds; tags have no prediction sets."""
+        return "" if self._tagged else ", or request sets explicitly (--coverage 0.9)"
 
     def _check_kind(self) -> None:
         if self.settings.by == "class" and self.predictor.gives == "values":

@@ -84,7 +84,7 @@ class Collator:
 
     def _context(self, items: Sequence[Mapping[str, Any]], tokens: int) -> dict[str, Tensor]:
         """Return the mask of tokens that an answer may have, and the positions of known answers."""
-        marks = [[at >= 0 for at in item["starts"]] for item in items]
+        marks = [[start >= 0 for start in item["starts"]] for item in items]
         result = {CONTEXT: self._padded(marks, 0).bool()}
         for name in ("start_positions", "end_positions"):
             if name in items[0]:

@@ -454,7 +454,7 @@ def _call(
                 trimmed(pairs[index], 1, *offset) if side == 1 else Span(0, -1, -1)
                 for side, offset in zip(sides, offsets, strict=True)
             ]
-            item |= {"starts": [at.start for at in spans], "ends": [at.end for at in spans]}
+            item |= {"starts": [span.start for span in spans], "ends": [span.end for span in spans]}
         items.append(item)
     return items
 

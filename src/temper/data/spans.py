@@ -135,7 +135,7 @@ def token_positions(
     # Some vocabularies include a space in the next word's token, but the offsets here do not.
     end = start + len(text.rstrip())
     start += len(text) - len(text.lstrip())
-    inside = [index for index, at in enumerate(starts) if at >= 0]
+    inside = [index for index, start in enumerate(starts) if start >= 0]
     touched = [index for index in inside if ends[index] > start and starts[index] < end]
     # Only the end of a context is cut, so the last character decides.
     if not touched or ends[inside[-1]] < end:

@@ -283,17 +283,19 @@ def strength_curves(
             (size, axis or size),
             (f"{size}_relative", f"{axis or size} over the embedding's {relative_to}"),
         ):
-            at = key.parameters.number(name)
-            if at is not None:
+            strength = key.parameters.number(name)
+            if strength is not None:
                 kind = (key.condition, key.parameters.without(name), along, key.set)
-                curves.setdefault(kind, []).append((at, row))
+                curves.setdefault(kind, []).append((strength, row))
                 break
     shown = unit(comparison.metric, comparison.metric)
     label = title(comparison.metric)
     drawn = []
     for (_, _, along, _), points in curves.items():
         rows = [row for _, row in points]
-        clean = None if any(at == 0 for at, _ in points) else _clean(comparison, rows[0])
+        clean = (
+            None if any(strength == 0 for strength, _ in points) else _clean(comparison, rows[0])
+        )
         start = "" if clean is None else f"; {size} 0 is the clean set"
         lines = lines_are(cell for row in rows for cell in row.cells.values())
         if clean is not None:
@@ -340,7 +342,7 @@ def _curves(
     curves = []
     for name in comparison.columns:
         drawn = []
-        for at, row in points:
+        for strength, row in points:
             cell = row.cells[name]
             if cell.mean is None:
                 continue
@@ -349,13 +351,13 @@ def _curves(
             interval = (
                 "no interval" if reach is None else f"{reach[0]:{digits}} to {reach[1]:{digits}}"
             )
-            position = f"{at:g}" if isinstance(at, float) else at
+            position = f"{strength:g}" if isinstance(strength, float) else strength
             detail = (
                 f"{name}; {along} {position}: {mean:{digits}}; {interval}; "
                 f"{plural(len(cell.seeds), 'seed')}, "
                 f"n = {', '.join(map(str, cell.examples)) or 'not recorded'}"
             )
-            drawn.append(Point(at, mean, detail, reach))
+            drawn.append(Point(strength, mean, detail, reach))
         if drawn:
             curves.append(Curve(name, tuple(drawn), looks[name], column=name))
     return tuple(curves)

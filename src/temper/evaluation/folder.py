@@ -61,11 +61,11 @@ class Texts:
         ``examples`` are those of the original texts.
         """
         pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
-        for row, at, number, text, pair in zip(
+        for row, position, number, text, pair in zip(
             examples.rows, index.tolist(), examples.numbers, examples.text, pairs, strict=True
         ):
-            values = (perspective, name, condition, row, at, number, text, pair)
-            key = (perspective, name, condition, at)
+            values = (perspective, name, condition, row, position, number, text, pair)
+            key = (perspective, name, condition, position)
             self._rows.setdefault(key, dict(zip(schema().names, values, strict=True)))
 
     def keep_changed(

@@ -165,8 +165,8 @@ def adaptive_calibration_error(
         total = mass[-1]
         # Within a group of equal confidences the gap grows linearly, so an edge inside it is
         # interpolated between the sums at the group's ends.
-        at = ordered[np.minimum(mass.searchsorted(edges * total), len(mass) - 1)]
-        ends = np.sort(np.append(ordered.searchsorted(at), ordered.searchsorted(at, "right")))
+        cuts = ordered[np.minimum(mass.searchsorted(edges * total), len(mass) - 1)]
+        ends = np.sort(np.append(ordered.searchsorted(cuts), ordered.searchsorted(cuts, "right")))
         gaps = _sums_before(ends, resample, hits, values, order)
         sums = np.diff(np.interp(edges * total, np.where(ends > 0, mass[ends - 1], 0.0), gaps))
         result.append(np.abs(sums).sum() / total if total > 0 else np.nan)

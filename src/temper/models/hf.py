@@ -208,7 +208,7 @@ class PretrainedReader:
         for start in range(0, len(order), self.batch_size):
             indices = order[start : start + self.batch_size]
             batch = self.tokenizer.pad(
-                [{"input_ids": ids[at], "attention_mask": [1] * len(ids[at])} for at in indices],
+                [{"input_ids": ids[row], "attention_mask": [1] * len(ids[row])} for row in indices],
                 return_tensors="pt",
                 verbose=False,
             )

@@ -102,7 +102,9 @@ class MaskedModel(PretrainedReader):
         while True:
             text = f"{before}{self.tokenizer.mask_token}{after}"
             ids = list(self.tokenizer(text, verbose=False)["input_ids"])
-            masks = [at for at, token in enumerate(ids) if token == self.tokenizer.mask_token_id]
+            masks = [
+                index for index, token in enumerate(ids) if token == self.tokenizer.mask_token_id
+            ]
             # The text itself may contain the mask token.
             position = masks[before.count(self.tokenizer.mask_token)]
             if len(ids) <= self.max_length:
@@ -120,9 +122,9 @@ class MaskedModel(PretrainedReader):
     def _chances(self, inputs: dict[str, Tensor], indices: list[int]) -> Tensor:
         # Padding may come first, so the index is counted from the row's first token.
         first = inputs["attention_mask"].argmax(dim=1)
-        at = first + torch.tensor(indices, device=first.device)
+        positions = first + torch.tensor(indices, device=first.device)
         logits = self.model(**inputs).logits
-        chosen = at_least_single(logits[torch.arange(len(indices)), at])
+        chosen = at_least_single(logits[torch.arange(len(indices)), positions])
         if not bool(torch.isfinite(chosen).all()):
             raise ModelError(
                 "The masked language model's logits are not finite. Load it in fp32, or give "

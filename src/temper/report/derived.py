@@ -101,8 +101,8 @@ class Scores:
 
     def add(self, key: ScoreKey, run: RunId, record: ScoreRecord) -> bool:
         """Add a run's score, unless the run has it; return whether it was added."""
-        at = self.values.setdefault(key, {})
-        return at.setdefault(run, record) is record
+        records = self.values.setdefault(key, {})
+        return records.setdefault(run, record) is record
 
     def put(self, key: ScoreKey, run: RunId, value: float | None, **facts: Any) -> None:
         named = {name: getattr(key, name) for name in ("perspective", "set", "condition", "name")}
@@ -128,11 +128,15 @@ class Scores:
         asked = [
             run
             for run in self.runs
-            if any(run not in at or at[run].value is not None for at in by_run)
+            if any(run not in records or records[run].value is not None for records in by_run)
         ]
         for key in keys:
-            at = self.values[key]
-            lacking = [run for run in asked or self.runs if run not in at or at[run].value is None]
+            records = self.values[key]
+            lacking = [
+                run
+                for run in asked or self.runs
+                if run not in records or records[run].value is None
+            ]
             if not lacking:
                 kept.append(key)
                 continue
@@ -282,11 +286,11 @@ def add_mean_rank(scores: Scores) -> None:
         if any(run not in scores.runs for run in indices):
             continue
         votes: dict[str, list[list[float]]] = {}
-        for key, at in scores.values.items():
+        for key, records in scores.values.items():
             view = views().of(key.perspective)
             if not (view.judged and view.ranked and view.is_lead(key, scores.metric)):
                 continue
-            values = [at[run].value if run in at else None for run in indices]
+            values = [records[run].value if run in records else None for run in indices]
             known = [value for value in values if value is not None]
             if len(known) == len(indices):
                 # The area under a curve has the direction of the metric.

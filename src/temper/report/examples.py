@@ -153,7 +153,7 @@ class Gallery:
             }
             as_they_are = {name: getattr(example, name) for name in _SHOWN}
             entries.append({**as_they_are, **coded})
-        classes = {at for one in self.shown for at in (one.label, one.before, one.after)}
+        classes = {label for one in self.shown for label in (one.label, one.before, one.after)}
         return {
             "columns": columns,
             "attacks": [f"{group}: {name}" for group, name in attacks],

@@ -87,31 +87,31 @@ def _lines(root: Element, chart: Lines, alone: bool) -> tuple[float, float]:
     else:
         indices = {}
         low, high = _limits(chart.x, [float(point.x) for point in points])
-        stops = [(at, _number(at)) for at in ticks(low, high, most=6)]
+        stops = [(stop, _number(stop)) for stop in ticks(low, high, most=6)]
     heights = [end for point in points for end in (point.y, *(point.ends or ()))]
     bottom_value, top_value = _limits(chart.y, heights)
     levels = (
         _powers(bottom_value, top_value) if chart.y.log else ticks(bottom_value, top_value, most=5)
     )
-    marks = [(at, _number(at)) for at in levels]
+    marks = [(level, _number(level)) for level in levels]
     left = 27 + _CHARACTER * max((len(text) for _, text in marks), default=1)
     right, top, bottom = WIDTH - 8.0, 8.0, chart.height - 40.0
 
     def across(x: float | str) -> float:
-        at = indices[x] if x in indices else float(x)
-        return left + (at - low) / (high - low) * (right - left)
+        value = indices[x] if x in indices else float(x)
+        return left + (value - low) / (high - low) * (right - left)
 
     def up(y: float) -> float:
         scale = math.log if chart.y.log else float
         first, last = scale(bottom_value), scale(top_value)
         return bottom - (scale(y) - first) / (last - first) * (bottom - top)
 
-    for at, text in marks:
-        _add(root, "path", class_="grid", d=f"M{left:.1f} {up(at):.1f}H{right:.1f}")
-        _text(root, text, left - 5, up(at) + 4, anchor="end")
-    for at, text in stops:
-        _add(root, "path", class_="grid", d=f"M{across(at):.1f} {bottom:.1f}v4")
-        _text(root, text, across(at), bottom + 16, anchor="middle")
+    for level, text in marks:
+        _add(root, "path", class_="grid", d=f"M{left:.1f} {up(level):.1f}H{right:.1f}")
+        _text(root, text, left - 5, up(level) + 4, anchor="end")
+    for stop, text in stops:
+        _add(root, "path", class_="grid", d=f"M{across(stop):.1f} {bottom:.1f}v4")
+        _text(root, text, across(stop), bottom + 16, anchor="middle")
     _text(root, chart.x.title, (left + right) / 2, bottom + 33, anchor="middle", class_="axis")
     title = _add(root, "text", class_="axis", text_anchor="middle",
                  transform=f"translate(11 {(top + bottom) / 2:.1f}) rotate(-90)")  # fmt: skip
@@ -213,10 +213,10 @@ def _bars(root: Element, chart: Bars, alone: bool) -> tuple[float, float]:
             _text(group, mark.text, WIDTH - 4, y + 11, anchor="end", class_="value")
             y += 16
         y += 5
-    for at in levels:
-        kind = "grid zero" if at == 0 else "grid"
-        _add(grid, "path", class_=kind, d=f"M{across(at):.1f} 4V{y:.1f}")
-        _text(root, _number(at), across(at), y + 14, anchor="middle")
+    for level in levels:
+        kind = "grid zero" if level == 0 else "grid"
+        _add(grid, "path", class_=kind, d=f"M{across(level):.1f} 4V{y:.1f}")
+        _text(root, _number(level), across(level), y + 14, anchor="middle")
     _text(root, chart.axis, (left + right) / 2, y + 31, anchor="middle", class_="axis")
     height = y + 38
     drawn = list(dict.fromkeys(column for column, _ in chart.marks))
@@ -325,10 +325,10 @@ def _powers(low: float, high: float) -> list[float]:
     times = (1, 2, 5) if last - first < 4 else (1,)
     every = max(1, (last - first) // 6)
     return [
-        at
+        tick
         for power in range(first, last + 1, every)
         for one in times
-        if low <= (at := one * 10.0**power) <= high
+        if low <= (tick := one * 10.0**power) <= high
     ]
 
 
@@ -355,8 +355,8 @@ def _text(
 ) -> float:
     lines = textwrap.wrap(text, wrap) if wrap else [text]
     for index, line in enumerate(lines):
-        at = {"x": f"{x:.1f}", "y": f"{y + index * _LINE:.1f}"}
-        _add(parent, "text", text_anchor=anchor, class_=class_, **at).text = line
+        attributes = {"x": f"{x:.1f}", "y": f"{y + index * _LINE:.1f}"}
+        _add(parent, "text", text_anchor=anchor, class_=class_, **attributes).text = line
     return len(lines) * _LINE
 
 

@@ -211,7 +211,7 @@ def micro_batches(subject: Subject) -> Iterator[str]:
     if subject.draws_by_row:
         return
     whole = rows(5, 3, 6, 4)
-    parts = [{name: value[at] for name, value in whole.items()} for at in ([0], [1, 2], [3])]
+    parts = [{name: value[rows] for name, value in whole.items()} for rows in ([0], [1, 2], [3])]
     gradients = []
     for batches in ([whole], parts):
         stepper = subject.stepper(tiny_bert(dropout=0.0, attention=0.0).double())

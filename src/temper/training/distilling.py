@@ -62,7 +62,7 @@ def _predictions(
     file = Path(folder) / TEACHER_PREDICTIONS
     names, by_row = _kept(file, asked)
     # Only rows whose predictions the folder does not have are run.
-    missing = [at for at, row in enumerate(examples.rows) if row not in by_row]
+    missing = [index for index, row in enumerate(examples.rows) if row not in by_row]
     if by_row and not missing:
         return names, by_row
     try:
@@ -74,7 +74,7 @@ def _predictions(
     values, names = result.decoded, None
     if not result.regression:
         names = list(predictor.label_names or placeholders(values.shape[1]))
-    by_row |= zip([examples.rows[at] for at in missing], values.tolist(), strict=True)
+    by_row |= zip([examples.rows[index] for index in missing], values.tolist(), strict=True)
     # The file is only a cache, and the folder may be read-only.
     if file.parent.is_dir():
         table = pa.table({"row": list(by_row), "prediction": list(by_row.values())})

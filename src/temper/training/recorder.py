@@ -298,7 +298,7 @@ class EpochScores(Listener):
         labels = [item.label for item in self.sets]
         logs = self.folder.logs() if labels else []
         self.entries = [log for log in logs if all(label in log for label in labels)]
-        self._drop(lambda at: at > step)
+        self._drop(lambda number: number > step)
         if self.best is not None and not self._weights(self.best["step"]).is_dir():
             raise CheckpointError(
                 f"{self._weights(self.best['step'])} is missing: it has the weights of the best "
@@ -334,8 +334,10 @@ class EpochScores(Listener):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Delete stored weights that a run resumed from this checkpoint would not need."""
-        newest = max((at for _, at in self._kept() if at <= state.global_step), default=0)
-        self._drop(lambda at: at < newest)
+        newest = max(
+            (number for _, number in self._kept() if number <= state.global_step), default=0
+        )
+        self._drop(lambda number: number < newest)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Load the weights of the best epoch; afterwards the method may still change them."""
@@ -378,8 +380,8 @@ class EpochScores(Listener):
         }
 
     def _drop(self, is_unwanted: Callable[[int], bool]) -> None:
-        for folder, at in self._kept() if self.folder.writes else ():
-            if is_unwanted(at):
+        for folder, number in self._kept() if self.folder.writes else ():
+            if is_unwanted(number):
                 shutil.rmtree(folder)
 
     def _weights(self, step: int) -> Path:

@@ -81,7 +81,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         done += len(chosen)
         measurement.report(done, len(dev), "representation")
     hashes = [
-        hashlib.blake2b("".join(dev.rows[at] for at in chosen).encode(), digest_size=8).hexdigest()
+        hashlib.blake2b(
+            "".join(dev.rows[row] for row in chosen).encode(), digest_size=8
+        ).hexdigest()
         for chosen in parts
     ]
     for layer, estimates_of in result.items():

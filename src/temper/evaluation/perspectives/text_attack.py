@@ -151,11 +151,11 @@ def _block(
     original = examples.select(altered)
     changed = examples_of([outcomes[position].draft for position in altered])
     measurement.texts.keep_changed("text_attack", "dev", name, original, index[altered], changed)
-    sources = [(outcome.output.source, outcome.output.at) for outcome in outcomes]
-    logits = [source.logits[at] for source, at in sources if source.logits is not None]
+    sources = [(outcome.output.source, outcome.output.index) for outcome in outcomes]
+    logits = [source.logits[index] for source, index in sources if source.logits is not None]
     prediction = Prediction(
-        np.stack([source.probabilities[at] for source, at in sources]),
-        np.array([source.prediction[at] for source, at in sources]),
+        np.stack([source.probabilities[index] for source, index in sources]),
+        np.array([source.prediction[index] for source, index in sources]),
         np.stack(logits) if len(logits) == len(outcomes) else None,
     )
     return replace(

@@ -74,9 +74,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         )
         indices = {key: position for position, key in enumerate(distinct)}
         chosen = np.asarray([indices[key] for key in keys]).reshape(len(asked.rates), -1)
-        for rate, at in zip(asked.rates, chosen, strict=True):
+        for rate, positions in zip(asked.rates, chosen, strict=True):
             condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
-            at_rate = decided(predictions.take(at), measurement.thresholds)
+            at_rate = decided(predictions.take(positions), measurement.thresholds)
             block = block_of(condition, examples, at_rate, index=index)
             measurement.keep_errors(block, examples, unperturbed=unperturbed)
             yield block

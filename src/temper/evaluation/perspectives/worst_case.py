@@ -73,9 +73,11 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             continue
         changes.append(f"{name} {len(indices) / len(examples):.1%}")
         original, changed = examples.select(indices), whole.select(indices)
-        at = np.array(indices, dtype=np.int64)
-        measurement.texts.keep_changed("worst_case", "dev", name, original, index[at], changed)
-        predictions = clean.replaced(at, measurement.predict(changed))
+        positions = np.array(indices, dtype=np.int64)
+        measurement.texts.keep_changed(
+            "worst_case", "dev", name, original, index[positions], changed
+        )
+        predictions = clean.replaced(positions, measurement.predict(changed))
         yield block_of(Condition("worst_case", "dev", name), examples, predictions, index=index)
     if changes:
         measurement.notices.append(

@@ -72,7 +72,8 @@ class Draft:
             side.replaced(position.word, word).text if word else side.text_without(position.word)
         )
         texts = [
-            changed if at == position.side else side.text for at, side in enumerate(self.sides)
+            changed if number == position.side else side.text
+            for number, side in enumerate(self.sides)
         ]
         return texts[0], texts[1] if len(texts) == 2 else None
 

@@ -54,17 +54,17 @@ class Output:
         gain: Objective of the search in nats: log odds against the label, or for the target class.
         reached: Whether the prediction is wrong, or the target class.
         source: The predictions of a batch that contains this text.
-        at: Index of the text in this batch.
+        index: Index of the text in this batch.
     """
 
     gain: float
     reached: bool
     source: Prediction
-    at: int
+    index: int
 
     def alone(self) -> Output:
         """Return a copy without the batch, so that the batch can be freed."""
-        return Output(self.gain, self.reached, self.source.take([self.at]), 0)
+        return Output(self.gain, self.reached, self.source.take([self.index]), 0)
 
 
 def outputs_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Output]:
@@ -75,10 +75,10 @@ def outputs_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Output]:
     goals = [draft.label if draft.target is None else draft.target for draft in drafts]
     odds = _log_odds(prediction, np.asarray(goals, dtype=np.int64))
     result = []
-    for at, (draft, goal) in enumerate(zip(drafts, goals, strict=True)):
-        hit = bool(prediction.prediction[at] == goal)
-        gain, reached = (-odds[at], not hit) if draft.target is None else (odds[at], hit)
-        result.append(Output(gain, reached, prediction, at))
+    for index, (draft, goal) in enumerate(zip(drafts, goals, strict=True)):
+        hit = bool(prediction.prediction[index] == goal)
+        gain, reached = (-odds[index], not hit) if draft.target is None else (odds[index], hit)
+        result.append(Output(gain, reached, prediction, index))
     return result
 
 
@@ -88,10 +88,10 @@ def best_of(outputs: Sequence[Output], nearness: Sequence[float]) -> int:
     If several reach the goal, the text with the largest ``nearness`` to the original one is chosen,
     or if ``nearness`` is empty, the largest gain.
     """
-    reached = [at for at, output in enumerate(outputs) if output.reached]
+    reached = [index for index, output in enumerate(outputs) if output.reached]
     among = reached or list(range(len(outputs)))
     values = nearness if reached and nearness else [output.gain for output in outputs]
-    return among[in_order([values[at] for at in among])[0]]
+    return among[in_order([values[index] for index in among])[0]]
 
 
 def in_order(gains: Sequence[float]) -> list[int]:
@@ -103,15 +103,15 @@ def in_order(gains: Sequence[float]) -> list[int]:
         >>> in_order([0.5, 0.7, 0.70005, 0.1])
         [1, 2, 0, 3]
     """
-    order = sorted(range(len(gains)), key=lambda at: (-gains[at], at))
+    order = sorted(range(len(gains)), key=lambda index: (-gains[index], index))
     runs: list[list[int]] = []
-    for at in order:
+    for index in order:
         # The difference of two infinite gains is NaN; they count as equal.
-        if runs and not gains[runs[-1][-1]] - gains[at] > TOLERANCE:
-            runs[-1].append(at)
+        if runs and not gains[runs[-1][-1]] - gains[index] > TOLERANCE:
+            runs[-1].append(index)
         else:
-            runs.append([at])
-    return [at for run in runs for at in sorted(run)]
+            runs.append([index])
+    return [index for run in runs for index in sorted(run)]
 
 
 def _log_odds(prediction: Prediction, classes: IntegerArray) -> list[float]:
@@ -370,11 +370,11 @@ def _ranked(
         return list(indices), 0, 0
     if recipe.rank is not None:
         gains = yield Rank(row.draft, indices)
-        return [indices[at] for at in in_order(gains)], 1, 1
+        return [indices[index] for index in in_order(gains)], 1, 1
     probed = indices[: _left(settings, 0)]
     outputs = yield Query(row.draft, [(index, "") for index in probed])
     order = in_order([output.gain for output in outputs])
-    ranked = [probed[at] for at in order] + list(indices[len(probed) :])
+    ranked = [probed[index] for index in order] + list(indices[len(probed) :])
     return ranked, len(probed), len(indices)
 
 
@@ -418,7 +418,7 @@ def attacked(
     """Return position -> row to attack, for the rows that are predicted correctly."""
     chosen = {}
     for number, (draft, output) in enumerate(zip(drafts, before, strict=True)):
-        if output.source.prediction[output.at] == draft.label:
+        if output.source.prediction[output.index] == draft.label:
             indices, words = free_positions(draft, settings)
             row_seed = derive_seed(seed, "text_attack", name, draft.row)
             chosen[number] = Row(draft, output, indices, words, row_seed)
