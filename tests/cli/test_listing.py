@@ -35,7 +35,9 @@ def test_settings_are_found_by_a_part_of_their_name() -> None:
     assert names[:2] == ["train.lora", "train.lora.rank"]
     assert all("lora" in name for name in names)
     rows = [
-        row for row in json_output("list", "settings", "architecture.") if "For " in row["meaning"]
+        row
+        for row in json_output("list", "settings", "architecture.")
+        if "If the name is " in row["meaning"]
     ]
     assert ["architecture.filters", 100] in [[row["setting"], row["default"]] for row in rows]
     refused(call("list", "settings", "no such setting"), "no such setting")
