@@ -42,6 +42,8 @@ def run(path: Path) -> None:
         nbclient.NotebookClient(
             notebook, timeout=1200, kernel_name="python3", resources=resources, record_timing=False
         ).execute()
+    # The state of progress bars.
+    notebook.metadata.pop("widgets", None)
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
@@ -53,6 +55,6 @@ def run(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for each in sorted(EXAMPLES.glob("*.ipynb")):
-        if each.stem in (sys.argv[1:] or [each.stem]):
-            run(each)
+    for path in sorted(EXAMPLES.glob("*.ipynb")):
+        if path.stem in (sys.argv[1:] or [path.stem]):
+            run(path)
