@@ -238,6 +238,28 @@ def test_a_column_can_be_read_if_no_row_has_a_fault(
         assert labels.values is None or len(labels.values) == len(kept)
 
 
+@pytest.mark.parametrize("values", [["a", ["a", "b"]], ["a|b", 3]])
+def test_several_labels_in_mixed_forms_are_an_error(values: list[object]) -> None:
+    with pytest.raises(DataError, match="got a list|mixed types"):
+        read(values, kind="multi_label")
+
+
+def test_an_empty_cell_among_lists_has_no_label() -> None:
+    labels = read([["a"], "", None, ["a", "b"]], kind="multi_label")
+    assert [list(row) for row in labels.values or ()] == [[1, 0], [0, 0], [0, 0], [1, 1]]
+
+
+def test_one_unknown_word_among_indices_is_the_only_fault() -> None:
+    values: list[object] = ["0", "1", "?", "1"]
+    for kind in (None, "classification"):
+        assert list(column(values, kind=kind, names=NAMES).faults()) == [2]
+
+
+@pytest.mark.parametrize("values", [["00", "2", "1"], ["0.0", "2"], [0, 2], [False, 2]])
+def test_a_zero_in_any_form_shows_that_labels_are_counted_from_0(values: list[object]) -> None:
+    assert list(column(values, names=NAMES).faults()) == [1]
+
+
 def test_numerals_among_words_are_classes_if_the_kind_says_so() -> None:
     values: list[object] = ["1.5", "gold", "1.5"]
     assert column(values, kind="classification").faults() == {}

@@ -133,7 +133,7 @@ def test_a_copy_of_mrpc_with_dev_rows_in_train_is_reported(tmp_path: Path) -> No
     splits = splits_of(source, task="mrpc")
     assert splits.dev.source["split"] == "test"
     (message,) = (text for text in splits.notices if "3,668" in text)
-    assert re.search(r"^mrpc: train has 4,076 rows.* dev rows are among them", message)
+    assert re.search(r"^mrpc: train has 4,076 rows.* rows of the dev split are among them", message)
 
 
 def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_train(

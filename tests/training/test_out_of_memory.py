@@ -33,7 +33,7 @@ def test_out_of_memory_raises_an_error_that_names_what_to_reduce(
 ) -> None:
     limit_memory(monkeypatch, most=2)
     trainer = make_trainer(tmp_path, more={"method": "uegr"}, per_device_train_batch_size=4)
-    with pytest.raises(MemoryLimitError, match="4 rows.* train.batch_size .*--max-length"):
+    with pytest.raises(MemoryLimitError, match="4 rows.* train.batch_size .*data.max_length"):
         trainer.train()
 
 
@@ -42,7 +42,7 @@ def test_the_error_for_a_single_row_does_not_suggest_a_smaller_batch(
 ) -> None:
     limit_memory(monkeypatch, most=0)
     trainer = make_trainer(tmp_path, more={"method": "uegr"}, per_device_train_batch_size=1)
-    with pytest.raises(MemoryLimitError, match="1 row.* --max-length") as raised:
+    with pytest.raises(MemoryLimitError, match="1 row.* data.max_length") as raised:
         trainer.train()
     assert "batch_size" not in str(raised.value)
 

@@ -100,7 +100,7 @@ def fit(
         budget: Target for the total time, for example ``10m``. It is checked before each training.
         out: Output folder. Default: ``runs/DATA-fit-HASH``, the same for the same settings.
         config: TOML file or nested settings, which the keywords override.
-        progress: Receives trainings, steps and notices; None shows bars.
+        progress: Receives training runs, steps and notices; None shows bars.
         settings: As in `temper.train`, without method, learning rate and epochs, which are chosen.
 
     Returns:
@@ -159,7 +159,7 @@ def fit(
     from temper.study.fit import Search
 
     with held_folder(folder):
-        # A stopped search is repeated: its trainings are short, and not kept.
+        # A stopped search is repeated: its runs are short, and not kept.
         for name in PARTS:
             shutil.rmtree(folder / name, ignore_errors=True)
         write_json(folder / RECORD, started)

@@ -158,7 +158,7 @@ class _Fit:
         self._check_enough(second[~repeats])
         if had_sets and not len(second):
             raise SettingError(
-                f"{self.request.model.folder / FILE} has prediction sets and a detector, and these "
+                f"{self.request.model.folder / FILE} has thresholds or a detector, and these "
                 f"{len(self.rows)} rows would replace it by a temperature only. Give at least "
                 f"{2 * LEAST_ROWS} rows{self._or_sets}, or remove the calibration first (--remove)."
             )

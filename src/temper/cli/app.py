@@ -96,7 +96,7 @@ class Commands(TyperGroup):
                 raise
             fail(
                 f"Out of memory: {one_line(str(error))} Reduce the batch size (--batch-size or "
-                "--set evaluate.batch_size=N), or evaluate fewer rows (--eval-rows)."
+                "--set evaluate.batch_size=N), or pass fewer rows."
             )
             raise typer.Exit(TemperError.exit_code) from error
 

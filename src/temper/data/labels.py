@@ -153,7 +153,8 @@ class LabelColumn:
             return None
         if wanted:
             # An empty cell means that no label applies.
-            raw = ["" if value is None or value != value else value for value in raw]
+            empty: object = [] if any(isinstance(value, list) for value in raw) else ""
+            raw = [empty if _is_blank(value) else value for value in raw]
         return label_lists(raw, wanted=wanted)
 
     def _from_lists(self, lists: list[list[Any]]) -> Labels:
@@ -191,19 +192,20 @@ class LabelColumn:
     def _faults(self, raw: list[object]) -> dict[int, Fault]:
         texts = {value.strip() for value in raw if isinstance(value, str)} - {""}
         words = (text for text in texts if not _like_number(text) and not LIST.fullmatch(text))
+        uses_names = self.names is None or any(text in self.names for text in texts)
         # A class may be called "inf" if the others are words.
         as_words = any(words) and (
-            self.kind == "classification" or (self.kind is None and self.names is None)
+            (self.names is None and self.kind != "regression")
+            or (self.kind == "classification" and uses_names)
         )
         # A 0 shows that labels are not counted from 1.
-        counted = self
-        if self.first is None and "0" in map(_code, texts | set(map(str, raw))):
-            counted = replace(self, first=0)
+        counted = replace(self, first=0) if self.first is None and _has_zero(raw) else self
         # Only distinct labels are looked at, because there are few of them.
         of_label: dict[tuple[type, object], Fault | None] = {}
         result = {}
         for index, value in enumerate(raw):
-            label = type(value), value if isinstance(value, (str, int, float)) else None
+            comparable = value is None or _family(value) in _FAMILIES
+            label = type(value), value if comparable else index
             if label not in of_label:
                 of_label[label] = counted._fault(value, as_words=as_words)
             if fault := of_label[label]:
@@ -225,7 +227,9 @@ class LabelColumn:
         if value is None or not word:
             return Fault("no label", f"{self.name!r} must be a label, got nothing.")
         if self._is_missing(value):
-            return self._must("a label", value, "It means a missing label.")
+            word = f"{value!r:.40}"
+            error = f"{self.name!r} must be a label, got {word}, which means a missing label."
+            return Fault(f"label {str(value).strip()}", error)
         if _family(value) not in _FAMILIES:
             return self._must("a string or a number", value, shown=f"a {_family(value)}")
         if isinstance(value, str):
@@ -239,14 +243,14 @@ class LabelColumn:
                 return None if self.names is None else self._unnamed(value)
             if self.kind == "regression" and not _like_number(word):
                 return self._must("a number for a regression", value)
-            if self.names and not _NUMBER.fullmatch(word):
+            if self.names is not None and not _NUMBER.fullmatch(word):
                 return self._unnamed(value)
         return self._number_fault(value, float(word) if isinstance(value, str) else value)
 
     def _number_fault(self, value: object, number: Any) -> Fault | None:
         if not -_LARGEST <= number <= _LARGEST:
             return self._must("finite (in 32 bits)", value)
-        if self.kind == "regression" or (self.kind is None and self.names is None):
+        if self.kind == "regression" or (self.names is None and self.kind != "classification"):
             return None
         if number % 1:
             advice = "If these are targets, give --set data.kind=regression and no label names."
@@ -463,6 +467,20 @@ def _code(value: object) -> str:
         return value
     number = float(value)
     return str(int(number)) if number.is_integer() else value
+
+
+def _has_zero(labels: Iterable[object]) -> bool:
+    """Return whether a label is the number 0, in any form: 0, "0", "00", 0.0, False."""
+    return any(
+        _NUMBER.fullmatch(label.strip()) is not None and float(label) == 0
+        if isinstance(label, str)
+        else label == 0
+        for label in labels
+    )
+
+
+def _is_blank(value: object) -> bool:
+    return value is None or value != value or (isinstance(value, str) and not value.strip())
 
 
 def _like_number(text: str) -> bool:

@@ -234,8 +234,8 @@ def _check_run_data(model: Checkpoint, settings: DataSettings, run_data: DataSet
     if changed:
         raise SettingError(
             f"{model} was trained on {settings.source}, and its validation rows are read with the "
-            f"run's settings, but {'; '.join(changed)}. Leave that out, or name a split, "
-            "which is read with the given settings: --data SOURCE@SPLIT."
+            f"run's settings, but {'; '.join(changed)}. Leave these settings out, or name "
+            "the split to read with them: --data SOURCE@SPLIT."
         )
 
 

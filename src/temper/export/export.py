@@ -180,7 +180,7 @@ def export(
         return kept
     known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
-    expected = [example.record() for example in classifier.predict_examples(rows)]
+    expected = [prediction.record() for prediction in classifier.predict_examples(rows)]
     half = any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)

@@ -67,7 +67,7 @@ def reorder_head(model: Any, tokenizer: Any, order: Sequence[int], source: str) 
 def set_new_bias(model: Any, bias: FloatArray) -> None:
     """Set the bias [C] of a head if it is all 0, as in a newly initialized head."""
     biases = [item for item in _output_layer(model, len(bias)) if item.ndim == 1]
-    if not any(bool(bias.any()) for bias in biases):
+    if not any(bool(item.any()) for item in biases):
         with torch.no_grad():
             for item in biases:
                 item.copy_(torch.as_tensor(bias))

@@ -36,8 +36,8 @@ ESTIMATE = (
 METRICS: tuple[tuple[str, Any, str, Sequence[str]], ...] = (
     ("request_seconds", partial(Histogram, buckets=SECONDS), "Seconds of a request.", ["path"]),
     ("requests", Counter, "Requests by path and status.", ["path", "status"]),
-    ("rows", Counter, "Texts that the model predicted.", []),
-    ("batch_rows", partial(Histogram, buckets=ROWS), "Texts that were predicted together.", []),
+    ("rows", Counter, "Predicted texts.", []),
+    ("batch_rows", partial(Histogram, buckets=ROWS), "Texts per batch of predictions.", []),
     ("abstentions", Counter, "Texts abstained from, by rule; several may apply.", ["rule"]),
     ("anomalies", Counter, "Texts that were flagged as OOD.", []),
     ("shift_tests", Counter, "Windows of texts that were compared with held-out rows.", []),

@@ -102,7 +102,7 @@ class Service:
         known, terms = classifier.calibration, terms or classifier.terms()
         fitted = () if known is None or known.rule is None else known.rule.coverage
         self.terms: dict[float | None, Terms] = {None: terms}
-        self.terms |= {item: replace(terms, coverage=item) for item in fitted}
+        self.terms |= {coverage: replace(terms, coverage=coverage) for coverage in fitted}
         self.window: ShiftWindow | None = None
         if known is not None and known.compared is not None:
             self.window = ShiftWindow(classifier, settings.shift_rows)
@@ -225,7 +225,7 @@ class Service:
                 422, f"Give one of `text_pairs` per text, got {len(pairs)} for {len(texts)} texts."
             )
         if content.coverage not in self.terms:
-            listed = ", ".join(f"{term:g}" for term in self.terms if term is not None)
+            listed = ", ".join(f"{coverage:g}" for coverage in self.terms if coverage is not None)
             raise HTTPException(
                 422, f"`coverage` must be a value of `temper calibrate` ({listed or 'none'})."
             )

@@ -370,7 +370,7 @@ class Search:
         """Return whether a training on ``train`` rows leaves time for the final one on all rows."""
         final = max(
             (trial, *self.choice.trials[:1]),
-            key=lambda trial: self._cost(trial, len(self.all_rows)),
+            key=lambda item: self._cost(item, len(self.all_rows)),
         )
         needed = self._cost(trial, len(train), start=self._key(trial, train) not in self.starts)
         needed += self._cost(final, len(self.all_rows))

@@ -103,8 +103,8 @@ def part_scores(evaluation: Path, parts: Collection[str]) -> dict[str, float]:
         brier = scaled or values("calibration", "brier", "clean")
         result[CALIBRATION] = [1 - value / 2 for value in brier]
     if ROBUSTNESS in parts:
-        robust = [values(perspective, "accuracy") for perspective in PARTS[ROBUSTNESS]]
-        result[ROBUSTNESS] = [fmean(part) for part in robust if part]
+        accuracies = [values(perspective, "accuracy") for perspective in PARTS[ROBUSTNESS]]
+        result[ROBUSTNESS] = [fmean(part) for part in accuracies if part]
     for part, scores in result.items():
         if not scores:
             raise DataError(

@@ -106,7 +106,7 @@ def check_memory(error: BaseException, *, rows: int) -> None:
         )
         raise MemoryLimitError(
             f"Out of memory on a micro-batch of {rows} row{'s' if rows > 1 else ''}. To use less, "
-            f"{smaller if rows > 1 else ''}reduce --max-length, or set "
+            f"{smaller if rows > 1 else ''}reduce data.max_length, or set "
             "train.gradient_checkpointing=true."
         ) from error
 

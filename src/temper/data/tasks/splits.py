@@ -179,7 +179,7 @@ class TaskCopy:
         if rows == expected:
             return ()
         holds_dev = published == "train" and rows == expected + task.rows.get("dev", 0)
-        among = " The dev rows are among them." if holds_dev else ""
+        among = " The rows of the dev split are among them." if holds_dev else ""
         return (
             f"{task.name}: {published} has {rows:,} rows, and {expected:,} are published.{among}",
         )

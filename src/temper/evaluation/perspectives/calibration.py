@@ -437,7 +437,7 @@ def confidences(
     rows = rows[rows["condition"] == condition]
     for name, part in rows.groupby("set", sort=False):
         if ANSWER in part and part[ANSWER].notna().all():
-            yield str(name), *(part[answer].to_numpy(dtype=np.float64) for answer in of_answers)
+            yield str(name), *(part[column].to_numpy(dtype=np.float64) for column in of_answers)
             continue
         part = part[part["label"].notna() & (part["probabilities"].map(len) > 0)]
         if len(part):
