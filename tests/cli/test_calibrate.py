@@ -164,7 +164,7 @@ def test_a_temperature_alone_does_not_replace_a_full_calibration(run: Path, held
     before = (run / "calibration.json").read_bytes()
     refused(
         call("calibrate", run, "--data", held_out, "--device", "cpu"),
-        "prediction sets and a detector", "20 rows", "--remove",
+        "thresholds or a detector", "20 rows", "--remove",
     )  # fmt: skip
     assert (run / "calibration.json").read_bytes() == before
 
