@@ -53,7 +53,7 @@ FINE_TUNED: dict[str, dict[str, Any]] = {
         "lora": True,
     },
 }
-"""Name -> its base model (a folder of --models, or a short name) and the learning rates tried."""
+"""Name -> base model (a folder of --models, or a short name), learning rates tried, and options."""
 FITTED = {
     "minilm_linear": ("minilm", FROZEN),
     "mpnet_base_linear": ("mpnet-base", FROZEN),

@@ -206,7 +206,7 @@ def test_two_label_nli_sets_merge_neutral_and_contradiction(how: Any, right: flo
     assert by_name(result, "shift", "accuracy")["value"] == right
     shift = to_blocks(result.rows)[1]
     assert shift.probabilities == pytest.approx(np.asarray([[0.4, 0.6], [0.8, 0.2]]))
-    # ECE is of merged predictions: |1 - .6| and |1 - .8|, or under argmax |0 - .4| and |1 - .8|.
+    # ECE is of merged predictions: |1 - 0.6| and |1 - 0.8|, or of argmax |0 - 0.4| and |1 - 0.8|.
     entry = by_name(result, "calibration", "ece_10", set="hans", condition="clean")
     assert entry["value"] == pytest.approx(0.3)
 

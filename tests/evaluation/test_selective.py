@@ -54,7 +54,7 @@ def test_the_confidence_is_that_of_the_predicted_class() -> None:
     predictor.label_names = names
     settings = ONLY.model_copy(update={"merge": "argmax"})
     result = evaluate(predictor, EvaluationData(dev, {"far": far}), settings)
-    # Wrong predictions have .4, right ones .55: in their order the first five rows are right.
+    # Wrong predictions have 0.4, right ones 0.55: in their order the first five rows are right.
     own = values(result, "selective", set="far")
     assert own["far", "clean", "excess_aurc"] == pytest.approx(0.0, abs=1e-12)
 

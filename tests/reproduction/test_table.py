@@ -150,7 +150,7 @@ def test_relative_improvements_use_the_baseline_of_the_table(tmp_path: Path) -> 
 def test_a_case_that_plain_training_does_not_learn_is_in_no_mean_and_no_verdict(
     folder: Path, macro_f1: tuple[float, ...], learned: bool
 ) -> None:
-    """One prediction for all rows of two classes has a macro F1 of at most .5."""
+    """One prediction for all rows of two classes has a macro F1 of at most 0.5."""
     write_study(folder / "text_cnn-ag_news", {"plain": PLAIN, "uegr": (0.9, 0.91, 0.92)})
     for seed, value in enumerate(macro_f1):
         for file in (folder / "text_cnn-ag_news").glob(f"runs/*-s{seed}-*/evaluation/scores.json"):

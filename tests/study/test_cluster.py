@@ -99,16 +99,16 @@ def test_unsupported_requests_to_a_cluster_raise_an_error(
     config = config_of(tiny_model, tiny_data)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(SettingError, match=f"No Ray cluster responds at {nobody}"):
-        Cluster.of({"address": nobody})
+        unused = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(SettingError, match=f"No Ray cluster responds at {unused}"):
+        Cluster.of({"address": unused})
     with pytest.raises(SettingError, match="--workers .* and --cluster exclude each other"):
-        run_study(config, tmp_path / "out", workers=2, cluster=Cluster(nobody))
-    with pytest.raises(SettingError, match=f"No Ray cluster responds at {nobody}"):
-        run_study(config, tmp_path / "out", cluster=Cluster(nobody))
+        run_study(config, tmp_path / "out", workers=2, cluster=Cluster(unused))
+    with pytest.raises(SettingError, match=f"No Ray cluster responds at {unused}"):
+        run_study(config, tmp_path / "out", cluster=Cluster(unused))
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingError, match=r"pip install '?ray"):
-        Cluster.of({"address": nobody})
+        Cluster.of({"address": unused})
     assert not (tmp_path / "out").exists()
 
 

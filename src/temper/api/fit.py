@@ -218,7 +218,7 @@ def _repeated(rows: Examples) -> list[str]:
     labels: dict[str, set[Any]] = {}
     for row, label in zip(rows.rows, rows.labels or (), strict=True):
         labels.setdefault(row, set()).add(label)
-    count, different = len(rows) - len(labels), sum(len(label) > 1 for label in labels.values())
+    count, different = len(rows) - len(labels), sum(len(of_text) > 1 for of_text in labels.values())
     if not count:
         return []
     return [

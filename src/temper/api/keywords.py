@@ -175,8 +175,8 @@ Paths = Mapping[str, tuple[str, ...]]
 """Keyword -> path of its setting in nested settings."""
 
 
-def _paths(table: str, *keywords: type) -> Paths:
-    return {name: (table, name) for keyword in keywords for name in keyword.__annotations__}
+def _paths(table: str, *groups: type) -> Paths:
+    return {name: (table, name) for group in groups for name in group.__annotations__}
 
 
 def _alone(*names: str) -> Paths:

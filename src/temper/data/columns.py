@@ -91,7 +91,7 @@ class KeptColumns:
                 del self._texts[name]
 
     def columns(self) -> dict[str, Iterable[object]]:
-        return {**self._values, **{name: text.texts() for name, text in self._texts.items()}}
+        return {**self._values, **{name: writer.texts() for name, writer in self._texts.items()}}
 
 
 @dataclass(frozen=True)

@@ -491,16 +491,16 @@ def _with_choices(
             f"{' and '.join(map(str, sorted(counts)))}."
         )
     questions = [
-        examples.text[row] for row, choice in zip(rows, choices, strict=True) for _ in choice
+        examples.text[row] for row, options in zip(rows, choices, strict=True) for _ in options
     ]
     flat = Examples("choices", questions, [*chain.from_iterable(choices)])
     result, _ = _encode_rows(
         flat, [*range(len(flat))], tokenizer=tokenizer, max_length=max_length, kind="unlabeled"
     )
     items, cut, start = [], 0, 0
-    for choice in choices:
-        item = joined(result[start : start + len(choice)])
-        start += len(choice)
+    for options in choices:
+        item = joined(result[start : start + len(options)])
+        start += len(options)
         # A choice that was not cut may happen to be as long as the limit.
         cut += max(item["sizes"]) >= max_length
         items.append(item)

@@ -192,12 +192,12 @@ class LabelColumn:
     def _faults(self, raw: list[object]) -> dict[int, Fault]:
         texts = {value.strip() for value in raw if isinstance(value, str)} - {""}
         words = (text for text in texts if not _like_number(text) and not LIST.fullmatch(text))
-        uses_names = self.names is None or any(text in self.names for text in texts)
         # A class may be called "inf" if the others are words.
-        as_words = any(words) and (
-            (self.names is None and self.kind != "regression")
-            or (self.kind == "classification" and uses_names)
-        )
+        if self.names is None:
+            may_be_words = self.kind != "regression"
+        else:
+            may_be_words = self.kind == "classification" and not texts.isdisjoint(self.names)
+        as_words = may_be_words and any(words)
         # A 0 shows that labels are not counted from 1.
         counted = replace(self, first=0) if self.first is None and _has_zero(raw) else self
         # Only distinct labels are looked at, because there are few of them.
@@ -214,12 +214,10 @@ class LabelColumn:
 
     def _is_missing(self, value: object) -> bool:
         """Return whether a label is missing: null, NaN, an empty text, or "nan" as of pandas."""
-        if value is None or value != value:  # only NaN differs from itself
+        if _is_blank(value):
             return True
-        if not isinstance(value, str):
-            return False
-        word = value.strip()
-        return not word or (word.casefold() in _MISSING and word not in (self.names or ()))
+        word = value.strip() if isinstance(value, str) else ""
+        return word.casefold() in _MISSING and word not in (self.names or ())
 
     def _fault(self, value: object, *, as_words: bool) -> Fault | None:
         """Return the fault of a label; with ``as_words``, texts are classes even if numerals."""
@@ -227,9 +225,7 @@ class LabelColumn:
         if value is None or not word:
             return Fault("no label", f"{self.name!r} must be a label, got nothing.")
         if self._is_missing(value):
-            word = f"{value!r:.40}"
-            error = f"{self.name!r} must be a label, got {word}, which means a missing label."
-            return Fault(f"label {str(value).strip()}", error)
+            return self._must("a label", value, "This means a missing label.")
         if _family(value) not in _FAMILIES:
             return self._must("a string or a number", value, shown=f"a {_family(value)}")
         if isinstance(value, str):
@@ -480,7 +476,9 @@ def _has_zero(labels: Iterable[object]) -> bool:
 
 
 def _is_blank(value: object) -> bool:
-    return value is None or value != value or (isinstance(value, str) and not value.strip())
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or value != value  # only NaN differs from itself
 
 
 def _like_number(text: str) -> bool:

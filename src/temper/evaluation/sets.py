@@ -189,7 +189,7 @@ def _of_kind(
     classes: Sequence[str] | None,
 ) -> dict[str, Examples]:
     labeled = role != "anomaly"
-    own: dict[str, str] = getattr(sources, role)
+    given: dict[str, str] = getattr(sources, role)
     loaded = {
         name: load_examples(
             source,
@@ -198,7 +198,7 @@ def _of_kind(
             reading=settings.reading,
             known=known,
         )
-        for name, source in own.items()
+        for name, source in given.items()
     }
     limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
     if (suite := sources.found_suite) is not None:

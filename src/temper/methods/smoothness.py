@@ -263,7 +263,9 @@ class SmoothnessConfig(Method):
             step.notes["smoothness/weight"] = torch.tensor(factor)
         if step.batch.labels is not None:
             factor *= self.every
-        return [Term(name, row, weight=factor * self.factors[name]) for name, row in rows.items()]
+        return [
+            Term(name, by_row, weight=factor * self.factors[name]) for name, by_row in rows.items()
+        ]
 
     def _eta(self, step: StepContext, rows: dict[str, Tensor]) -> float:
         """Return eta: as set, or from the measured ratio of gradient norms."""
@@ -293,8 +295,8 @@ class SmoothnessConfig(Method):
         Both are over the weights that task loss and penalty depend on; 0 if there are none.
         """
         penalty = torch.tensor(0.0)
-        for name, row in rows.items():
-            penalty = penalty + self.factors[name] * row.sum()
+        for name, by_row in rows.items():
+            penalty = penalty + self.factors[name] * by_row.sum()
         weights = [
             parameter for parameter in step.network.model.parameters() if parameter.requires_grad
         ]

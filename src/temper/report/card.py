@@ -335,8 +335,11 @@ def _loading(sources: CardSources, record: RunRecord | None) -> str:
     if _is_adapter(model) and (model / "config.json").exists():
         load = _adapter_loading(model, name, auto)
     elif _is_adapter(model):
-        adapted = auto.replace("AutoModel", "AutoPeftModel")
-        load = f"from peft import {adapted}\n\nmodel = {adapted}.from_pretrained({name})"
+        # Temper writes a config.json next to its adapters, so this one is of another tool.
+        load = (
+            "from peft import AutoPeftModelForSequenceClassification\n\n"
+            f"model = AutoPeftModelForSequenceClassification.from_pretrained({name})"
+        )
     else:
         load = (
             f"{first if scratch else ''}from transformers import {auto}, AutoTokenizer\n\n"

@@ -301,7 +301,7 @@ def add_mean_rank(scores: Scores) -> None:
         if not votes:
             continue
         means = [
-            fmean(fmean(ranks[number] for ranks in vote) for vote in votes.values())
+            fmean(fmean(ranks[number] for ranks in rankings) for rankings in votes.values())
             for number in range(len(indices))
         ]
         for run, mean in zip(indices, means, strict=True):

@@ -163,15 +163,15 @@ def _perturbed(run: Run, predictions: pd.DataFrame) -> pd.DataFrame:
         rows = rows[rows["label"].notna() & rows["prediction"].notna()].merge(right, on=KEYS)
         # Use the middle strength of each perturbation, as in the overview: the largest breaks any
         # text.
-        sizes = rows.groupby("condition", sort=False)["parameters"].unique()
-        middle = {condition: size[len(size) // 2] for condition, size in sizes.items()}
+        strengths = rows.groupby("condition", sort=False)["parameters"].unique()
+        middle = {condition: values[len(values) // 2] for condition, values in strengths.items()}
         rows = rows[rows["parameters"] == rows["condition"].map(middle)]
         names = {
             condition: _perturbation(view, condition) for condition in rows["condition"].unique()
         }
         result.append(rows.assign(perturbation=rows["condition"].map(names)))
-    result = [item for item in result if len(item)] or result[:1]
-    return _with_confidence(pd.concat(result))
+    tables = [table for table in result if len(table)] or result[:1]
+    return _with_confidence(pd.concat(tables))
 
 
 def _perturbation(view: View, condition: str) -> str:
@@ -215,8 +215,8 @@ def _fragile(perturbed: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> 
     if broken.empty:
         return ()
     broken = broken.sort_values(["confidence", "row"], ascending=[False, True])
-    under = broken.groupby("row")["perturbation"].agg(lambda item: tuple(sorted(set(item))))
-    rows = broken.drop_duplicates("row").assign(under=lambda item: item["row"].map(under))
+    under = broken.groupby("row")["perturbation"].agg(lambda names: tuple(sorted(set(names))))
+    rows = broken.drop_duplicates("row").assign(under=lambda table: table["row"].map(under))
     rows = rows.assign(count=rows["under"].map(len))
     rows = rows.sort_values(["count", "confidence"], ascending=False, kind="stable")
     return _mistakes(rows.head(SHOWN), labels, texts)

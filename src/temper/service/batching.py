@@ -33,9 +33,9 @@ class Batcher:
 
     Requests with the same key share a batch. The first one waits ``window`` seconds for others;
     while a batch is computed, the next one is collected. A batch is split into passes of the model,
-    sorted by length, which saves padding. Clients with an early response send again while the next
-    pass is computed. If a pass fails, its requests are repeated one by one, so a text that breaks
-    the model fails only its own request.
+    sorted by length, which saves padding. Clients that get their response early send the next
+    request while the next pass is computed. If a pass fails, its requests are repeated one by one,
+    so a text that breaks the model fails only its own request.
 
     Args:
         predict: Called in one thread with a key and rows; returns one reply per row.

@@ -68,7 +68,7 @@ class Metrics:
         self._metrics["requests"].labels(path, str(status)).inc()
 
     def predicted(self, predictions: CalibratedPredictions) -> None:
-        """Count the texts that the model predicted in one pass."""
+        """Count the predicted texts of one pass, and those that were abstained from or flagged."""
         self._metrics["rows"].inc(len(predictions))
         self._metrics["batch_rows"].observe(len(predictions))
         for rule, count in predictions.abstained.items():

@@ -390,7 +390,8 @@ def _enqueue(search: Search, study: Any, allowed: Allowed) -> None:
     # Every recipe starts with its default settings.
     name = next((name for name in allowed.recipes if name not in spent), None)
     if name is not None:
-        first = {f"{name}.{key}": item[1] for key, item in search.recipes[name].search.items()}
+        searched = search.recipes[name].search
+        first = {f"{name}.{key}": initial for key, (_, initial, _) in searched.items()}
         study.enqueue_trial({"recipe": name, "rate": 1.0, f"{name}.length": 1, **first})
     # Plain fine-tuning gets the same budget as the others.
     elif spent[PLAIN] < max(spent.values()):

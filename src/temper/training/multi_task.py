@@ -294,10 +294,10 @@ class _ActiveTasks(ActiveRun):
             **record,
             "settings": self.whole.settings(),
             "tasks": {
-                name: {**task["task"], "folder": f"{FOLDER}/{name}"}
-                for name, task in of_tasks.items()
+                name: {**one["task"], "folder": f"{FOLDER}/{name}"}
+                for name, one in of_tasks.items()
             },
-            "data": {name: task["data"] for name, task in of_tasks.items()},
+            "data": {name: one["data"] for name, one in of_tasks.items()},
             "notices": [self._listed(), *self.prepared.notices],
         }
 
