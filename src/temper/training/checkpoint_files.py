@@ -9,7 +9,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,14 +136,14 @@ def newest_checkpoint(folder: Path | str) -> Path:
     return newest
 
 
-def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
-    """Check that a checkpoint is complete before any of it is loaded."""
-    folder = Path(folder)
-    if not folder.is_dir():
+def check_checkpoint(folder: str, *, rank: int) -> None:
+    """Check that a process can resume from a checkpoint, before any of it is loaded."""
+    if not Path(folder).is_dir():
         raise CheckpointError(f"The checkpoint {folder} is not a folder. {ADVICE}")
-    check_sums(folder)
-    for state in states:
-        _read_json(folder / f"{state}.json")
+    check_sums(Path(folder))
+    wrote = rank_in(folder, rank)
+    for state in ("optimizer", "scheduler", "method", f"progress_{wrote}", f"rng_state_{wrote}"):
+        _read_json(Path(folder, f"{state}.json"))
 
 
 def rank_in(folder: Path | str, rank: int) -> int:

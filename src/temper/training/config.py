@@ -112,31 +112,7 @@ class RunConfig(BaseModel):
             failed = tuple(f"`{name}`" for name in checks if name not in checked)
             result += [fault for fault in faults(error, cls, "") if not fault.startswith(failed)]
         if "data" in checked and "method" in checked:
-            with result.caught():
-                given = checked["data"].unlabeled is not None
-                method = _method_of(checked["method"])
-                check_unlabeled(method, given=given)
-                if "train" in checked and checked["train"].keep == "best":
-                    check_kept(method, "`train.keep` 'best'")
-                adapted = "train" in checked and checked["train"].adapter is not None
-                if adapted and implements(method.rule, InitialWeightsRule):
-                    result.append(
-                        f"The method {method.name!r} uses the initial values of the trained "
-                        "weights. With an adapter these are the adapter's random weights, not the "
-                        "pre-trained ones. Use another method, or leave --lora and --peft out."
-                    )
-                if adapted and implements(method.rule, TopLayers):
-                    result.append(
-                        f"The method {method.name!r} re-initializes layers, and with an adapter "
-                        "these are frozen. Use another method, or leave --lora and --peft out."
-                    )
-                if "architecture" in checked and adapted:
-                    result.append(
-                        "An adapter (--lora, --peft) changes pre-trained weights, and "
-                        f"{tree['model']!r} is trained from scratch. Leave it out."
-                    )
-                if "architecture" in checked:
-                    check_method(tree["model"], method)
+            result += _conflicts(checked, tree.get("model"))
         result.refuse()
         return config
 
@@ -185,11 +161,50 @@ class RunConfig(BaseModel):
         if teachers:
             decides["teachers"] = list(teachers)
         if self.architecture is not None:
-            decides["architecture"] = identity(self.architecture)
+            decides["architecture"] = self.architecture
+            if (vectors := self.architecture.get("vectors")) is not None:
+                # The path of word vectors is left out, too.
+                content = content_hash(Path(vectors).expanduser())
+                decides["architecture"] = {**self.architecture, "vectors": content}
         if (windows := self.data.windows) is not None:
             decides["windows"] = asdict(windows)
         decides |= self.data.augmentation()
         return digest(decides)
+
+
+def _conflicts(checked: Tree, model: object) -> Faults:
+    """Return the faults of a method with other tables; tables that are wrong are missing."""
+    result, train = Faults(), checked.get("train")
+    with result.caught():
+        method = _method_of(checked["method"])
+        check_unlabeled(method, given=checked["data"].unlabeled is not None)
+        if train is not None and train.keep == "best":
+            check_kept(method, "`train.keep` 'best'")
+        adapted = train is not None and train.adapter is not None
+        if adapted and implements(method.rule, InitialWeightsRule):
+            result.append(
+                f"The method {method.name!r} uses the initial values of the trained weights. With "
+                "an adapter these are the adapter's random weights, not the pre-trained ones. Use "
+                "another method, or leave --lora and --peft out."
+            )
+        if adapted and implements(method.rule, TopLayers):
+            result.append(
+                f"The method {method.name!r} re-initializes layers, and with an adapter these are "
+                "frozen. Use another method, or leave --lora and --peft out."
+            )
+        if "architecture" in checked and adapted:
+            result.append(
+                f"An adapter (--lora, --peft) changes pre-trained weights, and {model!r} is "
+                "trained from scratch. Leave it out."
+            )
+        if "architecture" in checked:
+            result += [
+                f"The method {methods.name_of(member)!r} {member.PRETRAINED}, and {model!r} is "
+                "trained from scratch, so it has none. Use another method, or a pre-trained model."
+                for member in method.composed()
+                if member.PRETRAINED
+            ]
+    return result
 
 
 def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
@@ -286,10 +301,14 @@ def completed(tree: Mapping[str, Any]) -> Tree:
     parameters, UEGR drops more), and ``architecture.dropout`` is 0 under ``plain`` and 0.5 under
     other methods (UEGR, Table IV), each unless set otherwise.
     """
-    model, train = tree.get("model"), tree.get("train", {})
-    result = dict(tree)
+    model, train, result = tree.get("model"), tree.get("train", {}), dict(tree)
+    own: Mapping[str, Any] = {}
+    if is_scratch(model):
+        own = ARCHITECTURES[str(model)].settings.TRAIN
+    elif isinstance(model, str) and model in MODELS:
+        own = {"learning_rate": float(MODELS[model]["learning_rate"])}
     if isinstance(train, Mapping):
-        result["train"] = {**_own_training(model), **train}
+        result["train"] = {**own, **train}
     if not is_scratch(model):
         return result
     method, architecture = tree.get("method", {}), tree.get("architecture", {})
@@ -303,14 +322,6 @@ def completed(tree: Mapping[str, Any]) -> Tree:
     return result
 
 
-def _own_training(model: object) -> Mapping[str, Any]:
-    """Return the settings of ``train`` that are a model's defaults, such as its learning rate."""
-    if isinstance(model, str) and is_scratch(model):
-        return ARCHITECTURES[model].settings.TRAIN
-    known = MODELS.get(model) if isinstance(model, str) else None
-    return {} if known is None else {"learning_rate": float(known["learning_rate"])}
-
-
 def settings_class(model: object) -> type[ArchitectureSettings]:
     """Return the class of a network's settings."""
     if not is_scratch(model):
@@ -322,42 +333,19 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
     return ARCHITECTURES[str(model)].settings
 
 
-def check_method(model: str, config: Method) -> None:
-    """Raise a `SettingError` if a method needs pre-trained weights and there are none."""
-    Faults(
-        f"The method {methods.name_of(member)!r} {member.PRETRAINED}, and {model!r} is trained "
-        "from scratch, so it has none. Use another method, or a pre-trained model."
-        for member in config.composed()
-        if member.PRETRAINED
-    ).refuse()
-
-
-def identity(architecture: Mapping[str, Any]) -> Tree:
-    """Return the settings of a network to hash; a hash replaces the path of word vectors."""
-    vectors = architecture.get("vectors")
-    if vectors is None:
-        return dict(architecture)
-    return {**architecture, "vectors": content_hash(Path(vectors).expanduser())}
-
-
 def _suited(method: Mapping[str, Any]) -> Tree:
     """Fill in the defaults that each method has for a network from scratch."""
-    given = {name: value for name, value in method.items() if name != "name"}
+    given = _without_name(method)
     try:
         config = methods.configure(method["name"], given)
     except (SettingError, CompositionError):
         return dict(method)
-    if not isinstance(config, Composed):
-        return {**method, **_suited_table(config, given)}
-    tables = {
-        member.name: _suited_table(member, given.get(member.name, {})) for member in config.methods
-    }
-    return {**method, **tables}
-
-
-def _suited_table(method: Method, given: Mapping[str, Any]) -> Tree:
-    table: Tree = merged(method.from_scratch(given), given, config=type(method))
-    return table
+    tables = given if isinstance(config, Composed) else {config.name: given}
+    suited: Tree = {}
+    for member in config.composed():
+        own = tables.get(member.name, {})
+        suited[member.name] = merged(member.from_scratch(own), own, config=type(member))
+    return {**method, **(suited if isinstance(config, Composed) else suited[config.name])}
 
 
 def wants_unlabeled(method: Method) -> bool:
@@ -386,12 +374,9 @@ def check_unlabeled(method: Method, *, given: bool) -> None:
 
 
 def check_kept(method: Method, best: str) -> None:
-    """Raise if the best epoch is to be kept but the method replaces the final weights.
-
-    ``best`` names the setting for the message; empty if the best epoch is not kept.
-    """
+    """Raise if a method replaces the final weights although ``best`` keeps the best epoch's."""
     averages = [rule for rule in rules_of(method.rule) if isinstance(rule, WeightAverageRule)]
-    if best and any(isinstance(rule, OnTrainEnd) for rule in averages):
+    if any(isinstance(rule, OnTrainEnd) for rule in averages):
         raise SettingError(
             f"{best} chooses the epoch whose weights are kept, but the method {method.name!r} "
             "replaces the weights at the end of training by its own average. Leave one of "

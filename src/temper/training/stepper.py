@@ -216,7 +216,8 @@ class Stepper:
                     micro=micro,
                     last=micro == len(batches) - 1,
                     backward=differentiate,
-                    no_sync=self._no_sync,
+                    # Keeps gradients on this process, if the model is wrapped to exchange them.
+                    no_sync=getattr(self.network.forward_module, "no_sync", nullcontext),
                 )
 
         if self.recomputes:
@@ -544,11 +545,6 @@ class Stepper:
         """Remove all hooks from the model, which is then unchanged except for its weights."""
         self._restore_rates()
         self.network.remove_hooks()
-
-    def _no_sync(self) -> AbstractContextManager[Any]:
-        """Keep gradients on this process, if the model is wrapped to synchronize them."""
-        no_sync: Context = getattr(self.network.forward_module, "no_sync", nullcontext)
-        return no_sync()
 
 
 def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:

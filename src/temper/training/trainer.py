@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils.memory import clear_device_cache
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import Dataset
@@ -145,8 +146,8 @@ class RobustTrainer(Trainer):
         checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
         if self.args.fsdp:
             check_sharded(method)
-        best = "`load_best_model_at_end`" if self.args.load_best_model_at_end else ""
-        check_kept(method, best)
+        if self.args.load_best_model_at_end:
+            check_kept(method, "`load_best_model_at_end`")
         self.add_callback(MethodCallback(self))
 
     # One training run
@@ -170,7 +171,12 @@ class RobustTrainer(Trainer):
         checks.check_rows(self)
         self._checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
         if self._checkpoint is not None:
-            self._check_checkpoint(self._checkpoint)
+            checkpoint_files.check_checkpoint(self._checkpoint, rank=self.args.process_index)
+            if sharding.is_sharded(self.model):
+                raise CheckpointError(
+                    "The model of this trainer is sharded since an earlier train(). Make a new "
+                    "trainer to resume from a checkpoint."
+                )
         if self.args.should_save:
             for unfinished in Path(self.args.output_dir).glob(f"{PARTIAL}*"):
                 shutil.rmtree(unfinished)
@@ -216,7 +222,10 @@ class RobustTrainer(Trainer):
             class_weights=self.class_weights,
             task_loss=task_loss_of(self.compute_loss_func),
         )
-        longer = times_as_long(args, members_of(self.method.rule))
+        longer, members = copy.copy(args), members_of(self.method.rule)
+        longer.num_train_epochs *= members
+        if longer.max_steps > 0:
+            longer.max_steps *= members
         return super().set_initial_training_values(longer, dataloader)
 
     def create_scheduler(
@@ -342,7 +351,9 @@ class RobustTrainer(Trainer):
             checks.check_memory(error, rows=batch.size)
             raise
         stepper.network.reset()
-        self._empty_cache()
+        every = self.args.torch_empty_cache_steps
+        if every is not None and self.state.global_step % every == 0:
+            clear_device_cache()
         if last:
             self._kept = []
             stepper.end_step()
@@ -366,15 +377,6 @@ class RobustTrainer(Trainer):
         for micro, batch in enumerate(self._kept):
             self._run_passes(model, batch, micro=micro, last=micro == len(self._kept) - 1)
 
-    def _empty_cache(self) -> None:
-        every = self.args.torch_empty_cache_steps
-        if every is None or self.state.global_step % every:
-            return
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        if torch.backends.mps.is_available():
-            torch.mps.empty_cache()
-
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         norm = sharding.whole(super()._get_grad_norm(model, grad_norm), keep=True)
         # Infinite gradients are normal with a loss scaler, which skips these steps.
@@ -387,18 +389,15 @@ class RobustTrainer(Trainer):
         if self.stepper is not None and "loss" in logs:
             means = self.stepper.log.means()
             means.pop("loss")
-            means |= self._of_all_ranks({n: means[n] for n in means if n.startswith("loss/")})
+            if self.args.world_size > 1:
+                # Means over the processes, like Transformers' for the loss.
+                parts = [name for name in means if name.startswith("loss/")]
+                mine = torch.tensor([means[name] for name in parts], device=self.args.device)
+                every = self.accelerator.reduce(mine, reduction="mean").tolist()
+                means |= zip(parts, every, strict=True)
             logs = {**logs, **means, **self.stepper.diagnostics()}
             self.stepper.log.clear()
         super().log(logs, start_time)
-
-    def _of_all_ranks(self, parts: dict[str, float]) -> dict[str, float]:
-        """Return the means over the processes, like Transformers for the loss."""
-        if self.args.world_size == 1:
-            return parts
-        mine = torch.tensor(list(parts.values()), device=self.args.device)
-        result = self.accelerator.reduce(mine, reduction="mean").tolist()
-        return dict(zip(parts, result, strict=True))
 
     # Checkpoints
 
@@ -485,18 +484,6 @@ class RobustTrainer(Trainer):
         }
         write_state(progress, folder, name=f"progress_{rank}")
 
-    def _check_checkpoint(self, folder: str) -> None:
-        rank = checkpoint_files.rank_in(folder, self.args.process_index)
-        checkpoint_files.check_checkpoint(
-            folder,
-            states=["optimizer", "scheduler", "method", f"progress_{rank}", f"rng_state_{rank}"],
-        )
-        if sharding.is_sharded(self.model):
-            raise CheckpointError(
-                "The model of this trainer is sharded since an earlier train(). Make a new trainer "
-                "to resume from a checkpoint."
-            )
-
     def restore(self) -> None:
         """Load the checkpoint to resume from, after optimizer and scheduler were created."""
         if self._checkpoint is None:
@@ -539,15 +526,6 @@ def task_loss_of(
         return value
 
     return loss
-
-
-def times_as_long(args: Any, members: int) -> Any:
-    """Return a copy of the training arguments with ``members`` times the epochs and steps."""
-    longer = copy.copy(args)
-    longer.num_train_epochs *= members
-    if longer.max_steps > 0:
-        longer.max_steps *= members
-    return longer
 
 
 def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:
