@@ -70,7 +70,7 @@ def study(
         machine = OneMachine(at_step)
         monkeypatch.setattr(Cluster, "check", lambda _: None)
         monkeypatch.setattr(Cluster, "connection", lambda _: nullcontext())
-        monkeypatch.setattr("temper.study.cluster.do_runs", machine.do_runs)
+        monkeypatch.setattr("temper.study.schedule.do_runs", machine.do_runs)
         temper.compare(
             out=str(out),
             methods="plain,ema",

@@ -189,7 +189,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Cluster, "check", lambda _: None)
     monkeypatch.setattr(Cluster, "connection", lambda _: nullcontext())
-    for module_of in ("search", "cluster"):
+    for module_of in ("search", "schedule"):
         monkeypatch.setattr(f"temper.study.{module_of}.do_runs", do_runs)
     return result
 

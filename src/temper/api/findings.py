@@ -42,11 +42,10 @@ def suspicious_labels(choice: Choice) -> pandas.DataFrame:
     (mean over its epochs) and of the linear classifier. ``row`` is a row's number in the file.
     """
     best = choice.trials[0]
-    count = len(best.logs)
-    linear = np.exp(np.concatenate(choice.linear_logs(best.model, count)))
+    held_out = np.concatenate(choice.folds[: len(best.logs)])
+    linear = np.exp(choice.linear[best.model].logs[held_out])
     probabilities = (np.concatenate(best.means) + linear) / 2
-    rows = choice.rows.select(np.concatenate(choice.folds[:count]))
-    return rank_labels(rows, probabilities)
+    return rank_labels(choice.rows.select(held_out), probabilities)
 
 
 def title_of(best: Trial, evaluation: Mapping[str, Any]) -> str:

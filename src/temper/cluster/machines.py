@@ -244,7 +244,8 @@ def _predict(
 ) -> Prediction:
     check_version(version)
     torch.set_num_threads(threads)
-    plugins.load_all(imports)
+    for module in imports:
+        plugins.load(module)
     checkpoint = Checkpoint(model)
     if predictor_identity(checkpoint, settings) != identity:
         raise TemperError(

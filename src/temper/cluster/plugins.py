@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from types import ModuleType
 
 from temper.errors import SettingError
@@ -34,12 +33,6 @@ def load(what: str) -> ModuleType:
                 raise SettingError(f"{what}: {error} Give yours another name.") from error
     _LOADED[what] = None
     return module
-
-
-def load_all(names: Iterable[str]) -> None:
-    """Import the files and modules that `loaded` returned in another process."""
-    for name in names:
-        load(name)
 
 
 def loaded() -> tuple[str, ...]:

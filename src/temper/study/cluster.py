@@ -16,7 +16,7 @@ import socket
 import tempfile
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -34,7 +34,7 @@ from temper.errors import LockedError, SettingError, TemperError, Terminated, sh
 from temper.progress import Progress
 from temper.stopping import GRACE
 from temper.study.work import GridCell, StudyFolder, Work
-from temper.study.workers import load_work, run_in_words
+from temper.study.workers import run_in_words
 from temper.training.config import run_key
 
 LOST = 180.0
@@ -55,6 +55,11 @@ class Job:
     @property
     def run(self) -> RunFolder:
         return self.folder.run(self.cell)
+
+    def train_seconds(self) -> float:
+        """Return the recorded time of the run's training, 0 if it has no record."""
+        times = (self.run.record() or {}).get("times", {})
+        return float(times.get("train_seconds", 0.0))
 
 
 @contextmanager
@@ -82,16 +87,6 @@ def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Clu
         yield store.folder, replace(cluster, store=store)
     finally:
         store.push()
-
-
-def on_cluster(
-    work: Work, cluster: Cluster, *, progress: Progress
-) -> Iterator[tuple[GridCell, float | None]]:
-    """Do all runs of a study on a cluster; yield finished ones with a step's median seconds."""
-    jobs = [Job(work.folder, cell) for cell in work.folder.config.order()]
-    with cluster.connection(), closing(do_runs(jobs, cluster, progress)) as done:
-        for job, seconds in done:
-            yield job.cell, seconds
 
 
 def do_runs(
@@ -162,7 +157,7 @@ def _do_run(
     name = f"{job.folder.path} {sorted(job.folder.keys.values())}"
     if name not in _loaded:
         _loaded.clear()
-        _loaded[name] = load_work(job.folder, imports)
+        _loaded[name] = job.folder.load(imports)
     work, settings, progress = _loaded[name], job.folder.config.runs[job.cell], _Notices()
     if run_key(settings, work.splits, identity=model_identity(settings.model)) != job.key:
         raise TemperError(

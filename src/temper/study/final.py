@@ -101,11 +101,7 @@ def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:
     study = run_study(
         final, folder / FINAL, cluster=request.cluster, splits=search.splits, progress=progress
     )
-    beside = [
-        alternative
-        for alternative in search.alternatives
-        if alternative.name in allowed.alternatives
-    ]
+    beside = [item for item in search.alternatives if item.name in allowed.alternatives]
     study, names = _with_alternatives(study, final, beside, search)
     run = final.runs[winner.recipe.name, final.seeds[0]]
     write_text(folder / WINNER, toml_of({"model": run.model, "seed": run.seed, **run.settings()}))
@@ -136,7 +132,7 @@ def _identity(search: Search) -> dict[str, Any]:
     """Return the inputs that must be equal to resume a search; the budget may differ."""
     request, run = search.request, search.plain_run
     return {
-        "model": model_identity(run.model),
+        "model": search.identity,
         **({"models": [model_identity(name) for name in request.models]} if request.models else {}),
         "goal": search.weights,
         "recipes": {
@@ -239,7 +235,7 @@ def _evaluate(
     run, train, name = search.plain_run, search.splits.train, alternative.name
     evaluate, out = plan.evaluate, folder / "evaluation"
     cost = alternative.cost(run, len(train))
-    identity = f"{name} {seed} {cost:g} {model_identity(run.model)} {train.hash}"
+    identity = f"{name} {seed} {cost:g} {search.identity} {train.hash}"
     key = evaluation_key(identity, sets, evaluate, max_length=run.data.max_length)
     if stored_key(out) != key:
         predictor = fit_alternative(alternative, run, train, seed=seed)

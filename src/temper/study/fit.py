@@ -229,9 +229,6 @@ class Choice:
         labels, values = self.labels(len(logs)), np.concatenate(list(logs))
         return brier_of_rows(labels, np.exp(calibrated(labels, values)))
 
-    def linear_logs(self, model: str, folds: int) -> list[FloatArray]:
-        return [self.linear[model].logs[index] for index in self.folds[:folds]]
-
 
 def calibrated(labels: IntegerArray, logs: FloatArray) -> FloatArray:
     """Return log-probabilities after temperature scaling, or unscaled if no temperature fits."""

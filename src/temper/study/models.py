@@ -61,7 +61,7 @@ def compare_models(search: Search) -> dict[str, Any]:
                 search.progress.notice(f"{model} failed at learning rate {rate:g}: {error}")
                 continue
             elapsed = time.monotonic() - begun
-            seconds = [_train_seconds(job) for job in jobs]
+            seconds = [job.train_seconds() for job in jobs]
             in_runs = search.request.budget.unit == "runs"
             # For runs finished before a stop, only the training time is known.
             cost[model] = search.fold_rows if in_runs else max(elapsed, sum(seconds))
@@ -87,11 +87,6 @@ def compare_models(search: Search) -> dict[str, Any]:
                 f"of the error of {models[0]} removed, accuracy {100 * line['accuracy']:.1f}%."
             )
     return {"used": spent, "models": sorted(lines, key=lambda line: -line["improvement"])}
-
-
-def _train_seconds(job: Job) -> float:
-    times = (job.run.record() or {}).get("times", {})
-    return float(times.get("train_seconds", 0.0))
 
 
 def _predict_ms(search: Search, job: Job) -> float | None:

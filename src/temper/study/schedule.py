@@ -6,6 +6,7 @@ import math
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,12 +47,12 @@ from temper.progress import Progress
 from temper.results import Result
 from temper.settings import override
 from temper.study.alternatives import passes_over_rows
-from temper.study.cluster import on_cluster
+from temper.study.cluster import Job, do_runs
 from temper.study.plan import Column, StudyConfig, check_workers
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import run_in_words, side_by_side
 from temper.training.checks import check_head, check_in_windows
-from temper.training.config import RunConfig, run_key, weights_size
+from temper.training.config import run_key, weights_size
 from temper.training.cost import PLAIN, passes_of
 from temper.training.prepared import label_names, make_network, with_head
 
@@ -232,16 +233,19 @@ def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:
 def _runs(
     work: Work, workers: int, cluster: Cluster | None, progress: Progress
 ) -> Generator[tuple[GridCell, float | None]]:
-    if cluster is not None:
-        yield from on_cluster(work, cluster, progress=progress)
-        return
-    if workers > 1:
-        yield from side_by_side(work, workers=workers, progress=progress)
-        return
+    """Do all runs of a study; yield finished ones with the median seconds of a step."""
     order = work.folder.config.order()
-    for number, cell in enumerate(order, start=1):
-        progress.runs(number, len(order), run_in_words(cell))
-        yield cell, work.do(cell, progress=progress)
+    if cluster is not None:
+        jobs = [Job(work.folder, cell) for cell in order]
+        with cluster.connection(), closing(do_runs(jobs, cluster, progress)) as done:
+            for job, seconds in done:
+                yield job.cell, seconds
+    elif workers > 1:
+        yield from side_by_side(work, workers=workers, progress=progress)
+    else:
+        for number, cell in enumerate(order, start=1):
+            progress.runs(number, len(order), run_in_words(cell))
+            yield cell, work.do(cell, progress=progress)
 
 
 def step_cost(
@@ -283,15 +287,11 @@ def _pair_columns(work: Work) -> None:
         return
     written: dict[str, Any] = read_json(file) if file.exists() else {}
     kept, kept_equal = written.get("columns", {}), written.get("equal_compute", {})
-    samples: dict[Path, RowSamples] = {}
+    metric, chosen, seed = work.sets.data.metric, config.evaluate.perspectives, config.evaluate.seed
 
+    @cache
     def samples_of(evaluation: Path) -> RowSamples:
-        if evaluation not in samples:
-            metric, evaluate = work.sets.data.metric, config.evaluate
-            samples[evaluation] = RowSamples.of(
-                read(evaluation).rows, metric, chosen=evaluate.perspectives, seed=evaluate.seed
-            )
-        return samples[evaluation]
+        return RowSamples.of(read(evaluation).rows, metric, chosen=chosen, seed=seed)
 
     def evaluations(column: str) -> list[Path]:
         return [folder.run((column, seed)).path / "evaluation" for seed in config.seeds]
@@ -307,13 +307,8 @@ def _pair_columns(work: Work) -> None:
                 for named, result in row_variances(*(list(map(samples_of, side)) for side in sides))
             ]
             return {"seeds": list(config.seeds), "keys": keys, "variances": scores}
-        differences = paired_differences(
-            read(sides[0][0]).rows,
-            read(sides[1][0]).rows,
-            work.sets.data.metric,
-            chosen=config.evaluate.perspectives,
-            seed=config.evaluate.seed,
-        )
+        mine, others = (read(side[0]).rows for side in sides)
+        differences = paired_differences(mine, others, metric, chosen=chosen, seed=seed)
         return {"seed": config.seeds[0], "keys": keys, "scores": differences}
 
     names = [column.name for column in config.columns if column.name != config.reference]
@@ -378,18 +373,16 @@ def costs(config: StudyConfig, splits: Splits) -> dict[str, float]:
     encoded = LazilyEncoded(rows, tokenizer, max_length=reference.data.max_length)
     batch = Collator(tokenizer)(encoded.shortest(2))
 
-    def cost(run: RunConfig, *, plain: bool) -> float | None:
+    result = {}
+    for column in config.columns:
+        run = runs[column.name]
         length = passes_over_rows(run, len(rows)) / passes_over_rows(reference, len(rows))
-        if plain:
-            return length
         method = run.method_config()
-        passes = passes_of(model, method, batch)
-        return None if passes is None else members_of(method.rule) * length * passes / PLAIN
-
-    known = {
-        column.name: cost(runs[column.name], plain=_plain(column)) for column in config.columns
-    }
-    return {name: value for name, value in known.items() if value is not None}
+        if _plain(column):
+            result[column.name] = length
+        elif (passes := passes_of(model, method, batch)) is not None:
+            result[column.name] = members_of(method.rule) * length * passes / PLAIN
+    return result
 
 
 def _plain(column: Column) -> bool:

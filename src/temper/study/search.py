@@ -23,7 +23,7 @@ from optuna.trial import TrialState
 
 from temper.checkpoints.identity import model_identity
 from temper.cluster.machines import Cluster
-from temper.data.examples import Examples, Splits
+from temper.data.examples import Splits
 from temper.data.splitting import check_folds, folds
 from temper.errors import DataError, NonFiniteError, SettingError
 from temper.evaluation.settings import SetSources
@@ -57,7 +57,10 @@ FOLD_ROWS: Final = 500
 
 
 def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
-    """Split the training rows into folds; each has its validation rows as ``dev``."""
+    """Split the training rows into folds; each has its validation rows as ``dev``.
+
+    A fold that contains evaluation rows of the final comparison raises a `DataError`.
+    """
     check_folds(splits.train)
     parts = folds(splits.train, PARTS, seed=seed)
     result = []
@@ -72,20 +75,15 @@ def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
             replace(judged, name="dev"),
             unlabeled=splits.unlabeled,
         )
-        check_apart(fold, [splits.dev, *([splits.test] if splits.test is not None else [])])
+        for name, rows in (("train", fold.train), ("dev", fold.dev)):
+            reported = filter(None, (splits.dev, splits.test))
+            if shared := sum(len(rows.overlap(other)) for other in reported):
+                raise DataError(
+                    f"{shared} {name} rows of a validation fold are also reported rows, so the "
+                    "search would use test rows. Remove these texts from the training rows."
+                )
         result.append(fold)
     return result
-
-
-def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
-    """Raise a `DataError` if a fold contains evaluation rows of the final comparison."""
-    for name, rows in (("train", fold.train), ("dev", fold.dev)):
-        shared = sum(len(rows.overlap(other)) for other in reported)
-        if shared:
-            raise DataError(
-                f"{shared} {name} rows of a validation fold are also reported rows, so the search "
-                "would use test rows. Remove these texts from the training rows."
-            )
 
 
 @dataclass(frozen=True)
@@ -220,6 +218,10 @@ class Search:
         return self._config(Candidate(self.recipes[PLAIN]), 0).any_run
 
     @cached_property
+    def identity(self) -> str:
+        return model_identity(self.plain_run.model)
+
+    @cached_property
     def fold_rows(self) -> float:
         """Training rows of all folds, relative to all training rows."""
         return sum(len(fold.train) for fold in self.folds) / len(self.splits.train)
@@ -235,14 +237,10 @@ class Search:
         # The number of the fold is the seed of its run.
         return StudyConfig.of(tree, columns=[candidate.column], seeds=[fold], sets=SetSources())
 
-    @cached_property
-    def _identity(self) -> Any:
-        return model_identity(self.plain_run.model)
-
     def job(self, candidate: Candidate, fold: int) -> Job:
         config = self._config(candidate, fold)
         ((cell, run),) = config.runs.items()
-        key = run_key(run, self.folds[fold], identity=self._identity)
+        key = run_key(run, self.folds[fold], identity=self.identity)
         return Job(FoldFolder(self.folder / "trials", config, {cell: key}, fold), cell)
 
     def run(self, jobs: Sequence[Job]) -> None:
@@ -257,13 +255,15 @@ class Search:
             work = Work(job.folder, splits, evaluation_sets(job.folder.config, splits))
             work.do(job.cell, progress=self.progress)
 
-    def allowed(self, trial: float | None = None) -> Allowed:
-        """Return the parts of the search that fit into the budget."""
-        budget, left, run = self.request.budget, self.request.left, 1.0
-        # A budget in runs counts rows; for one in seconds, a trial was timed.
-        if trial is None:
-            trial = self.fold_rows
-        else:
+    def allowed(self, baseline: Any = None) -> Allowed:
+        """Return the parts of the search that fit into the budget.
+
+        A budget in runs counts rows. For one in seconds, ``baseline`` is a trial with at least one
+        finished fold, whose time is the estimate.
+        """
+        budget, left, trial, run = self.request.budget, self.request.left, self.fold_rows, 1.0
+        if budget.unit == "seconds":
+            trial = FOLDS * _spent([baseline]) / len(baseline.user_attrs["scores"])
             # With few rows, evaluation takes most of the time, as in a final run.
             run = trial / min(1.0, self.fold_rows)
         costs = {name: Candidate(recipe).cost for name, recipe in self.recipes.items()}
@@ -355,7 +355,7 @@ def _finished(study: Any) -> list[Any]:
 def _allowed(search: Search, study: Any) -> Allowed:
     """Return the allowed parts, fixed once, because Optuna needs a fixed set of recipes."""
     if "allowed" not in study.user_attrs:
-        result = _measured(search, _finished(study)[0])
+        result = search.allowed(_finished(study)[0])
         study.set_user_attr("allowed", vars(result))
         wanted = [*search.recipes, *(alternative.name for alternative in search.alternatives)]
         skipped = [n for n in wanted if n not in (*result.recipes, *result.alternatives)]
@@ -366,13 +366,6 @@ def _allowed(search: Search, study: Any) -> Allowed:
                 "larger --budget."
             )
     return Allowed(**study.user_attrs["allowed"])
-
-
-def _measured(search: Search, baseline: Any) -> Allowed:
-    """Estimate the allowed parts from a trial with at least one finished fold."""
-    if search.request.budget.unit == "runs":
-        return search.allowed()
-    return search.allowed(FOLDS * _spent([baseline]) / len(baseline.user_attrs["scores"]))
 
 
 def _spent(trials: Iterable[Any]) -> float:
@@ -441,7 +434,7 @@ def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
             return None
         if not finished:
             # A budget that is too small is reported as early as possible.
-            _measured(search, trial)
+            search.allowed(trial)
         pairs = zip(scores, baseline, strict=False)
         value = fmean(improvement(mine, plain, search.weights) for mine, plain in pairs)
         trial.report(value, len(scores))
@@ -454,9 +447,7 @@ def _seconds(study: Any, jobs: Sequence[Job], elapsed: float) -> float:
     """Return the seconds that runs took; runs finished before a stop have stored theirs."""
     name = "+".join(job.key for job in jobs)
     if name not in study.user_attrs:
-        training = [(job.run.record() or {}).get("times", {}) for job in jobs]
-        seconds = max(elapsed, *(times.get("train_seconds", 0.0) for times in training))
-        study.set_user_attr(name, seconds)
+        study.set_user_attr(name, max(elapsed, *(job.train_seconds() for job in jobs)))
     return float(study.user_attrs[name])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from temper.checkpoints.folder import (
     difference_in_words,
     read_json,
 )
+from temper.cluster import plugins
 from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.data.suites.suite import KINDS
@@ -43,7 +44,10 @@ class StudyFolder:
     def splits(self) -> Splits:
         return load_splits(self.config.data)
 
-    def load(self) -> Work:
+    def load(self, imports: Iterable[str] = ()) -> Work:
+        """Load the data, and first the user's modules of ``imports``, in another process."""
+        for module in imports:
+            plugins.load(module)
         splits = self.splits()
         return Work(self, splits, evaluation_sets(self.config, splits))
 

@@ -13,11 +13,10 @@ import queue
 import signal
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, partial
 from logging.handlers import QueueHandler
 from multiprocessing import active_children, connection, get_context, parent_process
 from multiprocessing.process import BaseProcess
@@ -41,7 +40,7 @@ SAVED = 1.5 * GRACE
 
 def side_by_side(
     work: Work, *, workers: int, progress: Progress
-) -> Iterator[tuple[GridCell, float | None]]:
+) -> Generator[tuple[GridCell, float | None]]:
     """Do all runs of a study in several processes (at least 2, at most one for each run).
 
     Threads and GPUs are divided between the workers. Warnings of other libraries are not shown. A
@@ -201,28 +200,10 @@ class WorkerProgress(Progress):
             signal.raise_signal(signal.SIGTERM)
 
 
-@dataclass(frozen=True)
-class _Worker:
-    """Objects that a worker keeps between runs."""
-
-    folder: StudyFolder
-    imports: tuple[str, ...]
-    messages: Any
-    stop: Any
-
-    @cached_property
-    def work(self) -> Work:
-        """The data, loaded on first use: an error in the initializer would break the pool."""
-        return load_work(self.folder, self.imports)
-
-
-_worker: _Worker
-
-
-def load_work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
-    """Load the data of a study in a worker process, with the user's modules of ``imports``."""
-    plugins.load_all(imports)
-    return folder.load()
+# What a worker keeps between runs.
+_loaded: Callable[[], Work]
+_messages: Any
+_stop: Any
 
 
 def _start_worker(
@@ -235,7 +216,7 @@ def _start_worker(
     numbers: Any,
     stop: Any,
 ) -> None:
-    global _worker
+    global _loaded, _messages, _stop
     # Ctrl-C reaches every process of a terminal; the study's process handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_terminated()
@@ -250,13 +231,15 @@ def _start_worker(
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     torch.set_num_threads(threads)
     in_memory.restore(held)
-    _worker = _Worker(folder, imports, messages, stop)
+    # Loaded on first use: an error in the initializer would break the pool.
+    _loaded = cache(partial(folder.load, imports))
+    _messages, _stop = messages, stop
 
 
 def _do_run(cell: GridCell) -> float | None:
-    progress, work = WorkerProgress(cell, _worker.messages, _worker.stop), _worker.work
-    _worker.messages.put((cell, "begin", os.getpid()))
-    return work.do(cell, progress=progress)
+    work = _loaded()
+    _messages.put((cell, "begin", os.getpid()))
+    return work.do(cell, progress=WorkerProgress(cell, _messages, _stop))
 
 
 def _end_with_parent() -> None:
