@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 import temper
 from dev.drills.cluster import two_machines
 from temper.checkpoints.checkpoint import Checkpoint
-from temper.cluster.machines import Cluster, _predict, cause_of, spread, whole_name
+from temper.cluster.machines import Cluster, _predict, cause_of, run_there, spread, whole_name
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError, TemperError
 from temper.evaluation.loading import load_predictor, predictor_identity
@@ -48,7 +47,8 @@ def on_machine(model: Path, *, identity: str | None = None, version: str = "") -
     settings, name = PredictorSettings(), str(model)
     identity = identity or predictor_identity(Checkpoint(name), settings)
     given = {"model": name, "settings": settings, "max_length": 16, "batch_size": 8}
-    return _predict(["good"], None, version or temper.__version__, (), identity, 1, **given)
+    version = version or temper.__version__
+    return run_there(_predict, version, (), 1, ["good"], None, identity=identity, **given)
 
 
 def local(model: Path) -> Predictor:
@@ -95,7 +95,7 @@ def test_machines_return_predictions_in_order_and_report_truncation(
 
     monkeypatch.setattr("temper.cluster.machines.ROWS", 8)
     monkeypatch.setattr(Cluster, "at_once", 5)
-    monkeypatch.setattr(Cluster, "task", lambda *_: SimpleNamespace(remote=remote))
+    monkeypatch.setattr(Cluster, "task", lambda *_: remote)
     monkeypatch.setattr("ray.get", list)
     twin = spread(
         predictor,

@@ -14,7 +14,7 @@ import torch
 import temper
 from dev.drills.cluster import two_machines
 from temper.checkpoints.identity import model_identity
-from temper.cluster.machines import Cluster
+from temper.cluster.machines import Cluster, run_there
 from temper.data.sources import load_splits
 from temper.errors import ModelError, SettingError, TemperError
 from temper.export.verify import verify
@@ -137,7 +137,7 @@ def test_a_machine_raises_an_error_for_other_versions_folders_and_rows(
         (replace(folder, keys=dict.fromkeys(keys, "0" * 64)), temper.__version__, "other rows"),
     ):
         with pytest.raises(TemperError, match=message):
-            _do_run(Job(given, cell), None, torch.get_num_threads(), (), version)
+            run_there(_do_run, version, (), torch.get_num_threads(), Job(given, cell), None)
     assert not list(tmp_path.iterdir())
 
 

@@ -7,9 +7,10 @@ import math
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,8 @@ class Cluster:
             ) from error
 
     @contextmanager
-    def connection(self) -> Iterator[Any]:
-        """Connect to the cluster inside this context, and yield the module ``ray``."""
+    def connection(self) -> Iterator[None]:
+        """Connect to the cluster inside this context."""
         self.check()
         ray = load_ray()
         is_new = not ray.is_initialized()
@@ -104,18 +105,20 @@ class Cluster:
                     f"{self.cpus} cores and {self.gpus:g} GPUs. Reduce `cluster.cpus` or "
                     "`cluster.gpus`; `ray status` lists what the machines have."
                 )
-            yield ray
+            yield
         finally:
             if is_new:
                 ray.shutdown()
 
-    def task(self, function: Callable[..., Any]) -> Any:
-        return load_ray().remote(
+    def task(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that starts another one on a machine, and returns Ray's reference."""
+        task = load_ray().remote(
             num_cpus=self.cpus,
             num_gpus=self.gpus,
             max_retries=RETRIES,
             scheduling_strategy="SPREAD",
-        )(function)
+        )(run_there)
+        return partial(task.remote, function, temper.__version__, plugins.loaded(), self.cpus)
 
     @property
     def at_once(self) -> int:
@@ -152,13 +155,28 @@ def cause_of(error: Any) -> TemperError:
     )
 
 
-def check_version(version: str) -> None:
-    """Raise if the version of Temper here differs from that of the process that sent the work."""
+def run_there(
+    function: Callable[..., Any],
+    version: str,
+    imports: Sequence[str],
+    threads: int,
+    *arguments: Any,
+    **named: Any,
+) -> Any:
+    """Call a function on a machine, with the user's modules of the process that sent the work.
+
+    Raises:
+        TemperError: That process has another version of Temper.
+    """
     if temper.__version__ != version:
         raise TemperError(
             f"Machine {socket.gethostname()} of the cluster has Temper {temper.__version__}, and "
             f"the command has {version}. Install the same version."
         )
+    torch.set_num_threads(threads)
+    for module in imports:
+        plugins.load(module)
+    return function(*arguments, **named)
 
 
 ROWS = 512
@@ -192,16 +210,8 @@ def spread(
     except for rounding. Ray repeats the rows of a lost machine.
     ``given`` are further arguments of `temper.evaluation.loading.load_predictor`.
     """
-    loading = {
-        "version": temper.__version__,
-        "imports": plugins.loaded(),
-        "identity": predictor_identity(model, settings),
-        "threads": cluster.cpus,
-        "model": whole_name(model),
-        "settings": settings,
-        **given,
-    }
-    twin = copy.copy(predictor)
+    identity, twin = predictor_identity(model, settings), copy.copy(predictor)
+    loading = {"identity": identity, "model": whole_name(model), "settings": settings, **given}
 
     def predict(examples: Examples, *, batch_size: int | None = None) -> Prediction:
         if len(examples) <= ROWS:
@@ -222,7 +232,7 @@ def _on_machines(examples: Examples, cluster: Cluster, loading: dict[str, Any]) 
     try:
         predictions = ray.get(
             [
-                task.remote(list(part.text), pair, **loading)
+                task(list(part.text), pair, **loading)
                 for part, pair in zip(parts, pairs, strict=True)
             ]
         )
@@ -234,18 +244,12 @@ def _on_machines(examples: Examples, cluster: Cluster, loading: dict[str, Any]) 
 def _predict(
     texts: list[str],
     text_pairs: list[str] | None,
-    version: str,
-    imports: tuple[str, ...],
+    *,
     identity: str,
-    threads: int,
     model: str,
     settings: PredictorSettings,
     **given: Any,
 ) -> Prediction:
-    check_version(version)
-    torch.set_num_threads(threads)
-    for module in imports:
-        plugins.load(module)
     checkpoint = Checkpoint(model)
     if predictor_identity(checkpoint, settings) != identity:
         raise TemperError(

@@ -22,13 +22,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import torch
-
-import temper
 from temper.checkpoints.folder import RunFolder
 from temper.checkpoints.identity import model_identity
-from temper.cluster import plugins
-from temper.cluster.machines import Cluster, cause_of, check_version, load_ray
+from temper.cluster.machines import Cluster, cause_of, load_ray
 from temper.cluster.store import Store, is_url
 from temper.errors import LockedError, SettingError, TemperError, Terminated, shown
 from temper.progress import Progress
@@ -99,14 +95,13 @@ def do_runs(
     for folder in {job.folder.path for job in jobs}:
         # Machines check for the folder before they begin.
         folder.mkdir(parents=True, exist_ok=True)
-    shared = (store, cluster.cpus, plugins.loaded(), temper.__version__)
     pending, running = list(jobs), dict[Any, Job]()
     try:
         while pending or running:
             while pending and len(running) < max(1, cluster.at_once):
                 job = pending.pop(0)
                 progress.runs(len(jobs) - len(pending), len(jobs), run_in_words(job.cell))
-                running[task.remote(job, *shared)] = job
+                running[task(job, store)] = job
             # With a time limit, because machines may join.
             done, _ = ray.wait(list(running), timeout=10.0)
             for reference in done:
@@ -143,11 +138,7 @@ class _Notices(Progress):
 _loaded: dict[str, Work] = {}
 
 
-def _do_run(
-    job: Job, store: Store | None, threads: int, imports: tuple[str, ...], version: str
-) -> tuple[float | None, list[str]]:
-    check_version(version)
-    torch.set_num_threads(threads)
+def _do_run(job: Job, store: Store | None) -> tuple[float | None, list[str]]:
     warnings.simplefilter("ignore")
     if store is None and not job.folder.path.exists():
         raise TemperError(
@@ -157,7 +148,7 @@ def _do_run(
     name = f"{job.folder.path} {sorted(job.folder.keys.values())}"
     if name not in _loaded:
         _loaded.clear()
-        _loaded[name] = job.folder.load(imports)
+        _loaded[name] = job.folder.load()
     work, settings, progress = _loaded[name], job.folder.config.runs[job.cell], _Notices()
     if run_key(settings, work.splits, identity=model_identity(settings.model)) != job.key:
         raise TemperError(

@@ -54,6 +54,7 @@ from temper.training.config import RunConfig
 from temper.training.cost import PLAIN
 from temper.training.prepared import label_names
 from temper.training.run import train
+from temper.training.settings import TrainSettings
 
 PARTS: Final = 5
 FOLDS: Final = 3
@@ -88,24 +89,15 @@ class Candidate:
     start: Alternative | None = FROZEN
     passes: float = PLAIN
 
-    def settings(self, base: RunConfig, rows: int) -> dict[str, Any]:
-        """Return the tables ``method`` and ``train`` for a training on ``rows`` rows."""
-        method = {"name": self.method}
+    def changes(self, train: TrainSettings, rows: int) -> dict[str, Any]:
+        """Return the changes of ``train``, the default settings, to train on ``rows`` rows."""
         if not self.rate:
             one_step = {"learning_rate": UNCHANGED, "max_steps": 1, "evaluate": "off"}
-            return {"method": method, "train": {**one_step, "new_head": False}}
-        rate = float(f"{self.rate * base.train.learning_rate:.3g}")
-        epochs = base.train.epochs
+            return {**one_step, "new_head": False}
+        rate, epochs = float(f"{self.rate * train.learning_rate:.3g}"), train.epochs
         if self.length is not None:
             epochs = max(1.0, float(round(self.length * epochs_for(rows))))
-        return {
-            "method": method,
-            "train": {
-                "learning_rate": rate,
-                "epochs": epochs,
-                "new_head": self.start is None,
-            },
-        }
+        return {"learning_rate": rate, "epochs": epochs, "new_head": self.start is None}
 
 
 LINEAR: Final = Candidate("linear classifier", rate=0.0)
@@ -278,10 +270,9 @@ class Search:
 
     def config(self, model: str, candidate: Candidate, rows: int, start: Path | None = None) -> Any:
         plain = RunConfig.of({**self.base, "model": model})
-        tables = candidate.settings(plain, rows)
-        tree = {**self.base, "model": model if start is None else str(start)}
-        tree["train"] = {**tree.get("train", {}), **tables["train"]}
-        return RunConfig.of({**tree, "method": tables["method"]})
+        train = {**self.base.get("train", {}), **candidate.changes(plain.train, rows)}
+        changed = {"model": str(start or model), "method": {"name": candidate.method}}
+        return RunConfig.of({**self.base, **changed, "train": train})
 
     def run(self) -> Choice:
         """Compare the candidates; an error of the first one is raised."""

@@ -82,14 +82,12 @@ class Processes:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Continue after this block when all processes have finished it; if one fails, all stop."""
+        own: Exception | None = None
         try:
             yield
         except (TemperError, OSError, RuntimeError, ValueError) as error:
-            self._check(self.gather(str(error) or type(error).__name__), error)
-        else:
-            self._check(self.gather(None), None)
-
-    def _check(self, messages: list[str | None], own: Exception | None) -> None:
+            own = error
+        messages = self.gather(None if own is None else str(own) or type(own).__name__)
         failed = [rank for rank, message in enumerate(messages) if message is not None]
         if own is not None and failed[0] == self.rank:
             raise own
