@@ -183,13 +183,6 @@ def hidden(path: Path, ending: str) -> Path:
     return path.with_name(name)
 
 
-def sweep(folder: Path, names: Iterator[str] | tuple[str, ...]) -> None:
-    """Remove temporary files of killed `write_text` calls; only for a folder that is locked."""
-    for name in names:
-        for left in folder.glob(f".{name}.*"):
-            left.unlink(missing_ok=True)
-
-
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder to write to; on success it replaces ``path``.

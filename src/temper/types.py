@@ -5,7 +5,7 @@ Shape letters, everywhere: B rows of a batch, T tokens, D embedding size, C clas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -129,10 +129,7 @@ class Batch:
         if copies == 1:
             return self
 
-        def stack(tensor: Tensor) -> Tensor:
-            return tensor.repeat(copies, *[1] * (tensor.dim() - 1))
-
-        return self._mapped(stack)
+        return self._mapped(lambda tensor: tensor.repeat(copies, *[1] * (tensor.dim() - 1)))
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
         beside = (self.labels, self.rows, self.teacher, self.context)
@@ -207,33 +204,27 @@ class Term:
 
 @dataclass(frozen=True)
 class LossTerms:
-    """The loss terms, with distinct names, whose sum one backward pass differentiates.
+    """The loss terms whose sum one backward pass differentiates.
 
     Args:
         diagnostics: Name -> detached scalar to log next to the terms.
         carried: A scalar of value 0 whose gradient is added to weights from which the terms are
             detached.
+
+    Raises:
+        CompositionError: Two terms have the same name.
     """
 
-    terms: tuple[Term, ...]
+    terms: Sequence[Term]
     diagnostics: Mapping[str, Tensor] = field(default_factory=dict)
     carried: Tensor | None = None
 
-    @classmethod
-    def of(
-        cls,
-        terms: Iterable[Term],
-        diagnostics: Mapping[str, Tensor] | None = None,
-        carried: Tensor | None = None,
-    ) -> LossTerms:
-        """Collect terms; raise a `CompositionError` if two have the same name."""
-        collected = tuple(terms)
-        names = [term.name for term in collected]
+    def __post_init__(self) -> None:
+        names = [term.name for term in self.terms]
         if len(set(names)) != len(names):
             raise CompositionError(
                 f"Loss terms must have distinct names, got {names}. Rename one of them."
             )
-        return cls(collected, diagnostics or {}, carried)
 
     def __iter__(self) -> Iterator[Term]:
         return iter(self.terms)
@@ -243,7 +234,4 @@ class LossTerms:
         values = [term.value(step) for term in self.terms]
         if self.carried is not None:
             values.append(self.carried)
-        total = values[0]
-        for value in values[1:]:
-            total = total + value
-        return total
+        return sum(values[1:], values[0])

@@ -119,7 +119,7 @@ def test_a_term_is_scaled_by_the_rows_of_the_whole_step() -> None:
 def test_terms_of_a_total_have_different_names() -> None:
     term = Term("task", torch.ones(1))
     with pytest.raises(CompositionError, match="must have distinct names"):
-        LossTerms.of([term, term])
+        LossTerms([term, term])
 
 
 def run(method: Method, *, rate: float = 0.3) -> tuple[list[LossTerms], TinyNetwork]:

@@ -205,7 +205,7 @@ def test_the_gradient_norm_of_a_term_is_with_respect_to_the_logits() -> None:
     logits = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
     # The gradient of z.w is w: rows (1, 2) and (1, 2), times weight 2 and 1/N = 1/4.
     rows_of_term = logits @ torch.tensor([1.0, 2.0])
-    terms = LossTerms.of([Term("task", rows_of_term, 2.0, logits=(logits,))])
+    terms = LossTerms([Term("task", rows_of_term, 2.0, logits=(logits,))])
     result = squared_gradients(terms, Step(units=4))
     assert float(result["task"]) == pytest.approx((0.5**2) * (1 + 4) * 2)
     halves = squared_gradients(terms, Step(units=4, ranks=2))

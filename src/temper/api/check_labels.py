@@ -76,12 +76,17 @@ def check_labels(
 
     rows = _rows(run.data)
     # After the rows, so that an error in a file is reported before torch is imported.
+    from temper.evaluation.sets import seen_among
     from temper.study.wrong_labels import out_of_fold, rank_labels
 
     progress.info_all(filter(None, [read_as(rows)]))
     progress.notice_all(rows.notices)
     for name in dict.fromkeys((run.model, embeddings or run.model)):
-        _check_unseen(name, rows)
+        if trained := seen_among(Checkpoint.of(name), rows).trained:
+            raise SettingError(
+                f"{name} was trained on {len(trained)} of the {len(rows)} rows, so it has learned "
+                "their labels, wrong ones too. Give the pre-trained model that it started from."
+            )
     result = out_of_fold(run, rows, embedder=embeddings, folds=folds, progress=progress)
     return rank_labels(result.rows, result.probabilities)
 
@@ -115,13 +120,3 @@ def _rows(settings: DataSettings) -> Examples:
     )
     check_one_label(rows, what="A check of labels")
     return rows if settings.rows is None else rows.sample(settings.rows, seed=settings.seed)
-
-
-def _check_unseen(model: str, rows: Examples) -> None:
-    from temper.evaluation.sets import seen_among
-
-    if trained := seen_among(Checkpoint.of(model), rows).trained:
-        raise SettingError(
-            f"{model} was trained on {len(trained)} of the {len(rows)} rows, so it has learned "
-            "their labels, wrong ones too. Give the pre-trained model that it started from."
-        )

@@ -262,23 +262,20 @@ def tasks_settings(
 
 
 def _config(config: Any) -> Tree:
-    if config is None or isinstance(config, Mapping):
-        return _without_aliases(config or {})
     if isinstance(config, str | Path):
-        return _without_aliases(read_toml(Path(config)))
+        config = read_toml(Path(config))
+    if config is None or isinstance(config, Mapping):
+        tree = dict(config or {})
+        if isinstance(train := tree.get("train"), Mapping):
+            pairs = [without_alias(("train", name), value) for name, value in train.items()]
+            tree |= override({"train": {}}, pairs)
+        return tree
     if not hasattr(config, "settings"):
         raise SettingError(
             "`config` must be the path of a TOML file, nested settings or a `RunConfig`, got "
             f"{brief(config)}."
         )
     return {"model": config.model, "seed": config.seed, **config.settings()}
-
-
-def _without_aliases(tree: Mapping[str, Any]) -> Tree:
-    if not isinstance(tree.get("train"), Mapping):
-        return dict(tree)
-    pairs = [without_alias(("train", name), value) for name, value in tree["train"].items()]
-    return {**tree, **override({"train": {}}, pairs)}
 
 
 def _peft_table(given: Any) -> dict[str, Any]:

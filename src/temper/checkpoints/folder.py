@@ -25,7 +25,6 @@ from temper.files import (
     make_folder,
     remove_empty,
     sha256,
-    sweep,
     write_json,
     write_text,
     writing,
@@ -197,7 +196,9 @@ def held_folder(path: Path) -> Iterator[bool]:
     made = make_folder(path)
     try:
         with writing(path), locked(path):
-            sweep(path, WRITTEN)
+            for name in WRITTEN:
+                for left in path.glob(f".{name}.*"):
+                    left.unlink(missing_ok=True)
             yield bool(made)
     finally:
         remove_empty(made)

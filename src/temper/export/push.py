@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,7 +155,8 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
     if "tasks" in record:
         names = ", ".join(str(folder / task["folder"]) for task in record["tasks"].values())
         raise CheckpointError(f"{folder} has a classifier for each task. Push one: {names}.")
-    if pickles := sorted(_named(folder, PICKLES)):
+    files = (file for file in folder.rglob("*") if file.suffix in PICKLES and file.is_file())
+    if pickles := sorted(file.relative_to(folder).as_posix() for file in files):
         raise CheckpointError(
             f"{folder} has {', '.join(pickles)}: a pickle runs code when it is loaded, and "
             "Temper writes none. Move it elsewhere; nothing was uploaded."
@@ -166,11 +167,6 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
     published = {file for file in recorded if not file.endswith(TEXTUAL)} - {CARD}
     published.update(calibration_files(folder))
     return {file: folder / file for file in published}
-
-
-def _named(folder: Path, ends: Iterable[str]) -> list[str]:
-    files = (file for file in folder.rglob("*") if file.suffix in tuple(ends) and file.is_file())
-    return [file.relative_to(folder).as_posix() for file in files]
 
 
 def _evaluation(folder: Path, named: Path | None) -> Path | None:

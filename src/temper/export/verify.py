@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,23 +95,16 @@ def _rescored(folder: Path, record: Mapping[str, Any]) -> tuple[int, list[str]]:
     # Intervals, which take resamples, are not compared.
     settings = settings.without(evaluation.skipped).model_copy(update={"bootstrap": 0})
     made = score(evaluation.rows, evaluation.task["metric"], settings=settings)
+    # A missing score has no value.
+    ours, theirs = (
+        {_name(entry): entry.get("value") for entry in entries}
+        for entries in (evaluation.scores, made)
+    )
     return len(made), [
-        f"{folder / 'scores.json'}: {_name(item)} is {item.get('value')!r}, and the rows give "
-        f"{other.get('value')!r}"
-        for item, other in _pairs(evaluation.scores, made)
-        if not _alike(item.get("value"), other.get("value"))
-    ]
-
-
-def _pairs(
-    written: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]
-) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Pair entries of the same name; a missing counterpart has no value."""
-    ours, theirs = ({_name(entry): entry for entry in entries} for entries in (written, made))
-    empty: Mapping[str, Any] = {}
-    return [
-        (ours.get(name, {**theirs.get(name, empty), "value": None}), theirs.get(name, empty))
+        f"{folder / 'scores.json'}: {name} is {ours.get(name)!r}, and the rows give "
+        f"{theirs.get(name)!r}"
         for name in dict.fromkeys([*ours, *theirs])
+        if not _alike(ours.get(name), theirs.get(name))
     ]
 
 

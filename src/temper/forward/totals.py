@@ -74,7 +74,7 @@ def _totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Itera
         clean.release()
     for name, _, generator in generators:
         for terms in generator:
-            yield LossTerms.of(_owned(terms, name, owners), _taken(step))
+            yield LossTerms(_owned(terms, name, owners), _taken(step))
 
 
 def with_weight(*terms: Term) -> list[Term]:
@@ -106,7 +106,7 @@ def _clean_total(step: StepContext, terms: list[Term]) -> LossTerms:
         # on one process must take the same steps.
         carried.append(clean.logits[0].sum() * 0)
     total: Tensor | None = sum(carried[1:], carried[0]) if carried else None
-    return LossTerms.of(terms, _taken(step), total)
+    return LossTerms(terms, _taken(step), total)
 
 
 def _taken(step: StepContext) -> dict[str, Tensor]:

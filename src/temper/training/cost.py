@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
-import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -38,7 +36,8 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
     try:
         device = next(model.parameters()).device
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        with _unseen(model, device):
+        # The model and its random states are left as they were, and warnings come in training.
+        with quiet(), seeded(0, device), in_mode(model, training=True):
             plain = _products(model, "plain", batch, [STEPS - 1])
             period = max(int(getattr(member, "every", 1)) for member in method.composed())
             # One step that is due and one that is not represent the whole cycle.
@@ -48,6 +47,8 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
     except TemperError:
         # Training meets the same error, with the rows and the step that it belongs to.
         return None
+    finally:
+        model.zero_grad()
     if not plain[0]:
         return None
     return PLAIN * (counts[0] + (period - 1) * counts[-1]) / (period * plain[0])
@@ -88,14 +89,3 @@ def _products(
     finally:
         stepper.remove_hooks()
     return result
-
-
-@contextmanager
-def _unseen(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Restore gradients, training mode and random states after a step, and hide its warnings."""
-    try:
-        with quiet(), seeded(0, device), in_mode(model, training=True):
-            yield
-    finally:
-        for parameter in model.parameters():
-            parameter.grad = None

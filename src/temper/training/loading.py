@@ -216,14 +216,13 @@ class JoinedBatches(Sampler[list[int]]):
 
 
 def _collated(
-    items: Sequence[tuple[int, Any]], *, collators: Sequence[Any], ends: Sequence[int]
+    items: Sequence[tuple[int, Any]], *, collators: Sequence[Any], ends: Sequence[int], tasks: bool
 ) -> dict[str, Any]:
-    return collators[bisect_right(ends, items[0][0])](items) if items else {}
-
-
-def _as_part(items: Any, *, collator: Any, part: int, tasks: bool) -> dict[str, Any]:
-    """Collate rows of dataset ``part``: add its task number, or remove labels of unlabeled rows."""
-    batch = dict(collator(items))
+    """Collate rows of one dataset: add its task number, or remove labels of unlabeled rows."""
+    if not items:
+        return {}
+    part = bisect_right(ends, items[0][0])
+    batch = dict(collators[part](items))
     if tasks:
         return {**batch, TASK: torch.full((len(items),), part)}
     return {name: value for name, value in batch.items() if not part or name not in LABELS}
@@ -255,10 +254,10 @@ def join(
         # Accelerate calls `set_epoch` on samplers that it made, but not on wrapped ones.
         followers=[item for pair in loaders for item in pair if item is not None],
     )
-    collators = [
-        partial(_as_part, collator=loader.collate_fn, part=part, tasks=seed is not None)
-        for part, (loader, _) in enumerate(loaders)
-    ]
+    collators = [loader.collate_fn for loader, _ in loaders]
+    collate = partial(
+        _collated, collators=collators, ends=rows.cumulative_sizes, tasks=seed is not None
+    )
     # Accelerate's class, but without its split between processes: the sampler has made it.
     loader = type(first)(
         NumberedRows(rows),
@@ -267,7 +266,7 @@ def join(
         synchronized_generator=first.synchronized_generator,
         _non_blocking=first._non_blocking,
         batch_sampler=order,
-        collate_fn=partial(_collated, collators=collators, ends=rows.cumulative_sizes),
+        collate_fn=collate,
         **{name: getattr(first, name) for name in LOADING},
     )
     return loader, order

@@ -218,8 +218,11 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
             "`train.label_names` and `train.label_map` name the classes of one head, and with "
             "several tasks each gets a new head. Leave them out."
         )
-    labels = {name: _labels(splits[name].train) for name in config.tasks}
     trains = [split.train for split in splits.values()]
+    labels = {
+        name: [] if splits[name].train.kind == "regression" else label_names(splits[name].train)
+        for name in config.tasks
+    }
     texts = [text for rows in trains for text in (*rows.text, *(rows.text_pair or ()))]
     # The head of this model is not used, so its classes need not fit the tasks.
     classifier, tokenizer, notices = make_network(
@@ -290,6 +293,11 @@ class _ActiveTasks(ActiveRun):
         of_tasks = {name: self._of_task(name).record(status) for name in self.whole.tasks}
         record = super().record(status)
         del record["task"]
+        sizes = [f"{name} ({len(task.train):,} rows)" for name, task in self.of_tasks.items()]
+        listed = (
+            f"Trained on {len(sizes)} tasks: {', '.join(sizes)}. The classifier of each is in "
+            f"{FOLDER}/NAME, to be evaluated, fine-tuned and reported on like any other."
+        )
         return {
             **record,
             "settings": self.whole.settings(),
@@ -298,7 +306,7 @@ class _ActiveTasks(ActiveRun):
                 for name, one in of_tasks.items()
             },
             "data": {name: one["data"] for name, one in of_tasks.items()},
-            "notices": [self._listed(), *self.prepared.notices],
+            "notices": [listed, *self.prepared.notices],
         }
 
     def write_model(
@@ -312,14 +320,6 @@ class _ActiveTasks(ActiveRun):
             super().write_model(model.for_task(name), folder)
             record = {**self._of_task(name).record("finished"), "files": checksums(folder)}
             RunFolder(folder).write_record(record)
-
-    def _listed(self) -> str:
-        """Return a sentence that names the tasks, for records that describe a single task."""
-        sizes = [f"{name} ({len(task.train):,} rows)" for name, task in self.of_tasks.items()]
-        return (
-            f"Trained on {len(sizes)} tasks: {', '.join(sizes)}. The classifier of each is in "
-            f"{FOLDER}/NAME, to be evaluated, fine-tuned and reported on like any other."
-        )
 
     def few_rows(self, rows: Any) -> dict[str, Tensor]:
         batch = super().few_rows(rows.parts[self._first])
@@ -349,7 +349,3 @@ class _ActiveTasks(ActiveRun):
         run.recorder, run.device = self.recorder, self.device
         run.scores, run.task, run.passes = self.scores, name, self.passes
         return run
-
-
-def _labels(rows: Examples) -> list[str]:
-    return [] if rows.kind == "regression" else list(label_names(rows))

@@ -150,24 +150,19 @@ def make_network(
         )
     # The checkpoint may read texts in its own windows.
     set_windows(model, config.data.windows, max_length=config.data.max_length)
-    _set_prior(model, rows)
-    return model, tokenizer, notices
-
-
-def _set_prior(model: Any, rows: Examples) -> None:
-    """Set the bias of a new head for several labels to the log-odds of each label in the rows."""
-    # From 0, rare labels take hundreds of steps (Lin et al. 2017, arXiv 1708.02002, section 4.1).
     if rows.kind == "multi_label" and rows.labels:
-        # One pseudo-row with and one without each label keep the log-odds finite.
+        # The bias of a new head starts at the log-odds of each label: from 0, rare labels take
+        # hundreds of steps (Lin et al. 2017, arXiv 1708.02002, section 4.1). One pseudo-row with
+        # and one without each label keep them finite.
         counts = np.asarray(rows.labels, dtype=np.int8).sum(axis=0) + 1
         set_new_bias(model, np.log(counts / (len(rows) + 2 - counts)))
+    return model, tokenizer, notices
 
 
 def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
     """Return a line on the size of a network from scratch or an adapter; empty for other models."""
     counts, rate = parameter_counts(model), config.train.learning_rate
-    adapter = config.train.adapter
-    if adapter is not None:
+    if (adapter := config.train.adapter) is not None:
         kind = "LoRA" if adapter["peft_type"] == "LORA" else adapter["peft_type"]
         notices = [
             f"{kind} adapter: {counts['trained']:,} of {counts['all']:,} parameters are trained."

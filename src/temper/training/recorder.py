@@ -65,33 +65,28 @@ class Recorder(Listener):
         self._folder, self._progress, self._on_save = folder, progress, on_save
         self._started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._begun = time.perf_counter()
-        self._earlier = 0.0
-        self._earlier_median: float | None = None
+        self._earlier: Mapping[str, Any] = {}
         self._seconds: list[float] = []
         self._step_begun = 0.0
         self._loss: float | None = None
         self._gauge: Gauge | None = None
-        self._peak = 0
 
     def resume(self, step: int, times: Mapping[str, Any]) -> None:
         """Continue the timing of a run that stopped after ``step`` steps, from its ``times``."""
-        self.done = step
-        self._started = str(times.get("started", self._started))
-        self._earlier = float(times.get("train_seconds", 0.0))
-        self._earlier_median = times.get("step_seconds_median")
-        self._peak = round(MEBIBYTE * times.get("memory_mib", 0.0))
+        self.done, self._earlier = step, times
 
     def times(self) -> dict[str, Any]:
         """Return the field ``times`` of ``run.json``."""
-        seconds = self._earlier + time.perf_counter() - self._begun
-        if self._gauge is not None:
-            self._peak = max(self._peak, self._gauge.peak())
+        earlier, steps = self._earlier, self._seconds
+        seconds = earlier.get("train_seconds", 0.0) + time.perf_counter() - self._begun
+        peak = 0 if self._gauge is None else self._gauge.peak()
+        peak = max(peak, round(MEBIBYTE * earlier.get("memory_mib", 0.0)))
         return {
-            "started": self._started,
+            "started": earlier.get("started", self._started),
             "train_seconds": round(seconds, 3),
-            "step_seconds_median": median(self._seconds) if self._seconds else self._earlier_median,
+            "step_seconds_median": median(steps) if steps else earlier.get("step_seconds_median"),
             "steps": self.done,
-            **({"memory_mib": round(self._peak / MEBIBYTE, 1)} if self._peak else {}),
+            **({"memory_mib": round(peak / MEBIBYTE, 1)} if peak else {}),
         }
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

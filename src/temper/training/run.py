@@ -174,7 +174,6 @@ class ActiveRun:
             prepared.scored, collator, train.batch_size, self.folder, self.progress
         )
         self.device = train.device
-        self.trainer: RobustTrainer | None = None
         self.task: str | None = None
         self.passes: float | None = None
         self.parameters = parameter_counts(prepared.model)
@@ -201,7 +200,18 @@ class ActiveRun:
                     self._check_process_count(result if resume else None)
                 if result is None and self.folder.writes:
                     check_disk(self.folder.path, self.prepared.model)
-            self._train(result if resume else None, is_new=is_new)
+            try:
+                with writing(self.folder.path):
+                    self._train_steps(result if resume else None)
+            except (TemperError, KeyboardInterrupt, SystemExit):
+                if is_new and self.recorder.done == 0:
+                    self.folder.clear()
+                else:
+                    self.folder.drop_unfinished()
+                    # A full disk may have no room for it; the next call finds it "running".
+                    with suppress(WriteError):
+                        self.write("stopped")
+                raise
 
     def _check_process_count(self, record: dict[str, Any] | None) -> None:
         """Raise a `CheckpointError` if the number of processes of a stopped run has changed."""
@@ -214,20 +224,6 @@ class ActiveRun:
                 f"{now}: it would not reach the same weights. Use the same number of processes, or "
                 "start over with --restart."
             )
-
-    def _train(self, record: dict[str, Any] | None, *, is_new: bool) -> None:
-        try:
-            with writing(self.folder.path):
-                self._train_steps(record)
-        except (TemperError, KeyboardInterrupt, SystemExit):
-            if is_new and self.recorder.done == 0:
-                self.folder.clear()
-            else:
-                self.folder.drop_unfinished()
-                # A full disk may have no room for the record; the next call finds it "running".
-                with suppress(WriteError):
-                    self.write("stopped")
-            raise
 
     def write(self, status: str) -> None:
         """Write the record with the times so far."""
@@ -302,9 +298,12 @@ class ActiveRun:
             # Before the Trainer makes its folder: a process killed there must leave a run to
             # resume.
             self.write("running")
-            trainer = self.trainer = self._trainer()
+            trainer = self._trainer()
         # The Trainer has already moved the model to its device.
-        self._count_passes()
+        method = self.prepared.method
+        self.passes = passes_of(self.prepared.model, method, self.few_rows(self.prepared.rows))
+        if self.passes is not None:
+            self.progress.notice_all(cost_in_words(self.config.method_name, method, self.passes))
         if checkpoint is None and implements(trainer.method.rule, Accumulates):
             self.progress.info(
                 f"{self.config.method_name} first measures gradients in a pass over all rows; the "
@@ -344,12 +343,6 @@ class ActiveRun:
     def few_rows(self, rows: LazilyEncoded | AugmentedExamples) -> dict[str, Tensor]:
         """Return a batch of two short rows, to count the passes of a step."""
         return Collator(self.prepared.tokenizer)(rows.shortest(2))
-
-    def _count_passes(self) -> None:
-        method = self.prepared.method
-        self.passes = passes_of(self.prepared.model, method, self.few_rows(self.prepared.rows))
-        if self.passes is not None:
-            self.progress.notice_all(cost_in_words(self.config.method_name, method, self.passes))
 
     def _trainer(self) -> RobustTrainer:
         listeners = [self.recorder, self.scores]

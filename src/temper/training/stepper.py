@@ -244,13 +244,12 @@ class Stepper:
         if self._begun or self.number:
             return
         self._begun = True
-        if not implements(self.rule, BeginsRun):
-            return
-        with torch.no_grad():
-            self.rule.begin_run(self.params, self.state, self.streams.at(step=0))
-            # The run starts from the weights that the rule has set.
-            for name, tensor in self.params.start.items():
-                tensor.copy_(self.params.tensors[name])
+        if implements(self.rule, BeginsRun):
+            with torch.no_grad():
+                self.rule.begin_run(self.params, self.state, self.streams.at(step=0))
+                # The run starts from the weights that the rule has set.
+                for name, tensor in self.params.start.items():
+                    tensor.copy_(self.params.tensors[name])
 
     def begins_training(self, step: Step) -> bool:
         """Whether training of a member of the run (`soup` has several) begins with this step."""
@@ -483,10 +482,9 @@ class Stepper:
                 rows += batch.size * self.ranks
             elif not accumulates:
                 break
-            if not accumulates:
-                continue
-            self._clean_gradient(batch, index)
-            self.rule.accumulate(self.params.gradients(), self.params, self.state)
+            if accumulates:
+                self._clean_gradient(batch, index)
+                self.rule.accumulate(self.params.gradients(), self.params, self.state)
         self.params.clear_gradients()
         if calibration:
             first, streams = Step(ranks=self.ranks), self.streams.at(step=0)

@@ -235,8 +235,16 @@ class RobustTrainer(Trainer):
         starts = [0, *first_steps_of(self.method.rule, num_training_steps)]
         given = self.lr_scheduler is not None
         scheduler = super().create_scheduler(-(-num_training_steps // len(starts)), optimizer)
-        if len(starts) > 1:
-            restart(scheduler, starts, method=self.method.name, given=given)
+        if len(starts) == 1:
+            return scheduler
+        if given or not isinstance(scheduler, LambdaLR):
+            reason = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
+            raise SettingError(
+                f"The method {self.method.name!r} repeats the learning rate schedule and needs a "
+                f"scheduler of Transformers, but {reason}. Leave the scheduler out of "
+                "`optimizers`, and use linear, cosine or constant as `lr_scheduler_type`."
+            )
+        scheduler.lr_lambdas = [_from_each(course, starts) for course in scheduler.lr_lambdas]
         return scheduler
 
     # Data
@@ -528,17 +536,6 @@ def task_loss_of(
     return loss
 
 
-def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:
-    """Make a scheduler start its schedule again at each of the steps ``starts``."""
-    if given or not isinstance(scheduler, LambdaLR):
-        reason = "one was given" if given else f"{type(scheduler).__name__} cannot restart"
-        raise SettingError(
-            f"The method {method!r} repeats the learning rate schedule and needs a scheduler "
-            f"of Transformers, but {reason}. Leave the scheduler out of `optimizers`, "
-            "and use linear, cosine or constant as `lr_scheduler_type`."
-        )
-    scheduler.lr_lambdas = [_from_each(course, starts) for course in scheduler.lr_lambdas]
-
-
 def _from_each(course: Callable[[int], float], starts: Sequence[int]) -> Callable[[int], float]:
+    """Return a schedule that begins again at each of the steps ``starts``."""
     return lambda step: course(step - starts[bisect_right(starts, step) - 1])
