@@ -71,7 +71,7 @@ def check_labels(
     if isinstance(train := tree.get("train", {}), Mapping) and "max_steps" not in train:
         tree["train"] = {"epochs": EPOCHS, **train}
     encoder = {} if embeddings is None else {"model": embeddings}
-    run, *_ = refuse([partial(_check, tree, folds), *of_paths(tree), *of_paths(encoder)])
+    run, *_ = refuse(partial(_check, tree, folds), *of_paths(tree), *of_paths(encoder))
     progress.info(f"Loading {run.model} ...")
 
     rows = _rows(run.data)

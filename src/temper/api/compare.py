@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from temper.api.keywords import COMPARE, CompareKeywords, Many, Source
-from temper.api.nested import default_folder, nested, of_paths, of_sources, refuse, split_list
+from temper.api.nested import default_folder, nested, of_paths, refuse, split_list
 from temper.checkpoints.folder import check_study_folder
 from temper.cluster.store import is_url
 from temper.data.sources import load_splits
@@ -99,7 +99,7 @@ def compare(
     wanted = split_list(recipes, "--recipes")
     if methods is None:
         methods = () if wanted else DEFAULT
-    names = split_list(methods, "--methods") if isinstance(methods, str) else list(methods)
+    names = split_list(methods, "--methods")
     sets = section(SetSources, "sets", tree.pop("sets", {}))
 
     def planned() -> StudyConfig:
@@ -107,15 +107,12 @@ def compare(
         return StudyConfig.of(tree, columns=columns, seeds=tuple(seeds), sets=sets)
 
     plan, *_ = refuse(
-        [
-            planned,
-            *of_paths(tree),
-            *of_sources(sets.given()),
-            *([] if is_url(target) else [partial(check_study_folder, Path(target))]),
-            partial(check_workers, workers),
-            partial(check_margin, margin),
-            partial(check_detect, detect),
-        ]
+        planned,
+        *of_paths(tree, *sets.given()),
+        *([] if is_url(target) else [partial(check_study_folder, Path(target))]),
+        partial(check_workers, workers),
+        partial(check_margin, margin),
+        partial(check_detect, detect),
     )
     if out is None:
         heard.info(f"No --out: the study is written to {target}.")

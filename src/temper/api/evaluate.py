@@ -17,7 +17,6 @@ from temper.api.nested import (
     nested,
     of_output_folder,
     of_paths,
-    of_sources,
     of_tables,
     refuse,
 )
@@ -84,13 +83,10 @@ def evaluate(
     path = checkpoint.folder.resolve() if is_named else Path("runs", checkpoint.name[:-2])
     folder = path.with_name(f"{path.name}-evaluation") if out is None else Path(out)
     refuse(
-        [
-            partial(_check_model, checkpoint, needs_run=is_named and out is None),
-            *of_tables(tree),
-            *of_paths(tree),
-            *of_sources(sets.given()),
-            of_output_folder(folder, "evaluation", "scores.json"),
-        ]
+        partial(_check_model, checkpoint, needs_run=is_named and out is None),
+        *of_tables(tree),
+        *of_paths(tree, *sets.given()),
+        of_output_folder(folder, "evaluation", "scores.json"),
     )
     progress.info(f"Loading {checkpoint.name} ...")
     from temper.evaluation.request import EvaluationRequest

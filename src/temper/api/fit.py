@@ -114,15 +114,12 @@ def fit(
     tree = nested(TRAIN, config, {"data": data, **settings})
     names = split_list(models, "--models")
     folder = Path(default_folder(tree, "fit", budget, names) if out is None else out)
-    checks = [partial(_check, tree, name) for name in names]
     time_limit, *_ = refuse(
-        [
-            partial(_seconds, budget),
-            *checks,
-            *of_tables(tree),
-            *(check for name in names for check in of_paths({**tree, "model": name})),
-            of_output_folder(folder, "result", RECORD),
-        ]
+        partial(_seconds, budget),
+        *(partial(_check, tree, name) for name in names),
+        *of_tables(tree),
+        *(check for name in names for check in of_paths({**tree, "model": name})),
+        of_output_folder(folder, "result", RECORD),
     )
     if out is None:
         progress.info(f"No --out: the result is written to {folder}.")

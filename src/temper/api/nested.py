@@ -116,7 +116,7 @@ def _misplaced(table: str) -> str:
     )
 
 
-def split_list(text: str | Iterable[str], option: str) -> list[str]:
+def split_list(text: str | Iterable[Any], option: str) -> list[Any]:
     """Split ``a,b,c``; an empty name raises a `SettingError`. A list is returned as it is.
 
     Example:
@@ -313,7 +313,7 @@ Check = Callable[[], object]
 """A function that raises a `TemperError` if something is wrong."""
 
 
-def refuse(checks: Iterable[Check]) -> list[Any]:
+def refuse(*checks: Check) -> list[Any]:
     """Run checks and return their results; raise the faults of all as one `SettingError`."""
     faults, results = Faults(), []
     for check in checks:
@@ -328,7 +328,7 @@ def of_tables(tree: Mapping[str, Any]) -> list[Check]:
     checks: list[Check] = []
     for table, settings in TABLES.items():
         # Several tasks have their own data; an evaluation without data takes the run's.
-        if table == "data" and ("tasks" in tree or _setting(tree, "data", "source") is None):
+        if table == "data" and ("tasks" in tree or _of_data(tree, "source") is None):
             continue
         if table in tree:
             checks.append(partial(section, settings, table, tree[table]))
@@ -339,21 +339,15 @@ def of_tables(tree: Mapping[str, Any]) -> list[Check]:
     return checks
 
 
-def of_paths(tree: Mapping[str, Any]) -> list[Check]:
-    """Return the checks of the model and the data in nested settings."""
-    model = tree.get("model")
-    checks: list[Check] = []
-    if isinstance(model, str) and model:
-        checks.append(partial(check_model, model))
+def of_paths(tree: Mapping[str, Any], *sources: str) -> list[Check]:
+    """Return the checks of the model, the data and further ``sources`` of nested settings."""
     # Several tasks have their own data, and no text without labels.
     names = () if "tasks" in tree else ("source", "unlabeled")
-    sources = [_setting(tree, "data", name) for name in names]
+    given: list[tuple[Callable[[str], object], Any]] = [(check_model, tree.get("model"))]
+    given += [(check_source, _of_data(tree, name)) for name in names]
+    given += [(check_source, source) for source in sources]
     # Values of another type are reported by the check of their table.
-    return checks + of_sources(source for source in sources if isinstance(source, str) and source)
-
-
-def of_sources(sources: Iterable[str]) -> list[Check]:
-    return [partial(check_source, source) for source in sources]
+    return [partial(check, name) for check, name in given if isinstance(name, str) and name]
 
 
 def of_output_folder(out: Path, what: str, record: str) -> Check:
@@ -367,6 +361,6 @@ def check_loadable(model: Checkpoint) -> None:
         check_model(model.name)
 
 
-def _setting(tree: Mapping[str, Any], table: str, name: str) -> Any:
-    settings = tree.get(table)
+def _of_data(tree: Mapping[str, Any], name: str) -> Any:
+    settings = tree.get("data")
     return settings.get(name) if isinstance(settings, Mapping) else None

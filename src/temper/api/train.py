@@ -78,7 +78,7 @@ def train(
     folder = processes.folder(Path(target))
     with processes.together():
         of_run = of_tables(tree) if "tasks" in tree else [partial(RunConfig.of, tree)]
-        run, *_ = refuse([*of_run, *of_paths(tree), folder.record])
+        run, *_ = refuse(*of_run, *of_paths(tree), folder.record)
         if "tasks" in tree and processes.count > 1:
             raise SettingError(
                 f"A run on several tasks trains in one process, and there are {processes.count}. "

@@ -20,7 +20,6 @@ from temper.api.nested import (
     nested,
     of_output_folder,
     of_paths,
-    of_sources,
     of_tables,
     refuse,
     split_list,
@@ -127,15 +126,12 @@ def tune(
     # Training rows whose text is reported would leak into the search.
     tree = {**tree, "data": {**tree.get("data", {}), "drop_overlap": True}}
     plan, *_ = refuse(
-        [
-            *(partial(planned, name) for name in candidates or (tree["model"],)),
-            _check_optuna,
-            partial(goal_weights, goal),
-            *of_tables(tree),
-            *of_paths(tree),
-            *of_sources(sets.given()),
-            *([] if is_url(target) else [of_output_folder(Path(target), RECORD, RECORD)]),
-        ]
+        *(partial(planned, name) for name in candidates or (tree["model"],)),
+        _check_optuna,
+        partial(goal_weights, goal),
+        *of_tables(tree),
+        *of_paths(tree, *sets.given()),
+        *([] if is_url(target) else [of_output_folder(Path(target), RECORD, RECORD)]),
     )
     if out is None:
         progress.info(f"No --out: the search is written to {target}.")

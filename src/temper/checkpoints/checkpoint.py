@@ -116,18 +116,15 @@ class Checkpoint:
         record = self.run
         if record is None and self.in_memory is None and (self.folder / EXPORT).is_file():
             record = read_json(self.folder / EXPORT)
-        settings: Mapping[str, Any] = {} if record is None else record.get("settings", {})
-        return settings
+        return dict((record or {}).get("settings", {}))
 
     @property
     def data(self) -> Mapping[str, Any]:
-        data: Mapping[str, Any] = self.settings.get("data", {})
-        return data
+        return dict(self.settings.get("data", {}))
 
     @property
     def _trained(self) -> Mapping[str, Any]:
-        rows: Mapping[str, Any] = (self.run or {}).get("data", {}).get("train", {})
-        return rows
+        return dict((self.run or {}).get("data", {}).get("train", {}))
 
     @property
     def key(self) -> str | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from temper.api.keywords import CALIBRATE
-from temper.api.nested import nested, of_paths, of_sources, of_tables, refuse
+from temper.api.nested import nested, of_paths, of_tables, refuse
 from temper.calibration.settings import MEASURES, CalibrationSettings, known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
@@ -74,14 +74,7 @@ def calibrate(
     check_used(tree)
     chosen = section(CalibrationSettings, "calibrate", tree.pop("calibrate", {}))
     sets = tree["sets"] = section(SetSources, "sets", tree.get("sets", {}))
-    refuse(
-        [
-            partial(checkpoint_folder, model),
-            *of_tables(tree),
-            *of_paths(tree),
-            *of_sources(sets.given()),
-        ]
-    )
+    refuse(partial(checkpoint_folder, model), *of_tables(tree), *of_paths(tree, *sets.given()))
     from temper.evaluation.request import EvaluationRequest
 
     request = EvaluationRequest.of(tree, model=Checkpoint(model))

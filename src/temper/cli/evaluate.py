@@ -66,7 +66,7 @@ def evaluate(
     tree = nested(EVALUATE, config, given, assignments)
     with progress() as shown:
         if card or card_path is not None:
-            refuse([partial(check_loadable, Checkpoint(model))])
+            refuse(partial(check_loadable, Checkpoint(model)))
             from temper.report.card import check_card
 
             card_file = check_card(model, card_path)

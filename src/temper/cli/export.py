@@ -50,7 +50,7 @@ def export(
         names = ", ".join(f"`{name}`" for name in reading)
         raise SettingError(f"{names} has no effect without --data. Leave it out, or give --data.")
     checkpoint = Checkpoint(model)
-    refuse([partial(check_loadable, checkpoint), *of_tables(tree), *of_paths(tree)])
+    refuse(partial(check_loadable, checkpoint), *of_tables(tree), *of_paths(tree))
     from temper.evaluation.request import EvaluationRequest
 
     request = None if data is None else EvaluationRequest.of(tree, model=checkpoint)

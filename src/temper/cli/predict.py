@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from temper.api.keywords import PREDICT
-from temper.api.nested import check_loadable, of_sources, refuse, split_list
+from temper.api.nested import check_loadable, of_paths, refuse, split_list
 from temper.calibration.settings import known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
@@ -97,7 +97,7 @@ def predict(
         names = ", ".join(f"`{name}`" for name in unread)
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
     checkpoint = Checkpoint(model)
-    refuse([partial(check_loadable, checkpoint), *of_sources([source] if source else [])])
+    refuse(partial(check_loadable, checkpoint), *of_paths({"data": {"source": source}}))
     from temper.evaluation.request import check_pairs
 
     if text:

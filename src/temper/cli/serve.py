@@ -52,7 +52,7 @@ def serve(
     tree = options.read_settings(SERVE, given, assignments)
     service = section(ServiceSettings, "service", tree.get("service", {}))
     _check_installed()
-    refuse([partial(check_loadable, Checkpoint(model))])
+    refuse(partial(check_loadable, Checkpoint(model)))
     from temper.calibration.classifier import Classifier
     from temper.service.run import address_of, bind, token_of_environment
     from temper.service.run import serve as run

@@ -251,22 +251,18 @@ class TrainSettings(BaseModel):
     def given_names(self) -> GivenNames:
         return GivenNames(self.label_names, self.label_map)
 
-    @model_validator(mode="after")
-    def _check_keep_fraction(self) -> Self:
-        if self.keep == "last" and self.keep_fraction != KEEP_FRACTION:
-            raise ValueError(
-                "`train.keep_fraction` has no effect because `train.keep` is 'last'. "
-                "Set train.keep=best, or leave it out."
-            )
-        return self
-
     @property
     def adapter(self) -> dict[str, Any] | None:
         """Arguments of the PEFT configuration of the adapter to train; None trains all weights."""
         return self.peft if self.lora is None else self.lora.adapter()
 
     @model_validator(mode="after")
-    def _check_adapter(self) -> Self:
+    def _check(self) -> Self:
+        if self.keep == "last" and self.keep_fraction != KEEP_FRACTION:
+            raise ValueError(
+                "`train.keep_fraction` has no effect because `train.keep` is 'last'. "
+                "Set train.keep=best, or leave it out."
+            )
         if self.lora is not None and self.peft is not None:
             raise ValueError(
                 "`train.lora` and `train.peft` both name an adapter. Set only one of them."

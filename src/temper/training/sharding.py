@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed
-from safetensors.torch import save_file, save_model
 from torch import Tensor, nn
 
 from temper.errors import SettingError
@@ -70,11 +68,6 @@ def without_plugin(args: Any) -> Iterator[None]:
         args.fsdp_plugin_args = plugin
 
 
-def is_sharded(model: nn.Module) -> bool:
-    """Return whether ``fully_shard`` was called with a model."""
-    return bool(sharded_modules(model))
-
-
 def shard(model: nn.Module) -> nn.Module:
     """Shard the weights of a model on its device over all processes, in place, by FSDP2.
 
@@ -98,7 +91,7 @@ def shard(model: nn.Module) -> nn.Module:
             "Sharding needs a torch.distributed process group, and there is none. Call "
             "torch.distributed.init_process_group() in a script that torchrun starts."
         )
-    if is_sharded(model):
+    if sharded_modules(model):
         return model
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -116,16 +109,7 @@ def shard(model: nn.Module) -> nn.Module:
 def state_of(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
     """Gather the whole weights of a sharded model; processes without ``keep`` get an empty dict."""
     reshard(model)
-    state: dict[str, Tensor] = whole(dict(model.state_dict()), keep=keep)
-    return state
-
-
-def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
-    """Write the gathered ``state`` as safetensors, or the weights of the model if it is None."""
-    if state is None:
-        save_model(model, str(path))
-    else:
-        save_file({name: item.contiguous() for name, item in state.items()}, path)
+    return dict(whole(dict(model.state_dict()), keep=keep))
 
 
 class OptimizerState:
@@ -135,8 +119,7 @@ class OptimizerState:
         self.optimizer = optimizer
 
     def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = self.optimizer.state_dict()
-        return state
+        return dict(self.optimizer.state_dict())
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Load a state; of tensors with the shape of a sharded parameter, this process's rows."""

@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 from accelerate.utils.memory import clear_device_cache
 from torch import Tensor, nn
@@ -41,6 +42,7 @@ from temper.methods.composition import smoothed
 from temper.methods.soup import first_steps_of, members_of
 from temper.models.kinds import head_of
 from temper.models.modes import quiet
+from temper.models.shards import sharded_modules
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
 from temper.training.by_name import from_name
@@ -172,7 +174,7 @@ class RobustTrainer(Trainer):
         self._checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
         if self._checkpoint is not None:
             checkpoint_files.check_checkpoint(self._checkpoint, rank=self.args.process_index)
-            if sharding.is_sharded(self.model):
+            if sharded_modules(self.model):
                 raise CheckpointError(
                     "The model of this trainer is sharded since an earlier train(). Make a new "
                     "trainer to resume from a checkpoint."
@@ -461,8 +463,11 @@ class RobustTrainer(Trainer):
         if hasattr(model, "save_pretrained"):
             with quiet():
                 model.save_pretrained(folder, state_dict=state_dict)
+        elif state_dict is None:
+            safetensors.torch.save_model(model, str(folder / "model.safetensors"))
         else:
-            sharding.save(model, state_dict, folder / "model.safetensors")
+            gathered = {name: tensor.contiguous() for name, tensor in state_dict.items()}
+            safetensors.torch.save_file(gathered, folder / "model.safetensors")
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
         arguments = json.dumps(self.args.to_dict(), default=str, indent=1)
@@ -526,12 +531,9 @@ def task_loss_of(
     if given is None:
         return None
 
-    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+    def loss(logits: Tensor, labels: Tensor) -> Any:
         items = torch.tensor(len(labels), device=labels.device)
-        value: Tensor = given(
-            SequenceClassifierOutput(logits=logits), labels, num_items_in_batch=items
-        )
-        return value
+        return given(SequenceClassifierOutput(logits=logits), labels, num_items_in_batch=items)
 
     return loss
 
