@@ -215,14 +215,11 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
         moved = [path for path in inner if path.endswith(f".{field}")]
         return field, moved or [*tables, *inner]
     tables_here = tables[field]
-    if not tables_here:
+    # If a field accepts several tables, pydantic puts the table's name before the field.
+    inside = loc[2:] if len(tables_here) > 1 else loc[1:]
+    if not tables_here or not inside:
         return field, list(fields)
-    if len(tables_here) > 1:
-        # If a field accepts several tables, pydantic puts the table's name before the field.
-        loc = (field, *loc[2:])
-    if len(loc) < 2:
-        return field, list(fields)
-    return f"{field}.{loc[1]}", [f"{field}.{key}" for key in _keys(tables_here)]
+    return f"{field}.{inside[0]}", [f"{field}.{key}" for key in _keys(tables_here)]
 
 
 def tables_of(annotation: Any) -> list[type[BaseModel]]:

@@ -36,8 +36,16 @@ def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
         LockedError: Another process has locked it.
         OSError: The lock file cannot be written.
     """
-    lock = _acquired(folder, what or folder)
-    pid = os.getpid()
+    lock, pid = FileLock(folder / NAME, timeout=WAIT, poll_interval=WAIT / 5), os.getpid()
+    while not lock.is_locked:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except FileNotFoundError:
+            # The last owner removed the folder at the end of its work.
+            continue
+        except Timeout as error:
+            raise LockedError(_refusal(what or folder, _owner(folder))) from error
     try:
         since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         (folder / OWNER).write_text(f"{_this_process()}, since {since}", encoding="utf-8")
@@ -50,20 +58,6 @@ def locked(folder: Path, *, what: Path | None = None) -> Iterator[None]:
                 for name in (OWNER, NAME):
                     (folder / name).unlink(missing_ok=True)
             lock.release()
-
-
-def _acquired(folder: Path, what: Path) -> FileLock:
-    lock = FileLock(folder / NAME, timeout=WAIT, poll_interval=WAIT / 5)
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire()
-        except FileNotFoundError:
-            # The last owner removed the folder at the end of its work.
-            continue
-        except Timeout as error:
-            raise LockedError(_refusal(what, _owner(folder))) from error
-        return lock
 
 
 def check_unlocked(folder: Path, *, what: Path) -> None:

@@ -62,21 +62,13 @@ def candidates_of(choice: Choice) -> list[dict[str, Any]]:
             "candidate": trial.candidate.name,
             "model": trial.model,
             "method": trial.candidate.method,
-            **_measured(choice, trial.logs),
+            "folds": len(trial.logs),
+            "rows": sum(map(len, trial.logs)),
+            "accuracy": float(choice.hits(trial.logs).mean()),
+            "brier": float(choice.brier(trial.logs).mean()),
         }
         for trial in choice.trials
     ]
-
-
-def _measured(choice: Choice, logs: list[FloatArray]) -> dict[str, Any]:
-    labels = choice.labels(len(logs))
-    right = np.concatenate(logs).argmax(axis=1) == labels
-    return {
-        "folds": len(logs),
-        "rows": len(labels),
-        "accuracy": float(right.mean()),
-        "brier": float(choice.brier(logs).mean()),
-    }
 
 
 def findings(
@@ -208,10 +200,7 @@ def _more_rows(choice: Choice) -> str:
     if not choice.half:
         return "More rows: not measured within the budget. Give a larger --budget."
     count = len(choice.half)
-    full = best.logs[:count]
-    low, high = (
-        np.concatenate(logs).argmax(axis=1) == choice.labels(count) for logs in (choice.half, full)
-    )
+    low, high = choice.hits(choice.half), choice.hits(best.logs[:count])
     rows = round(len(choice.rows) * (1 - 1 / PARTS))
     gain = high.mean() - low.mean()
     interval = _interval(high.astype(float), low.astype(float), PERCENT)

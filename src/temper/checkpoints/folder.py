@@ -255,7 +255,7 @@ def newest_checkpoint_in(folder: Path) -> Path | None:
     """Return the ``checkpoint-N`` with the highest N in a folder; None if there is none."""
     result = [
         (int(match[1]), entry)
-        for entry in (folder.iterdir() if folder.is_dir() else ())
+        for entry in folder.glob("checkpoint-*")
         if (match := CHECKPOINT.fullmatch(entry.name)) and entry.is_dir()
     ]
     return max(result)[1] if result else None

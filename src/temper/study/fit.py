@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from temper.checkpoints.folder import read_json
 from temper.data.examples import Examples, Splits
@@ -215,6 +216,10 @@ class Choice:
         """Return the classes of the held-out rows of the first folds."""
         index = np.concatenate(self.folds[:folds])
         return np.asarray(self.rows.labels, dtype=np.int64)[index]
+
+    def hits(self, logs: Sequence[FloatArray]) -> NDArray[np.bool_]:
+        """Return whether the most probable class of each held-out row is right, [n]."""
+        return np.asarray(np.concatenate(list(logs)).argmax(axis=1) == self.labels(len(logs)))
 
     def brier(self, logs: Sequence[FloatArray]) -> FloatArray:
         """Return the Brier score of each held-out row after temperature scaling, [n]."""

@@ -99,11 +99,10 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, where: str) -> Any:
         ]
         return {"dict": items}
     if isinstance(value, list | tuple):
-        kind = "list" if isinstance(value, list) else "tuple"
         parts = [
             _encode(item, tensors, where=f"{where}[{index}]") for index, item in enumerate(value)
         ]
-        return {kind: parts}
+        return {"list" if isinstance(value, list) else "tuple": parts}
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):

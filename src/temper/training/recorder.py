@@ -329,9 +329,7 @@ class EpochScores(Listener):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Delete stored weights that a run resumed from this checkpoint would not need."""
-        newest = max(
-            (number for _, number in self._kept() if number <= state.global_step), default=0
-        )
+        newest = max((step for step in self._kept() if step <= state.global_step), default=0)
         self._drop(lambda number: number < newest)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -375,17 +373,15 @@ class EpochScores(Listener):
         }
 
     def _drop(self, is_unwanted: Callable[[int], bool]) -> None:
-        for folder, number in self._kept() if self.folder.writes else ():
-            if is_unwanted(number):
-                shutil.rmtree(folder)
+        for step in filter(is_unwanted, self._kept() if self.folder.writes else ()):
+            shutil.rmtree(self._weights(step))
 
     def _weights(self, step: int) -> Path:
         return self.folder.checkpoints / f"best-{step}"
 
-    def _kept(self) -> list[tuple[Path, int]]:
-        folder = self.folder.checkpoints
-        entries = folder.iterdir() if folder.is_dir() else ()
-        return [(e, int(m[1])) for e in entries if (m := BEST.fullmatch(e.name))]
+    def _kept(self) -> list[int]:
+        names = (folder.name for folder in self.folder.checkpoints.glob("best-*"))
+        return [int(match[1]) for name in names if (match := BEST.fullmatch(name))]
 
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:
