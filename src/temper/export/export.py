@@ -183,6 +183,11 @@ def export(
     expected = [prediction.record() for prediction in classifier.predict_examples(rows)]
     half = any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
     with staged_folder(to) as staged:
+
+        def compared(network: str | None) -> Likeness:
+            predictions = pipeline.Pipeline(staged, network)(rows.text, rows.text_pair)
+            return Likeness.of(expected, predictions, labels)
+
         _write_checkpoint(predictor, staged)
         copy_calibration(model, staged)
         for name in files:
@@ -199,7 +204,7 @@ def export(
         write_json(staged / FILE, record)
         likeness = {
             "model": Likeness.of(expected, expected, labels),
-            PIPELINE: _compared(expected, staged, rows, labels),
+            PIPELINE: compared(None),
         }
         _refuse_unlike(model, PIPELINE, likeness[PIPELINE], half=half)
         if onnx or int8:
@@ -210,11 +215,11 @@ def export(
                 staged / ONNX,
                 states=record["states"],
             )
-            likeness[ONNX] = _compared(expected, staged, rows, labels, onnx=ONNX)
+            likeness[ONNX] = compared(ONNX)
             _refuse_unlike(model, ONNX, likeness[ONNX], half=half)
         if int8:
             quantize_onnx(staged / ONNX, staged / INT8)
-            likeness[INT8] = _compared(expected, staged, rows, labels, onnx=INT8)
+            likeness[INT8] = compared(INT8)
         record["likeness"] = {name: asdict(item) for name, item in likeness.items()}
         write_text(staged / CARD, _card(model, staged, record))
         sums = {name: sum_ for name, sum_ in checksums(staged).items() if name != FILE}
@@ -261,18 +266,6 @@ def _labels(predictor: ClassifierPredictor) -> list[str]:
     if predictor.gives == "values":
         return []
     return list(predictor.label_names or placeholders(predictor.config.num_labels))
-
-
-def _compared(
-    expected: Sequence[Mapping[str, Any]],
-    folder: Path,
-    rows: Examples,
-    labels: Sequence[object] | None,
-    *,
-    onnx: str | None = None,
-) -> Likeness:
-    predictions = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair)
-    return Likeness.of(expected, predictions, labels)
 
 
 def _refuse_unlike(model: Checkpoint, name: str, found: Likeness, *, half: bool) -> None:

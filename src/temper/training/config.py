@@ -249,7 +249,7 @@ def without_unread(tree: Mapping[str, Any]) -> Tree:
         wanted = wants_unlabeled(_method_of(checked_method(tree.get("method", {}))))
     # RunConfig.of raises on wrong settings.
     except (SettingError, CompositionError):
-        return dict(tree)
+        wanted = True
     if wanted:
         return dict(tree)
     return {**tree, "data": {name: data[name] for name in data if name not in UNLABELED}}

@@ -290,8 +290,11 @@ class _ActiveTasks(ActiveRun):
         return self.whole
 
     def record(self, status: str) -> dict[str, Any]:
-        of_tasks = {name: self._of_task(name).record(status) for name in self.whole.tasks}
-        record = super().record(status)
+        of_tasks = {name: self._of_task(name, status) for name in self.whole.tasks}
+        epochs = {name: one["epochs"] for name, one in of_tasks.items() if "epochs" in one}
+        record = self.record_of(
+            status, self.key, self.config, self.splits, self.prepared, epochs or None
+        )
         del record["task"]
         sizes = [f"{name} ({len(task.train):,} rows)" for name, task in self.of_tasks.items()]
         listed = (
@@ -318,34 +321,20 @@ class _ActiveTasks(ActiveRun):
         for name in self.whole.tasks:
             folder = staging / FOLDER / name
             super().write_model(model.for_task(name), folder)
-            record = {**self._of_task(name).record("finished"), "files": checksums(folder)}
+            record = {**self._of_task(name, "finished"), "files": checksums(folder)}
             RunFolder(folder).write_record(record)
 
     def few_rows(self, rows: Any) -> dict[str, Tensor]:
         batch = super().few_rows(rows.parts[self._first])
         return {**batch, TASK: torch.zeros(len(batch["labels"]), dtype=torch.int64)}
 
-    def _epochs(self) -> dict[str, Any]:
-        result = {name: self.scores.record(name) for name in self.whole.tasks}
-        epochs = {name: item for name, item in result.items() if item is not None}
-        return {"epochs": epochs} if epochs else {}
-
-    def _of_task(self, name: str) -> ActiveRun:
-        """Return a run on one task, which only writes the record of this task."""
+    def _of_task(self, name: str, status: str) -> dict[str, Any]:
+        """Return the record of one task's classifier."""
         others = [other for other in self.whole.tasks if other != name]
         rows: Any = self.prepared.rows
         together = (
             f"Trained together with {', '.join(others)}: the encoder has seen their rows too."
         )
         prepared = replace(self.prepared, rows=rows.parts[name], notices=(together,))
-        run = ActiveRun(
-            self.whole.tasks[name],
-            RunFolder(self.folder.path / FOLDER / name),
-            digest([self.key, name]),
-            self.of_tasks[name],
-            self.progress,
-            prepared,
-        )
-        run.recorder, run.device = self.recorder, self.device
-        run.scores, run.task, run.passes = self.scores, name, self.passes
-        return run
+        key, config, splits = digest([self.key, name]), self.whole.tasks[name], self.of_tasks[name]
+        return self.record_of(status, key, config, splits, prepared, self.scores.record(name))

@@ -174,7 +174,6 @@ class ActiveRun:
             prepared.scored, collator, train.batch_size, self.folder, self.progress
         )
         self.device = train.device
-        self.task: str | None = None
         self.passes: float | None = None
         self.parameters = parameter_counts(prepared.model)
 
@@ -231,59 +230,44 @@ class ActiveRun:
 
     def record(self, status: str) -> dict[str, Any]:
         """Return the record as docs/formats.md describes it."""
-        train_rows = self.splits.train
+        epochs = self.scores.record()
+        return self.record_of(status, self.key, self.config, self.splits, self.prepared, epochs)
+
+    def record_of(
+        self,
+        status: str,
+        key: str,
+        config: RunConfig,
+        splits: Splits,
+        prepared: Prepared,
+        epochs: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        """Return the record of this run, or of one of its tasks."""
+        train_rows = splits.train
         return {
             "status": status,
-            "key": self.key,
-            "model": self.config.model,
-            "method": self.config.method_name,
-            "seed": self.config.seed,
-            "settings": self.config.settings(),
+            "key": key,
+            "model": config.model,
+            "method": config.method_name,
+            "seed": config.seed,
+            "settings": config.settings(),
             "task": {
                 "kind": train_rows.kind,
-                "metric": metric_of(self.config, train_rows),
+                "metric": metric_of(config, train_rows),
                 "labels": label_names(train_rows) if train_rows.kind in NAMED else [],
             },
-            "data": self._sets(),
-            "notices": [*self.splits.notices, *self.prepared.notices],
-            "truncated": self.prepared.rows.truncated,
-            "unknown_tokens": self.prepared.rows.unknown,
+            "data": sets_of(config, splits, prepared),
+            "notices": [*splits.notices, *prepared.notices],
+            "truncated": prepared.rows.truncated,
+            "unknown_tokens": prepared.rows.unknown,
             "parameters": self.parameters,
             "versions": versions(),
-            **self._epochs(),
+            **({} if epochs is None else {"epochs": epochs}),
             "passes": None if self.passes is None else round(self.passes, 2),
             "times": self.recorder.times(),
             "device": self.device,
             **({"processes": self.processes.count} if self.processes.count > 1 else {}),
         }
-
-    def _epochs(self) -> dict[str, Any]:
-        result = self.scores.record(self.task)
-        return {} if result is None else {"epochs": result}
-
-    def _sets(self) -> dict[str, Any]:
-        splits, unlabeled = self.splits, self.prepared.unlabeled
-        sets = {"train": splits.train, "dev": splits.dev, "unlabeled": splits.unlabeled}
-        records: dict[str, Any] = {
-            name: {
-                "rows": len(rows),
-                "hash": rows.hash,
-                "text_pair": rows.text_pair is not None,
-                "source": rows.source,
-            }
-            for name, rows in sets.items()
-            if rows is not None
-        }
-        if unlabeled is not None:
-            records["unlabeled"]["truncated"] = unlabeled.truncated
-        if (chosen := self.prepared.selection) is not None:
-            records["selection"] = {
-                "rows": len(chosen),
-                "hash": chosen.hash,
-                "seed": self.config.data.seed,
-                "source": chosen.source,
-            }
-        return records
 
     def _train_steps(self, record: dict[str, Any] | None) -> None:
         step = 0
@@ -380,6 +364,31 @@ class ActiveRun:
             self.prepared.tokenizer.save_pretrained(staging)
         else:
             save_model(model, self.prepared.tokenizer, staging, state_dict=state)
+
+
+def sets_of(config: RunConfig, splits: Splits, prepared: Prepared) -> dict[str, Any]:
+    """Return the field ``data`` of a record: facts about each set of rows."""
+    sets = {"train": splits.train, "dev": splits.dev, "unlabeled": splits.unlabeled}
+    records: dict[str, Any] = {
+        name: {
+            "rows": len(rows),
+            "hash": rows.hash,
+            "text_pair": rows.text_pair is not None,
+            "source": rows.source,
+        }
+        for name, rows in sets.items()
+        if rows is not None
+    }
+    if prepared.unlabeled is not None:
+        records["unlabeled"]["truncated"] = prepared.unlabeled.truncated
+    if (chosen := prepared.selection) is not None:
+        records["selection"] = {
+            "rows": len(chosen),
+            "hash": chosen.hash,
+            "seed": config.data.seed,
+            "source": chosen.source,
+        }
+    return records
 
 
 def make_trainer(
