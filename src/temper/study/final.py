@@ -1,4 +1,4 @@
-"""Carry out a search, and compare its winner with tuned plain fine-tuning on the test rows.
+"""Choose a model, carry out a search, and compare its winner with plain fine-tuning on test rows.
 
 ``OUT/tune.json`` has the request and the result; ``journal.log`` is Optuna's, ``trials`` has the
 runs, ``final`` the comparison with its report, and ``winner.toml`` settings for `temper train
@@ -14,29 +14,38 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean, median
+from typing import Any, Final
 
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import RunFolder, difference_in_words, held_folder, read_json
 from temper.checkpoints.identity import digest, model_identity
 from temper.data.examples import Splits
-from temper.errors import CheckpointError, ModelError, SettingError
+from temper.errors import CheckpointError, ModelError, NonFiniteError, SettingError
 from temper.evaluation.evaluate import evaluation_key, measure, stored_key
+from temper.evaluation.loading import load_predictor
+from temper.evaluation.perspectives.cost import passes
 from temper.evaluation.sets import EvaluationSets
 from temper.files import make_folder, write_json, write_text
 from temper.methods.recipes import PLAIN, Recipe
 from temper.progress import Progress
 from temper.study.alternatives import Alternative, fit_alternative
-from temper.study.goals import ACCURACY
-from temper.study.models import compare_models
+from temper.study.cluster import Job
+from temper.study.goals import ACCURACY, improvement, part_scores
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import Study, checked_sets, reported, run_study
-from temper.study.search import Candidate, Request, Search, dev_folds, run_search
+from temper.study.search import FOLDS, Candidate, Request, Search, dev_folds, run_search
 from temper.study.work import evaluation_sets
 
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"
 GIVEN = "plain_given"
 """Name of plain fine-tuning with the given settings, the baseline if tuned `plain` wins."""
+RATES: Final = (1.0, 0.5, 2.0)
+"""Factors of the given learning rate; every model is trained with the first."""
+BUDGET: Final = 0.5
+"""Fraction of the budget after which no further rate is tried."""
+TIMED_ROWS: Final = 100
+TIMINGS: Final = 3
 
 
 def carry_out(request: Request, splits: Splits, folder: Path, progress: Progress) -> dict[str, Any]:
@@ -75,6 +84,82 @@ def carry_out(request: Request, splits: Splits, folder: Path, progress: Progress
             request = request.of_model(kept["models"][0]["model"], used=kept["used"])
             search = replace(search, request=request, recipes=_fitting(request, progress))
         return _finish(search, record | kept)
+
+
+def compare_models(search: Search) -> dict[str, Any]:
+    """Fine-tune the models of a request on the validation folds; one is then searched further.
+
+    Every model is trained with plain fine-tuning: with the given learning rate, then with half and
+    twice that rate until half of the budget is used. The model with the highest improvement of the
+    goal over the first model wins.
+
+    Returns:
+        ``used``, the cost in units of the budget, and ``models``, an entry per model and rate, best
+        first. Each has ``model``, ``learning_rate``, ``improvement``, the mean score of each
+        measured part of a goal (1 is perfect), ``train_seconds`` of a fold, and ``predict_ms``,
+        milliseconds per row (None if the weights are in an object store).
+    """
+    models, lines = search.request.models, list[dict[str, Any]]()
+    spent, baseline = 0.0, list[dict[str, float]]()
+    cost = dict[str, float]()
+    for factor in RATES:
+        for model in models:
+            first = factor == RATES[0]
+            limit = BUDGET * search.request.budget.amount
+            if not first and spent + cost[model] > limit:
+                continue
+            model_search = replace(search, request=search.request.of_model(model))
+            rate = float(f"{factor * model_search.plain_run.train.learning_rate:.3g}")
+            settings = {"method": {}, "train": {} if first else {"learning_rate": rate}}
+            candidate = Candidate(model_search.recipes[PLAIN], settings)
+            jobs = [model_search.job(candidate, fold) for fold in range(FOLDS)]
+            begun = time.monotonic()
+            try:
+                model_search.run(jobs)
+            except NonFiniteError as error:
+                if first:
+                    raise
+                search.progress.notice(f"{model} failed at learning rate {rate:g}: {error}")
+                continue
+            elapsed = time.monotonic() - begun
+            seconds = [job.train_seconds() for job in jobs]
+            in_runs = search.request.budget.unit == "runs"
+            # For runs finished before a stop, only the training time is known.
+            cost[model] = search.fold_rows if in_runs else max(elapsed, sum(seconds))
+            spent += cost[model]
+            scores = [
+                part_scores(job.run.path / "evaluation", model_search.measured) for job in jobs
+            ]
+            baseline = baseline or scores
+            line: dict[str, Any] = {
+                "model": model,
+                "learning_rate": rate,
+                "improvement": fmean(
+                    improvement(mine, other, search.weights)
+                    for mine, other in zip(scores, baseline, strict=True)
+                ),
+                **{part: fmean(score[part] for score in scores) for part in scores[0]},
+                "train_seconds": fmean(seconds),
+                "predict_ms": _predict_ms(model_search, jobs[0]),
+            }
+            lines.append(line)
+            search.progress.info(
+                f"{model} at learning rate {rate:g}: {100 * line['improvement']:+.1f}% "
+                f"of the error of {models[0]} removed, accuracy {100 * line['accuracy']:.1f}%."
+            )
+    return {"used": spent, "models": sorted(lines, key=lambda line: -line["improvement"])}
+
+
+def _predict_ms(search: Search, job: Job) -> float | None:
+    cluster = search.request.cluster
+    if cluster is not None and cluster.store is not None:
+        return None
+    model = Checkpoint.of(job.run.path)
+    predictor = load_predictor(model, device=search.plain_run.train.device)
+    rows = search.folds[0].dev
+    rows = rows.sample(min(TIMED_ROWS, len(rows)), seed=0)
+    timed = passes({"predict": lambda: predictor.predict(rows)}, repetitions=TIMINGS)
+    return 1000 * float(median(timed["predict"])) / len(rows)
 
 
 def _finish(search: Search, record: dict[str, Any]) -> dict[str, Any]:

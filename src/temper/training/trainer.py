@@ -45,7 +45,6 @@ from temper.models.modes import quiet
 from temper.models.shards import sharded_modules
 from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
-from temper.training.by_name import from_name
 from temper.training.checkpoint_files import read_state, write_state
 from temper.training.config import check_kept, check_sharded
 from temper.training.loading import (
@@ -59,6 +58,7 @@ from temper.training.loading import (
     training_loader,
 )
 from temper.training.method_callback import MethodCallback
+from temper.training.prepared import from_name
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
 from temper.types import CONTEXT, TEACHER, Batch, Step
