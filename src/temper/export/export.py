@@ -17,8 +17,6 @@ from operator import eq
 from pathlib import Path
 from typing import Any, Self
 
-from torch import Tensor
-
 from temper.calibration.classifier import Classifier
 from temper.calibration.files import copy_calibration
 from temper.calibration.held_out import align_all
@@ -178,7 +176,9 @@ def export(
             )
         progress.notice(f"Up to date: {to}")
         return kept
-    known = classifier.calibration
+    known, class_names = classifier.calibration, list[str]()
+    if predictor.gives != "values":
+        class_names += predictor.label_names or placeholders(predictor.config.num_labels)
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
     expected = [prediction.record() for prediction in classifier.predict_examples(rows)]
     half = any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
@@ -195,7 +195,7 @@ def export(
         record: dict[str, Any] = {
             "key": key,
             "gives": predictor.gives,
-            "labels": list(_labels(predictor)),
+            "labels": class_names,
             "states": known is not None and known.wants_states,
             "settings": {"data": {"max_length": predictor.max_length}},
             "compared": {"rows": len(rows), "hash": rows.hash, "source": rows.source},
@@ -209,9 +209,10 @@ def export(
         _refuse_unlike(model, PIPELINE, likeness[PIPELINE], half=half)
         if onnx or int8:
             progress.info("The network is written as ONNX; that takes a minute or two.")
+            samples = predictor.encoded(Examples("samples", list(SAMPLES[:2])))
             write_onnx(
                 deepcopy(predictor.model).float(),
-                _sample_batch(predictor),
+                Collator(predictor.tokenizer)([samples[0], samples[1]]),
                 staged / ONNX,
                 states=record["states"],
             )
@@ -262,12 +263,6 @@ def _rows(model: Checkpoint, classifier: Classifier, request: EvaluationRequest 
     return align_all(rows, predictor.label_names, source=request.data.source)
 
 
-def _labels(predictor: ClassifierPredictor) -> list[str]:
-    if predictor.gives == "values":
-        return []
-    return list(predictor.label_names or placeholders(predictor.config.num_labels))
-
-
 def _refuse_unlike(model: Checkpoint, name: str, found: Likeness, *, half: bool) -> None:
     allowed = HALF_TOLERANCE if half else TOLERANCE
     # With numbers that close, another label is a tie: thresholds are scores of held-out rows, and
@@ -280,11 +275,6 @@ def _refuse_unlike(model: Checkpoint, name: str, found: Likeness, *, half: bool)
             f"and {found.rows - found.alike} of {found.rows} rows differ in label, prediction set "
             "or OOD flag."
         )
-
-
-def _sample_batch(predictor: ClassifierPredictor) -> dict[str, Tensor]:
-    encoded = predictor.encoded(Examples("samples", list(SAMPLES[:2])))
-    return Collator(predictor.tokenizer)([encoded[0], encoded[1]])
 
 
 def _standalone(name: str) -> str:

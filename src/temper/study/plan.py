@@ -136,8 +136,7 @@ class StudyConfig:
             for column in columns
             if not COLUMN.fullmatch(column.name)
         ]
-        shared = ("model", "data", "train", "architecture")
-        base: Tree = {name: tree[name] for name in shared if name in tree}
+        base: Tree = {name: tree[name] for name in KEYS if name in tree and name != "evaluate"}
         evaluate = EvaluationSettings()
         with faults.caught():
             evaluate = section(EvaluationSettings, "evaluate", tree.get("evaluate", {}))

@@ -348,8 +348,7 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
 
 def _finished(study: Any) -> list[Any]:
     states = (TrialState.COMPLETE, TrialState.PRUNED)
-    finished: list[Any] = study.get_trials(deepcopy=False, states=states)
-    return finished
+    return list(study.get_trials(deepcopy=False, states=states))
 
 
 def _allowed(search: Search, study: Any) -> Allowed:

@@ -71,7 +71,6 @@ Trackers = Annotated[
     Field(strict=False),
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
 ]
-Rate = Annotated[float, Field(gt=0)]
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False)]
 
 
@@ -158,7 +157,7 @@ class TrainSettings(BaseModel):
         description="Micro-batches per optimizer step; a step has `batch_size` * `accumulation` "
         "rows.",
     )
-    learning_rate: Rate = Field(default=2e-5, description="Peak learning rate.")
+    learning_rate: float = Field(2e-5, gt=0, description="Peak learning rate.")
     weight_decay: float = Field(
         0.01, ge=0, description="Decoupled weight decay; not applied to biases and norms."
     )

@@ -529,8 +529,7 @@ class Stepper:
         """Return the step number and the rule's state: tensors and plain values."""
         state = {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
         # The entries for a sharded parameter are sharded like it.
-        sharded: dict[str, Any] = self.params.by_parameter(state, self.params.as_shard)
-        return sharded
+        return dict(self.params.by_parameter(state, self.params.as_shard))
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Load a ``state_dict``; for a sharded model it is that of the unsharded one."""
