@@ -9,7 +9,7 @@ import pytest
 
 from temper.checkpoints.folder import RunFolder, differences, read_json
 from temper.errors import CheckpointError
-from temper.files import SCHEMA, make_folder, remove_empty, write_json, write_text
+from temper.files import SCHEMA, sha256, make_folder, remove_empty, write_json, write_text
 
 
 def test_a_folder_that_does_not_exist_has_no_record(tmp_path: Path) -> None:
@@ -78,7 +78,8 @@ def test_publishing_moves_the_files_and_drops_the_checkpoints(tmp_path: Path) ->
     folder.publish({"status": "finished"})
     assert (tmp_path / "model.safetensors").read_bytes() == b"new"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["model.safetensors", "run.json"]
-    assert folder.record() == {"schema": SCHEMA, "status": "finished"}
+    files = {"model.safetensors": sha256(tmp_path / "model.safetensors")}
+    assert folder.record() == {"schema": SCHEMA, "status": "finished", "files": files}
 
 
 def test_clearing_keeps_files_that_no_run_wrote(tmp_path: Path) -> None:

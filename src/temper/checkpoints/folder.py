@@ -150,17 +150,18 @@ class RunFolder:
             else:
                 entry.unlink(missing_ok=True)
 
-    def checksums(self) -> dict[str, str]:
-        """Return file name -> SHA-256 of the staged files and of ``metrics.jsonl``."""
-        metrics = {self.metrics.name: sha256(self.metrics)} if self.metrics.exists() else {}
-        return {**checksums(self.staging), **metrics}
-
     def publish(self, record: Mapping[str, Any]) -> None:
-        """Move the staged files into place, write the final record, then remove the checkpoints."""
+        """Move the staged files into place, write the final record, then remove the checkpoints.
+
+        The record gets ``files``, the SHA-256 of these files and of ``metrics.jsonl``.
+        """
+        files = checksums(self.staging)
+        if self.metrics.exists():
+            files[self.metrics.name] = sha256(self.metrics)
         for staged in sorted(self.staging.iterdir()):
             os.replace(staged, self.path / staged.name)
         self.staging.rmdir()
-        self.write_record(record)
+        self.write_record({**record, "files": files})
         self.drop_checkpoints()
 
     def drop_unfinished(self) -> None:

@@ -273,19 +273,15 @@ class _TokenAndCounts:
             status = message.get("status", status)
             await send(message)
 
+        token, given = self.service.token, dict(scope["headers"]).get(b"authorization", b"")
+        is_open = token is None or scope["path"] == HEALTH
+        allowed = is_open or compare_digest(given, f"Bearer {token}".encode())
         try:
-            await (self.app if self._is_allowed(scope) else UNAUTHORIZED)(scope, receive, counted)
+            await (self.app if allowed else UNAUTHORIZED)(scope, receive, counted)
             self.service.completed += ACCEPTED in scope
         finally:
             path = scope["path"] if scope["path"] in KNOWN else "other"
             self.service.metrics.request(path, status, time.perf_counter() - begin)
-
-    def _is_allowed(self, scope: Scope) -> bool:
-        token = self.service.token
-        if token is None or scope["path"] == HEALTH:
-            return True
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        return compare_digest(given, f"Bearer {token}".encode())
 
 
 def _read(body: bytes) -> PredictRequest:

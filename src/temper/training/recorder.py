@@ -345,8 +345,7 @@ class EpochScores(Listener):
 
     def score_finished(self, model: nn.Module) -> None:
         """Score the final weights, if the method changed them after training."""
-        if self.sets:
-            self._finished = self._all(model)
+        self._finished = self._all(model)
 
     def _score(self, model: nn.Module, state: Any) -> None:
         if not self.sets:

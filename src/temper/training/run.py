@@ -273,7 +273,12 @@ class ActiveRun:
         step = 0
         with self.processes.together():
             if self.folder.writes:
-                step = self._last_step(record)
+                if record is None:
+                    self.folder.clear()
+                if (last := self.folder.last_checkpoint()) is not None:
+                    step = int(last.name.rpartition("-")[2])
+                    self.progress.notice(f"{self.folder.path} is resumed at step {step}.")
+                self.folder.cut_metrics(step)
         step = self.processes.of_first(step)
         checkpoint = self.folder.checkpoints / f"checkpoint-{step}" if step else None
         with self.processes.together():
@@ -311,16 +316,6 @@ class ActiveRun:
             if self.folder.writes:
                 self._publish(trainer, state)
 
-    def _last_step(self, record: dict[str, Any] | None) -> int:
-        if record is None:
-            self.folder.clear()
-        checkpoint = self.folder.last_checkpoint()
-        step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
-        if step:
-            self.progress.notice(f"{self.folder.path} is resumed at step {step}.")
-        self.folder.cut_metrics(step)
-        return step
-
     def _trackers(self) -> tuple[str, ...]:
         return self.config.train.report_to if self.folder.writes else ()
 
@@ -349,7 +344,7 @@ class ActiveRun:
         for file in staging.rglob("*"):
             if file.is_file():
                 file.chmod(readable)
-        self.folder.publish({**self.record("finished"), "files": self.folder.checksums()})
+        self.folder.publish(self.record("finished"))
 
     def write_model(
         self, model: Any, staging: Path, state: dict[str, Tensor] | None = None
