@@ -9,7 +9,7 @@ import pytest
 
 from temper.checkpoints.folder import RunFolder, differences, read_json
 from temper.errors import CheckpointError
-from temper.files import SCHEMA, sha256, make_folder, remove_empty, write_json, write_text
+from temper.files import SCHEMA, make_folder, remove_empty, sha256, write_json, write_text
 
 
 def test_a_folder_that_does_not_exist_has_no_record(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -93,8 +94,7 @@ def fit_alternative(
     ``run`` is plain fine-tuning with the given settings: model, maximum length, device, and
     training steps of an encoder. ``seed`` draws SetFit's pairs and the folds.
     """
-    names = label_names(rows)
-    predictor = frozen_predictor(run, names, seed=seed)
+    predictor = frozen_predictor(run, label_names(rows), seed=seed)
     network: Any = predictor.model
     if alternative.length:
         texts = alternative.length * passes_over_rows(run, len(rows)) * len(rows)
@@ -109,13 +109,53 @@ def fit_alternative(
             steps=steps,
             seed=seed,
         )
-    features = embeddings(predictor, rows)
-    labels = np.asarray(rows.labels, dtype=np.int64)
     of_row = np.asarray(fold_of_rows(rows, FOLDS, seed=seed))
-    best, _ = choose_strength(features, labels, of_row, classes=len(names))
-    weight, bias = logistic_regression(features, labels, classes=len(names), strength=best)
-    network.set_head(weight, bias)
-    return predictor
+    return LinearModel.choose(predictor, rows, of_row).fit()
+
+
+@dataclass
+class LinearModel:
+    """A linear classifier on the frozen embeddings of an encoder.
+
+    Args:
+        predictor: The encoder with a linear layer.
+        features: Embeddings of the rows, [n, D].
+        labels: Class indices, [n].
+        strength: C of the regression, chosen on the folds.
+        logs: Log-probabilities of each row by a model that was not fitted on it, [n, C].
+        seconds: Time of the forward passes for the embeddings.
+    """
+
+    predictor: ClassifierPredictor
+    features: FloatArray
+    labels: IntegerArray
+    strength: float
+    logs: FloatArray
+    seconds: float
+
+    @classmethod
+    def choose(
+        cls, predictor: ClassifierPredictor, rows: Examples, of_row: IntegerArray
+    ) -> LinearModel:
+        """Embed the rows, and choose the strength by the folds of the rows, ``of_row`` [n]."""
+        begun = time.monotonic()
+        features, labels = embeddings(predictor, rows), np.asarray(rows.labels, dtype=np.int64)
+        seconds = time.monotonic() - begun
+        strength, logs = choose_strength(features, labels, of_row, classes=len(label_names(rows)))
+        return cls(predictor, features, labels, strength, logs, seconds)
+
+    def fit(self, index: IntegerArray | None = None) -> ClassifierPredictor:
+        """Fit the linear layer on the rows of ``index`` (None: all); return the classifier."""
+        chosen = slice(None) if index is None else index
+        weight, bias = logistic_regression(
+            self.features[chosen],
+            self.labels[chosen],
+            classes=self.logs.shape[1],
+            strength=self.strength,
+        )
+        network: Any = self.predictor.model
+        network.set_head(weight, bias)
+        return self.predictor
 
 
 def frozen_predictor(

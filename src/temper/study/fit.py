@@ -43,12 +43,11 @@ from temper.study.alternatives import (
     FROZEN,
     SETFIT,
     Alternative,
+    LinearModel,
     alternatives,
-    choose_strength,
     embeddings,
     fit_alternative,
     frozen_predictor,
-    logistic_regression,
 )
 from temper.study.wrong_labels import held_out_probabilities
 from temper.training.config import RunConfig
@@ -149,49 +148,6 @@ class Trial:
 
 
 @dataclass
-class LinearModel:
-    """A linear classifier on the frozen embeddings of an encoder.
-
-    Args:
-        predictor: The encoder with a linear layer.
-        features: Embeddings of the rows, [n, D].
-        labels: Class indices, [n].
-        strength: C of the regression, chosen on the folds.
-        logs: Log-probabilities of each row by a model that was not fitted on it, [n, C].
-        seconds: Time of the forward passes for the embeddings.
-    """
-
-    predictor: Any
-    features: FloatArray
-    labels: IntegerArray
-    strength: float
-    logs: FloatArray
-    seconds: float
-
-    @classmethod
-    def fit(cls, config: RunConfig, rows: Examples, of_row: IntegerArray) -> LinearModel:
-        names = label_names(rows)
-        predictor = frozen_predictor(config, names)
-        begun = time.monotonic()
-        features, labels = embeddings(predictor, rows), np.asarray(rows.labels, dtype=np.int64)
-        seconds = time.monotonic() - begun
-        strength, logs = choose_strength(features, labels, of_row, classes=len(names))
-        return cls(predictor, features, labels, strength, logs, seconds)
-
-    def write(self, folder: Path, index: IntegerArray | None = None) -> None:
-        """Write a checkpoint of the classifier, fitted on the rows of ``index`` (None: all)."""
-        chosen = slice(None) if index is None else index
-        weight, bias = logistic_regression(
-            self.features[chosen],
-            self.labels[chosen],
-            classes=self.logs.shape[1],
-            strength=self.strength,
-        )
-        self.predictor.model.set_head(weight, bias)
-        save_model(self.predictor.model, self.predictor.tokenizer, folder)
-
-
-@dataclass
 class Choice:
     """The result of the comparison of candidates.
 
@@ -268,7 +224,8 @@ class Search:
         linear: dict[str, LinearModel] = {}
         for model in models:
             progress.info(f"Embedding {len(sample):,} rows with {model}.")
-            linear[model] = LinearModel.fit(self.config(model, DEFAULT, 1), sample, of_row)
+            encoder = frozen_predictor(self.config(model, DEFAULT, 1), label_names(sample))
+            linear[model] = LinearModel.choose(encoder, sample, of_row)
             # Until a training is measured, its time is estimated from the forward passes.
             self.longest[model] = float(len(sample)), linear[model].seconds
         self.choice = Choice(sample, folds, [], linear)
@@ -406,13 +363,12 @@ class Search:
                 features = embeddings(linear.predictor, rows)
                 labels = np.asarray(rows.labels, dtype=np.int64)
                 linear = replace(linear, features=features, labels=labels)
-            linear.write(folder, index)
-            return
-        plain = RunConfig.of({**self.base, "model": trial.model})
-        epochs = plain.train.model_copy(update={"epochs": float(epochs_for(len(rows)))})
-        predictor: Any = fit_alternative(
-            SETFIT, plain.model_copy(update={"train": epochs}), rows, seed=self.seed
-        )
+            predictor: Any = linear.fit(index)
+        else:
+            plain = RunConfig.of({**self.base, "model": trial.model})
+            epochs = plain.train.model_copy(update={"epochs": float(epochs_for(len(rows)))})
+            run = plain.model_copy(update={"train": epochs})
+            predictor = fit_alternative(SETFIT, run, rows, seed=self.seed)
         save_model(predictor.model, predictor.tokenizer, folder)
 
     def _learning_curve(self) -> None:

@@ -27,7 +27,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.progress import Progress
 from temper.seeding import derive_seed
-from temper.study.alternatives import choose_strength, embeddings, frozen_predictor
+from temper.study.alternatives import LinearModel, frozen_predictor
 from temper.training.config import RunConfig
 from temper.training.prepared import label_names, prepare
 from temper.training.recorder import Listener
@@ -111,9 +111,7 @@ def out_of_fold(
     of_row = np.asarray(fold_of_rows(rows, folds, seed=config.seed))
     # First, so that an unsuitable encoder fails at once.
     encoder = config.model_copy(update={"model": embedder or config.model})
-    frozen = frozen_predictor(encoder, names)
-    labels = np.asarray(rows.labels, dtype=np.int64)
-    _, logs = choose_strength(embeddings(frozen, rows), labels, of_row, classes=len(names))
+    linear = LinearModel.choose(frozen_predictor(encoder, names), rows, of_row)
     fine_tuned = np.zeros((len(rows), len(names)))
     # A checkpoint's head may have different classes or be for another task.
     train = config.train.model_copy(update={"new_head": True})
@@ -126,7 +124,7 @@ def out_of_fold(
         fine_tuned[held_out] = held_out_probabilities(
             run, rows.select(np.flatnonzero(of_row != fold)), rows.select(held_out), progress
         ).mean(axis=0)
-    return OutOfFold(rows, fine_tuned, np.exp(logs))
+    return OutOfFold(rows, fine_tuned, np.exp(linear.logs))
 
 
 def held_out_probabilities(
