@@ -43,6 +43,7 @@ from temper.evaluation.sets import EvaluationSets
 from temper.files import check_free, size_in_words, write_json
 from temper.functional.units import MARGIN
 from temper.methods.soup import members_of
+from temper.models.names import resolve
 from temper.progress import Progress
 from temper.results import Result
 from temper.settings import override
@@ -52,7 +53,7 @@ from temper.study.plan import Column, StudyConfig, check_workers
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import run_in_words, side_by_side
 from temper.training.checks import check_head, check_in_windows
-from temper.training.config import run_key, weights_size
+from temper.training.config import run_key
 from temper.training.cost import PLAIN, passes_of
 from temper.training.prepared import label_names, make_network, with_head
 
@@ -180,8 +181,11 @@ def check_disk_space(folder: StudyFolder, *, workers: int) -> None:
         and settings.train.adapter is None
         and not folder.run(cell).path.exists()
     ]
-    size = weights_size(begins[0].model) if begins else None
-    if size is not None:
+    if not begins:
+        return
+    # None are found if the model is not in a folder of this machine.
+    weights = Path(resolve(begins[0].model)).expanduser().glob("*.safetensors")
+    if size := sum(file.stat().st_size for file in weights):
         number, at_once = len(begins), min(workers, len(begins))
         what = f"all of {plural(number, 'run')} of {size_in_words(size)} of weights each"
         # A run in progress also has a checkpoint: weights and two optimizer moments.

@@ -49,7 +49,7 @@ from temper.methods.variants import merged
 from temper.models.classical import ARCHITECTURES
 from temper.models.classical.registry import DROPOUT, ArchitectureSettings
 from temper.models.classical.vectors import content_hash
-from temper.models.names import MODELS, resolve
+from temper.models.names import MODELS
 from temper.settings import Faults, Tree, section
 from temper.training.settings import TrainSettings
 from temper.types import Step
@@ -225,13 +225,6 @@ def teachers_of(method: Method) -> tuple[str, ...]:
     """Return the folders of the models that a method learns from."""
     members = method.composed()
     return tuple(folder for m in members if isinstance(m, Distil) for folder in m.folders)
-
-
-def weights_size(name: str) -> int | None:
-    """Return the bytes of a model's weights; None if they are in no folder of this machine."""
-    folder = Path(resolve(name)).expanduser()
-    sizes = [file.stat().st_size for file in folder.glob("*.safetensors")]
-    return sum(sizes) or None
 
 
 def without_unread(tree: Mapping[str, Any]) -> Tree:

@@ -6,7 +6,7 @@ import math
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -153,14 +153,14 @@ class ScoredSet:
         self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], *, batch_size: int
     ) -> float | None:
         """Score a model without changing it or drawing random numbers; None if it is undefined."""
-        if self.kind in ("completions", "seq2seq"):
-            return self._loss_per_token(model, collate, batch_size)
         heads = Heads(head_of(model))
         result: list[Any] = [0.0] * len(self.rows)
         further = {} if self.task is None else {"task": self.task}
         with torch.no_grad(), in_mode(model, training=False):
-            for indices, inputs in self._batches(model, collate, batch_size):
-                batch = Batch.of(inputs)
+            batches = self._batches(collate, batch_size, next(model.parameters()).device)
+            if self.kind in ("completions", "seq2seq"):
+                return _loss_per_token(model, heads, (batch for _, batch in batches))
+            for indices, batch in batches:
                 head = heads.of(batch.labels)
                 logits = head.logits(model(**batch.inputs, **further), batch)
                 predictions: list[Any]
@@ -188,40 +188,34 @@ class ScoredSet:
         return value if math.isfinite(value) else None
 
     def _batches(
-        self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
-    ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """Yield the indices and the inputs of rows of similar length."""
+        self, collate: Callable[[Any], Mapping[str, Any]], size: int, device: torch.device
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Yield batches of rows of similar length, with the rows' indices."""
         # A DataLoader would draw from the global generator, which training may use.
         order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
-        device = next(model.parameters()).device
-        for start in range(0, len(order), batch_size):
-            indices = order[start : start + batch_size]
-            batch = collate([self.rows[index] for index in indices])
-            yield indices, {name: tensor.to(device) for name, tensor in batch.items()}
+        for start in range(0, len(order), size):
+            indices = order[start : start + size]
+            yield indices, Batch.of(collate([self.rows[i] for i in indices])).to(device)
 
     def _spans(self, batch: Batch, indices: Sequence[int], logits: Tensor) -> list[str]:
         contexts = self.rows.examples.text_pair
         assert contexts is not None
-        begins = batch.begins
-        ends = (best_spans(logits)[0] - begins.unsqueeze(1)).tolist()
+        ends = (best_spans(logits)[0] - batch.begins.unsqueeze(1)).tolist()
         rows = zip(indices, ends, strict=True)
         spans = [answer_span(self.rows[index], *pair) for index, pair in rows]
         return texts_at(spans, [contexts[index] for index in indices])
 
-    def _loss_per_token(
-        self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], batch_size: int
-    ) -> float | None:
-        """Return the mean negative log-likelihood of the completions' tokens."""
-        total, tokens, heads = 0.0, 0, Heads(head_of(model))
-        with torch.no_grad(), in_mode(model, training=False):
-            for _, inputs in self._batches(model, collate, batch_size):
-                batch = Batch.of(inputs)
-                assert batch.labels is not None
-                head = heads.of(batch.labels)
-                output = model(**batch.inputs, **head_inputs(head, batch, model))
-                total += float(head.loss(head.logits(output, batch), batch.labels).sum())
-                tokens += head.units(batch)
-        return total / tokens if tokens else None
+
+def _loss_per_token(model: nn.Module, heads: Heads, batches: Iterable[Batch]) -> float | None:
+    """Return the mean negative log-likelihood of the completions' tokens."""
+    total, tokens = 0.0, 0
+    for batch in batches:
+        assert batch.labels is not None
+        head = heads.of(batch.labels)
+        output = model(**batch.inputs, **head_inputs(head, batch, model))
+        total += float(head.loss(head.logits(output, batch), batch.labels).sum())
+        tokens += head.units(batch)
+    return total / tokens if tokens else None
 
 
 def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Examples]:
