@@ -41,13 +41,16 @@ class Column:
     settings: Tree = field(default_factory=dict)
 
     @classmethod
-    def of(cls, method: str) -> Column:
-        """Return the column of a method with default settings and the method's name.
+    def of(cls, method: str | Method) -> Column:
+        """Return the column of a method, with the method's name and settings.
 
         Example:
             >>> Column.of("r_drop + at").name
             'r_drop+at'
         """
+        if not isinstance(method, str):
+            named = cls.of(methods.name_of(method))
+            return replace(named, settings={"method": method.settings()})
         method = ALIASES.get(method, method)
         return cls("".join(method.split()), method)
 
@@ -200,7 +203,7 @@ def columns_of(
         variants: Strings for `Column.parse`, or name -> settings, each with a ``method``.
         recipes: Names of recipes.
     """
-    columns, faults = [_column(method) for method in chosen], Faults()
+    columns, faults = [Column.of(method) for method in chosen], Faults()
     for name in recipes:
         with faults.caught():
             recipe = recipe_named(name)
@@ -217,12 +220,6 @@ def columns_of(
         faults += methods.name_faults(column.method)
     faults.refuse()
     return columns
-
-
-def _column(method: str | Method) -> Column:
-    if isinstance(method, str):
-        return Column.of(method)
-    return replace(Column.of(methods.name_of(method)), settings={"method": method.settings()})
 
 
 def _variant(name: str, settings: Mapping[str, Any]) -> Column:

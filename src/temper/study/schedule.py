@@ -49,7 +49,7 @@ from temper.results import Result
 from temper.settings import override
 from temper.study.alternatives import passes_over_rows
 from temper.study.cluster import Job, do_runs
-from temper.study.plan import Column, StudyConfig, check_workers
+from temper.study.plan import Column, StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import run_in_words, side_by_side
 from temper.training.checks import check_head, check_in_windows
@@ -139,7 +139,6 @@ def run_study(
         splits: The data of the plan, if it is loaded already.
         progress: Receives runs, steps and evaluations.
     """
-    check_workers(workers)
     if cluster is not None and workers > 1:
         raise SettingError(
             "--workers (local processes) and --cluster exclude each other. Give one."
