@@ -84,11 +84,8 @@ class HubError(TemperError):
 class Terminated(SystemExit):
     """Exit after SIGTERM, with code 143; raised once the state is saved."""
 
-    def __init__(self) -> None:
-        super().__init__(143)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Terminated, ()
+    def __init__(self, code: int = 143) -> None:
+        super().__init__(code)
 
 
 class MemoryLimitError(TemperError):
