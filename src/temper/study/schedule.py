@@ -155,13 +155,19 @@ def run_study(
     folder = StudyFolder(path, config, keys)
     folder.check()
     work = Work(folder, splits, sets)
+    seconds: dict[str, dict[int, float | None]] = {column.name: {} for column in config.columns}
     with held_folder(path) as is_new:
         # Another process may have written it since the first check.
         folder.check()
         if store is None:
             check_disk_space(folder, workers=workers)
         try:
-            _do_all(work, _runs(work, workers, cluster, progress))
+            folder.write(cost={})
+            # Closed here, so that no worker outlives a later error.
+            with closing(_runs(work, workers, cluster, progress)) as finished:
+                for (column, seed), taken in finished:
+                    seconds[column][seed] = taken
+                    folder.write(cost=step_cost(seconds, reference=config.reference))
         except (TemperError, KeyboardInterrupt, SystemExit):
             # If the model of the first run cannot be loaded, remove the empty study.
             if is_new and not (path / "runs").exists():
@@ -220,17 +226,6 @@ def reported(path: Path, *, margin: float = MARGIN, detect: float | None = None)
     source = folders.read(path)
     comparison = report.compare(source, margin=margin, detect=detect)
     return Study(path, report.write_report(source, comparison), comparison)
-
-
-def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:
-    folder = work.folder
-    seconds: dict[str, dict[int, float | None]] = {name: {} for name, _ in folder.config.order()}
-    folder.write(cost={})
-    # Closed here, so that no worker outlives a later error.
-    with closing(runs) as finished:
-        for (column, seed), taken in finished:
-            seconds[column][seed] = taken
-            folder.write(cost=step_cost(seconds, reference=folder.config.reference))
 
 
 def _runs(
