@@ -200,7 +200,7 @@ class WorkerProgress(Progress):
             signal.raise_signal(signal.SIGTERM)
 
 
-# What a worker keeps between runs.
+# Objects that a worker keeps between runs.
 _loaded: Callable[[], Work]
 _messages: Any
 _stop: Any

@@ -295,13 +295,13 @@ def completed(tree: Mapping[str, Any]) -> Tree:
     other methods (UEGR, Table IV), each unless set otherwise.
     """
     model, train, result = tree.get("model"), tree.get("train", {}), dict(tree)
-    own: Mapping[str, Any] = {}
+    defaults: Mapping[str, Any] = {}
     if is_scratch(model):
-        own = ARCHITECTURES[str(model)].settings.TRAIN
+        defaults = ARCHITECTURES[str(model)].settings.TRAIN
     elif isinstance(model, str) and model in MODELS:
-        own = {"learning_rate": float(MODELS[model]["learning_rate"])}
+        defaults = {"learning_rate": float(MODELS[model]["learning_rate"])}
     if isinstance(train, Mapping):
-        result["train"] = {**own, **train}
+        result["train"] = {**defaults, **train}
     if not is_scratch(model):
         return result
     method, architecture = tree.get("method", {}), tree.get("architecture", {})
@@ -336,8 +336,8 @@ def _suited(method: Mapping[str, Any]) -> Tree:
     tables = given if isinstance(config, Composed) else {config.name: given}
     suited: Tree = {}
     for member in config.composed():
-        own = tables.get(member.name, {})
-        suited[member.name] = merged(member.from_scratch(own), own, config=type(member))
+        table = tables.get(member.name, {})
+        suited[member.name] = merged(member.from_scratch(table), table, config=type(member))
     return {**method, **(suited if isinstance(config, Composed) else suited[config.name])}
 
 

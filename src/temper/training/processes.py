@@ -82,19 +82,20 @@ class Processes:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Continue after this block when all processes have finished it; if one fails, all stop."""
-        own: Exception | None = None
+        failure: Exception | None = None
         try:
             yield
         except (TemperError, OSError, RuntimeError, ValueError) as error:
-            own = error
-        messages = self.gather(None if own is None else str(own) or type(own).__name__)
+            failure = error
+        mine = None if failure is None else str(failure) or type(failure).__name__
+        messages = self.gather(mine)
         failed = [rank for rank, message in enumerate(messages) if message is not None]
-        if own is not None and failed[0] == self.rank:
-            raise own
+        if failure is not None and failed[0] == self.rank:
+            raise failure
         if failed:
             raise OtherProcessError(
                 f"Process {failed[0]} of {self.count} stopped: {messages[failed[0]]}"
-            ) from own
+            ) from failure
 
     def check_same(self, facts: Mapping[str, Any]) -> None:
         """Raise if the processes would not train the same run; all processes call this.
