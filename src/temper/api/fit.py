@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -212,10 +213,9 @@ def _check(tree: Mapping[str, Any], model: str) -> None:
 
 
 def _repeated(rows: Examples) -> list[str]:
-    labels: dict[str, set[Any]] = {}
-    for row, label in zip(rows.rows, rows.labels or (), strict=True):
-        labels.setdefault(row, set()).add(label)
-    count, different = len(rows) - len(labels), sum(len(of_text) > 1 for of_text in labels.values())
+    count = len(rows) - len(set(rows.rows))
+    labels = Counter(row for row, _ in set(zip(rows.rows, rows.labels or (), strict=True)))
+    different = sum(number > 1 for number in labels.values())
     if not count:
         return []
     return [

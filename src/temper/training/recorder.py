@@ -234,14 +234,12 @@ def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Exam
     """
     drawn = rows.draw(max(1, round(fraction * len(rows))), seed=seed)
     texts = {rows.rows[index] for index in drawn}
-    chosen = [index for index in range(len(rows)) if rows.rows[index] in texts]
     if rows.kind == "classification" and rows.labels is not None:
-        labels = rows.labels
-        left = {labels[index] for index in range(len(rows)) if rows.rows[index] not in texts}
-        kept = {rows.rows[index] for index in chosen if labels[index] not in left}
-        chosen = [index for index in chosen if rows.rows[index] not in kept]
-    taken = set(chosen)
-    rest = [index for index in range(len(rows)) if index not in taken]
+        pairs = list(zip(rows.rows, rows.labels, strict=True))
+        left = {label for text, label in pairs if text not in texts}
+        texts -= {text for text, label in pairs if label not in left}
+    chosen = [index for index, text in enumerate(rows.rows) if text in texts]
+    rest = [index for index, text in enumerate(rows.rows) if text not in texts]
     if not chosen or not rest:
         raise SettingError(
             f"`train.keep` is 'best', which holds out {fraction:g} of the training rows to choose "
