@@ -224,15 +224,7 @@ def tasks_settings(
         >>> tasks_settings(["reviews=a.csv", "rte=data/RTE"])
         {'reviews': {'source': 'a.csv'}, 'rte': {'task': 'rte', 'source': 'data/RTE'}}
     """
-    pairs: list[tuple[str, Any]] = []
-    for task in named.items() if isinstance(named, Mapping) else named:
-        if not isinstance(task, str):
-            pairs.append(task)
-            continue
-        name, equals, path = task.partition("=")
-        if equals and not path:
-            raise SettingError(f"`task` must be NAME or NAME=PATH, got {task!r}.")
-        pairs.append((name, path or None))
+    pairs: Any = named.items() if isinstance(named, Mapping) else map(_name_and_path, named)
     settings: dict[str, dict[str, Any]] = {}
     root_is_read = False
     for name, source in pairs:
@@ -247,18 +239,22 @@ def tasks_settings(
         except ValueError as error:
             if source is None:
                 raise SettingError(f"{error} Give its data: {name}=PATH.") from error
-        root_is_read |= source is None
-        settings[name]["source"] = (
-            task_source(name, root or os.environ.get(ROOT))
-            if source is None
-            else source_name(source)
-        )
+        if source is None:
+            root_is_read, source = True, task_source(name, root or os.environ.get(ROOT))
+        settings[name]["source"] = source_name(source)
     if root is not None and not root_is_read:
         raise SettingError(
             "`data_root` is the folder of the data of tasks, but each `task` names its own. Leave "
             "it out, or give names without =PATH."
         )
     return settings
+
+
+def _name_and_path(text: str) -> tuple[str, str | None]:
+    name, equals, path = text.partition("=")
+    if equals and not path:
+        raise SettingError(f"`task` must be NAME or NAME=PATH, got {text!r}.")
+    return name, path or None
 
 
 def _config(config: Any) -> Tree:
