@@ -345,10 +345,8 @@ def with_equal_compute(config: StudyConfig, splits: Splits, progress: Progress) 
     if times < 2 or longest >= times - 0.5 or name in [column.name for column in config.columns]:
         return config
     train = config.runs[reference.name, config.seeds[0]].train
-    length: tuple[str, Any] = ("epochs", times * train.epochs)
-    if train.max_steps is not None:
-        length = ("max_steps", times * train.max_steps)
-    settings = override(reference.settings, [(("train", length[0]), length[1])])
+    steps = "epochs" if train.max_steps is None else "max_steps"
+    settings = override(reference.settings, [(("train", steps), times * getattr(train, steps))])
     progress.notice(
         f"`{name}` is added to the comparison: plain fine-tuning that trains {times} times as "
         f"long, because `{costliest}` costs about {result[costliest]:.1f}x plain fine-tuning. "

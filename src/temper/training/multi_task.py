@@ -17,6 +17,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Self
 
@@ -259,12 +260,10 @@ def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
 def notices_of(splits: Mapping[str, Splits]) -> list[str]:
     """Return the notices about the data, each with its task's name."""
     messages = [f"{name}: {text}" for name, split in splits.items() for text in split.notices]
-    for name, split in splits.items():
-        for other, its in splits.items():
-            # The tasks share the encoder, so it has seen the training rows of each.
-            shared = [] if name == other else split.train.overlap(its.dev)
-            if shared:
-                messages.append(f"{name}: {len(shared)} train rows are also in dev of {other}")
+    for name, other in permutations(splits, 2):
+        # The tasks share the encoder, so it has seen the training rows of each.
+        if shared := splits[name].train.overlap(splits[other].dev):
+            messages.append(f"{name}: {len(shared)} train rows are also in dev of {other}")
     return messages
 
 
