@@ -79,9 +79,8 @@ def findings(
     calibration: Mapping[str, Any] | None,
     model: Path,
 ) -> list[str]:
-    trained = read_json(model / RUN)["settings"]["train"]
     return [
-        _model(choice.trials[0], len(splits.train), trained),
+        _model(choice.trials[0], len(splits.train), read_json(model / RUN)["settings"]["train"]),
         _accuracy(evaluation, splits.dev),
         *skipped_candidates(choice),
         _calibration(evaluation),

@@ -130,8 +130,7 @@ def fit(
 
     table = {"dev_fraction": SET_ASIDE, "drop_overlap": True, **tree.get("data", {})}
     tree = {**tree, "data": table}
-    config_of_first = RunConfig.of({**tree, "model": names[0]})
-    splits = load_splits(config_of_first.data)
+    splits = load_splits(RunConfig.of({**tree, "model": names[0]}).data)
     progress.info_all(splits_read_as(splits))
     progress.notice_all([*splits.notices, *_repeated(splits.train)])
     if splits.train.kind != "classification":

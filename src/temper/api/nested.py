@@ -167,8 +167,7 @@ def _joined(values: dict[str, Any], tree: Tree, *, has_tasks: bool) -> dict[str,
     suite = values.get("suite") or (sets.get("suite") if isinstance(sets, Mapping) else None)
     if suite is not None and root is not None:
         joined["sets"] = {"data_root": root}
-    source = source_name(values.pop("data", None))
-    joined["data"] = task_settings(task, source, root, suite=suite)
+    joined["data"] = task_settings(task, source_name(values.pop("data", None)), root, suite=suite)
     return joined
 
 

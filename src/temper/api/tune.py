@@ -107,8 +107,7 @@ def tune(
     from temper.study.plan import StudyConfig, columns_of
 
     progress = progress or Bars()
-    given = {"data": data, "model": model, "cluster": cluster, **settings}
-    tree = nested(COMPARE, config, given)
+    tree = nested(COMPARE, config, {"data": data, "model": model, "cluster": cluster, **settings})
     candidates = _models(tree.get("model"), models)
     tree = {**tree, "model": candidates[0] if candidates else tree.get("model", MODEL)}
     machines_table = tree.pop("cluster", {})

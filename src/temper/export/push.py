@@ -82,10 +82,9 @@ def push(
     files = _checkpoint(folder)
     named = None if evaluation is None else Path(evaluation)
     result = _evaluation(folder, named)
-    shown = named or folder
     with tempfile.TemporaryDirectory() as made:
         files[CARD] = _card(CardSources(folder, result, name=repo), Path(made))
-        files[PAGE] = build(shown, Path(made) / PAGE, examples=MOST if texts else 0)
+        files[PAGE] = build(named or folder, Path(made) / PAGE, examples=MOST if texts else 0)
         if texts and result is not None:
             present = [result / name for name in (ROWS, TEXTS) if (result / name).exists()]
             files |= {f"evaluation/{file.name}": file for file in present}

@@ -52,10 +52,9 @@ def verify(folder: Path | str) -> list[Verified]:
     """
     root = Path(folder)
     names = {*RECORDS, CHECKSUMS}
-    files = sorted(file for file in root.rglob("*.json") if file.name in names)
     result = [
         _verified(file)
-        for file in files
+        for file in sorted(file for file in root.rglob("*.json") if file.name in names)
         if file.name != "settings.json" or file.with_name("scores.json").exists()
     ]
     if not result:

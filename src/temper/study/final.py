@@ -105,8 +105,7 @@ def compare_models(search: Search) -> dict[str, Any]:
     for factor in RATES:
         for model in models:
             first = factor == RATES[0]
-            limit = BUDGET * search.request.budget.amount
-            if not first and spent + cost[model] > limit:
+            if not first and spent + cost[model] > BUDGET * search.request.budget.amount:
                 continue
             model_search = replace(search, request=search.request.of_model(model))
             rate = float(f"{factor * model_search.plain_run.train.learning_rate:.3g}")
@@ -154,8 +153,8 @@ def _predict_ms(search: Search, job: Job) -> float | None:
     cluster = search.request.cluster
     if cluster is not None and cluster.store is not None:
         return None
-    model = Checkpoint.of(job.run.path)
-    predictor = load_predictor(model, device=search.plain_run.train.device)
+    device = search.plain_run.train.device
+    predictor = load_predictor(Checkpoint.of(job.run.path), device=device)
     rows = search.folds[0].dev
     rows = rows.sample(min(TIMED_ROWS, len(rows)), seed=0)
     timed = passes({"predict": lambda: predictor.predict(rows)}, repetitions=TIMINGS)

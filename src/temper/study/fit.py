@@ -170,8 +170,7 @@ class Choice:
 
     def labels(self, folds: int) -> IntegerArray:
         """Return the classes of the held-out rows of the first folds."""
-        index = np.concatenate(self.folds[:folds])
-        return np.asarray(self.rows.labels, dtype=np.int64)[index]
+        return np.asarray(self.rows.labels, dtype=np.int64)[np.concatenate(self.folds[:folds])]
 
     def hits(self, logs: Sequence[FloatArray]) -> NDArray[np.bool_]:
         """Return whether the most probable class of each held-out row is right, [n]."""
@@ -312,8 +311,7 @@ class Search:
         if candidate.start is not None and start:
             passes += PLAIN * candidate.start.length * epochs_for(rows)
         if candidate.rate:
-            epochs = self.config(trial.model, candidate, rows).train.epochs
-            passes += epochs * candidate.passes
+            passes += candidate.passes * self.config(trial.model, candidate, rows).train.epochs
         return rows * passes
 
     def _time_for(self, trial: Trial, train: IntegerArray, *, curve: bool = False) -> bool:

@@ -329,8 +329,7 @@ def run_search(search: Search) -> tuple[list[Candidate], Allowed]:
                 study.tell(trial, state=TrialState.FAIL)
                 break
         value = _train(search, trial, candidate)
-        state = TrialState.PRUNED if value is None else TrialState.COMPLETE
-        study.tell(trial, value, state=state)
+        study.tell(trial, value, state=TrialState.PRUNED if value is None else TrialState.COMPLETE)
         _report(search, _finished(study))
     candidates = [
         Candidate(

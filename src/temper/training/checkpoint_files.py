@@ -191,8 +191,7 @@ def make_newest(checkpoint: Path) -> None:
     """Make sure that a checkpoint has the latest modification time of its folder."""
     # Transformers removes the oldest by time: after a clock was set back, that would be this one.
     others = checkpoint.parent.glob("checkpoint-*")
-    times = [other.stat().st_mtime_ns for other in others if other != checkpoint]
-    latest = max(times, default=0)
+    latest = max((other.stat().st_mtime_ns for other in others if other != checkpoint), default=0)
     if latest >= checkpoint.stat().st_mtime_ns:
         os.utime(checkpoint, ns=(latest + 10**9, latest + 10**9))
 

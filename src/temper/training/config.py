@@ -125,12 +125,11 @@ class RunConfig(BaseModel):
 
     def settings(self) -> Tree:
         """Return the resolved settings in the form of ``run.json``."""
-        network = {} if self.architecture is None else {"architecture": self.architecture}
         return {
             "method": self.method,
             "train": self.train.model_dump(mode="json"),
             "data": self.data.model_dump(mode="json"),
-            **network,
+            **({} if self.architecture is None else {"architecture": self.architecture}),
         }
 
     def key(
@@ -223,8 +222,8 @@ def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -
 
 def teachers_of(method: Method) -> tuple[str, ...]:
     """Return the folders of the models that a method learns from."""
-    members = method.composed()
-    return tuple(folder for m in members if isinstance(m, Distil) for folder in m.folders)
+    distilled = (member for member in method.composed() if isinstance(member, Distil))
+    return tuple(folder for member in distilled for folder in member.folders)
 
 
 def without_unread(tree: Mapping[str, Any]) -> Tree:

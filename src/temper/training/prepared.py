@@ -81,9 +81,8 @@ def prepare(
             "another method."
         )
     if folders:
-        device = config.train.device
         logits = teacher_logits(
-            folders, splits.train, labels=labels, max_length=length, device=device
+            folders, splits.train, labels=labels, max_length=length, device=config.train.device
         )
         clean.columns[TEACHER] = logits.tolist()
         models = f"{len(folders)} trained model{'s' if len(folders) > 1 else ''}"
@@ -346,8 +345,7 @@ def _named_like(splits: Splits, names: Sequence[str]) -> Splits:
     if test is not None and test.kind != "unlabeled":
         test = test.map_labels(names)
     new = (notice for notice in train.notices if notice not in splits.train.notices)
-    notices = (*splits.notices, *new)
-    return replace(splits, train=train, dev=dev, test=test, notices=notices)
+    return replace(splits, train=train, dev=dev, test=test, notices=(*splits.notices, *new))
 
 
 def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:

@@ -178,8 +178,7 @@ class ScoredSet:
         labels = self.rows.columns["labels"]
         if self.kind == "spans":
             right = [[text for _, text in answers] for answers in labels]
-            column = SPAN_SCORES.index(self.metric)
-            value = float(answer_scores(result, right)[:, column].mean())
+            value = float(answer_scores(result, right)[:, SPAN_SCORES.index(self.metric)].mean())
         elif self.kind == "tokens":
             counts = tag_counts(labels, result, self.names).sum(0)
             value = float(tag_score(self.metric, dict(zip(COUNTS, counts, strict=True))))

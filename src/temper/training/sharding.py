@@ -123,8 +123,7 @@ class OptimizerState:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Load a state; of tensors with the shape of a sharded parameter, this process's rows."""
-        groups = self.optimizer.param_groups
-        parameters = [tensor for group in groups for tensor in group["params"]]
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         shards = Shards({str(n): p for n, p in enumerate(parameters) if hasattr(p, "to_local")})
         if not shards:
             self.optimizer.load_state_dict(saved)

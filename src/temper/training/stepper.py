@@ -237,8 +237,7 @@ class Stepper:
         self._begin_run()
         if self.begins_training(step):
             self.params.restore_initial_weights()
-        streams = self.streams.at(step=step.number)
-        self.rule.before_forward(self.params, self.state, step, streams)
+        self.rule.before_forward(self.params, self.state, step, self.streams.at(step=step.number))
 
     def _begin_run(self) -> None:
         if self._begun or self.number:
@@ -430,15 +429,14 @@ class Stepper:
             parts = [_by_rate(group, factors) for group in groups]
             self._groups = (groups, list(zip(groups, parts, strict=True)))
             groups[:] = [part for several in parts for part in several]
-        acts = implements(self.rule, AfterStep)
-        self._rates = _rates(self.params, optimizer) if acts else {}
+        if implements(self.rule, AfterStep):
+            self._rates = _rates(self.params, optimizer)
 
     def after_optimizer(self, *, skipped: bool = False) -> None:
         """Restore the learning rates, run the rule's hook, and count the step."""
         self._restore_rates()
         with torch.no_grad():
-            step = replace(self._now(), skipped=skipped)
-            self.rule.after_step(self.params, self.state, step)
+            self.rule.after_step(self.params, self.state, replace(self._now(), skipped=skipped))
         self._waiting = False
         self.number += 1
 
