@@ -17,6 +17,8 @@ from operator import eq
 from pathlib import Path
 from typing import Any, Self
 
+from torch import Tensor
+
 from temper.calibration.classifier import Classifier
 from temper.calibration.files import copy_calibration
 from temper.calibration.held_out import align_all
@@ -176,9 +178,7 @@ def export(
             )
         progress.notice(f"Up to date: {to}")
         return kept
-    known, class_names = classifier.calibration, list[str]()
-    if predictor.gives != "values":
-        class_names += predictor.label_names or placeholders(predictor.config.num_labels)
+    known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
     expected = [prediction.record() for prediction in classifier.predict_examples(rows)]
     half = any(weight.dtype.itemsize < 4 for weight in predictor.model.parameters())
@@ -195,7 +195,7 @@ def export(
         record: dict[str, Any] = {
             "key": key,
             "gives": predictor.gives,
-            "labels": class_names,
+            "labels": _labels(predictor),
             "states": known is not None and known.wants_states,
             "settings": {"data": {"max_length": predictor.max_length}},
             "compared": {"rows": len(rows), "hash": rows.hash, "source": rows.source},
@@ -209,10 +209,9 @@ def export(
         _refuse_unlike(model, PIPELINE, likeness[PIPELINE], half=half)
         if onnx or int8:
             progress.info("The network is written as ONNX; that takes a minute or two.")
-            samples = predictor.encoded(Examples("samples", list(SAMPLES[:2])))
             write_onnx(
                 deepcopy(predictor.model).float(),
-                Collator(predictor.tokenizer)([samples[0], samples[1]]),
+                _sample_batch(predictor),
                 staged / ONNX,
                 states=record["states"],
             )
@@ -275,6 +274,17 @@ def _refuse_unlike(model: Checkpoint, name: str, found: Likeness, *, half: bool)
             f"and {found.rows - found.alike} of {found.rows} rows differ in label, prediction set "
             "or OOD flag."
         )
+
+
+def _labels(predictor: ClassifierPredictor) -> list[str]:
+    if predictor.gives == "values":
+        return []
+    return list(predictor.label_names or placeholders(predictor.config.num_labels))
+
+
+def _sample_batch(predictor: ClassifierPredictor) -> dict[str, Tensor]:
+    encoded = predictor.encoded(Examples("samples", list(SAMPLES[:2])))
+    return Collator(predictor.tokenizer)([encoded[0], encoded[1]])
 
 
 def _standalone(name: str) -> str:
