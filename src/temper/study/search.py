@@ -425,7 +425,11 @@ def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
             rows = sum(len(search.folds[job.cell[1]].train) for job in jobs)
             charge += candidate.cost * rows / len(search.splits.train)
         else:
-            charge += _seconds(study, jobs, time.monotonic() - begun)
+            name, elapsed = "+".join(job.key for job in jobs), time.monotonic() - begun
+            # Runs that were finished before a stop have stored their seconds.
+            if name not in study.user_attrs:
+                study.set_user_attr(name, max(elapsed, *(job.train_seconds() for job in jobs)))
+            charge += study.user_attrs[name]
         trial.set_user_attr("charge", charge)
         trial.set_user_attr("scores", scores)
         if not scores:
@@ -439,14 +443,6 @@ def _train(search: Search, trial: Any, candidate: Candidate) -> float | None:
         if len(scores) < FOLDS and trial.should_prune():
             return None
     return value
-
-
-def _seconds(study: Any, jobs: Sequence[Job], elapsed: float) -> float:
-    """Return the seconds that runs took; runs finished before a stop have stored theirs."""
-    name = "+".join(job.key for job in jobs)
-    if name not in study.user_attrs:
-        study.set_user_attr(name, max(elapsed, *(job.train_seconds() for job in jobs)))
-    return float(study.user_attrs[name])
 
 
 def _suggest(search: Search, trial: Any, allowed: Allowed) -> Candidate:
