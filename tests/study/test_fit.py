@@ -18,11 +18,14 @@ from temper.data.splitting import check_folds, fold_of_rows
 from temper.display.wording import escaped
 from temper.errors import DataError
 from temper.evaluation.loading import load_predictor
+from temper.models.folders import save_model
 from temper.progress import Progress
 from temper.report.card import CardSources, card
 from temper.study import fit as module
-from temper.study.fit import CANDIDATES, SIMPLE, LinearModel, Search, Trial, epochs_for
+from temper.study.alternatives import LinearModel, frozen_predictor
+from temper.study.fit import CANDIDATES, SIMPLE, Search, Trial, epochs_for
 from temper.training.config import RunConfig
+from temper.training.prepared import label_names
 from tests.cli.tiny_project import make_model, sentences
 
 ROWS = 60
@@ -63,9 +66,10 @@ def test_a_written_linear_model_is_the_regression_on_its_rows(model: str, tmp_pa
         {"model": model, "data": {"source": "x.csv", "max_length": 32}, "train": {"device": "cpu"}}
     )
     of_row = np.asarray(fold_of_rows(rows, 5, seed=0))
-    linear = LinearModel.fit(config, rows, of_row)
+    linear = LinearModel.choose(frozen_predictor(config, label_names(rows)), rows, of_row)
     index = np.flatnonzero(of_row != 0)
-    linear.write(tmp_path, index)
+    fitted = linear.fit(index)
+    save_model(fitted.model, fitted.tokenizer, tmp_path)
     ours = load_predictor(Checkpoint.of(tmp_path), max_length=32).predict(rows).probabilities
     # Two rows of weights, w/2 and -w/2, have half the penalty of scikit-learn's one row.
     theirs = LogisticRegression(C=2 * linear.strength, tol=1e-10, max_iter=5000)
@@ -78,18 +82,18 @@ def test_no_candidate_is_trained_on_the_rows_that_judge_it(
 ) -> None:
     calls: list[tuple[Any, set[str], set[str]]] = []
     starts: list[set[int]] = []
-    plain, written = module.held_out_probabilities, LinearModel.write
+    plain, fitted = module.held_out_probabilities, LinearModel.fit
 
     def noting(config: Any, train: Examples, held: Examples, progress: Progress) -> Any:
         calls.append((config, set(train.text), set(held.text)))
         return plain(config, train, held, progress)
 
-    def noting_start(self: LinearModel, folder: Path, index: Any = None) -> None:
+    def noting_start(self: LinearModel, index: Any = None) -> Any:
         starts.append(set(index.tolist()))
-        written(self, folder, index)
+        return fitted(self, index)
 
     monkeypatch.setattr(module, "held_out_probabilities", noting)
-    monkeypatch.setattr(LinearModel, "write", noting_start)
+    monkeypatch.setattr(LinearModel, "fit", noting_start)
     monkeypatch.setattr(module, "CANDIDATES", CANDIDATES[:2])
     rows = examples()
     choice = search(model, rows).run()
