@@ -40,6 +40,7 @@ from temper.evaluation.text_attack.search import (
     outputs_of,
     starved,
 )
+from temper.evaluation.text_attack.swaps import lacks_swaps
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Proportion
 from temper.functional.resampling import IntegerArray
@@ -137,7 +138,10 @@ def misfits(
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    return recipes.faults(predictor, settings.section("text_attack", TextAttackSettings))
+    """Return why the requested recipes cannot run on a predictor."""
+    asked = settings.section("text_attack", TextAttackSettings)
+    reason = lacks_swaps(predictor) if "swaps" in asked.recipes else ""
+    return [reason] if reason else []
 
 
 def _block(

@@ -6,21 +6,16 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from temper.data.perturbations import drawn_edits
 from temper.data.words import is_stop_word
 from temper.errors import ModelError
-from temper.evaluation.predictor import Predictor
-from temper.evaluation.text_attack.contract import (
-    Ask,
-    Recipe,
-    RecipeName,
-    TextAttackSettings,
-)
-from temper.evaluation.text_attack.swaps import lacks_swaps, swaps
+from temper.evaluation.predictor import Predictor, WordPredictor
+from temper.evaluation.text_attack.contract import Ask, Recipe, RecipeName, TextAttackSettings
+from temper.evaluation.text_attack.swaps import Gradients, WordSwaps, gradient_norms
 from temper.models.pieces import in_case_of
 from temper.seeding import derive_seed
 
@@ -83,7 +78,9 @@ def recipe(
 ) -> Recipe:
     """Create a recipe by its name; loads its models onto the predictor's device."""
     if name == "swaps":
-        return swaps(predictor, batch_size=batch_size)
+        assert isinstance(predictor, WordPredictor)
+        gradients = Gradients(predictor, batch_size)
+        return Recipe("swaps", WordSwaps(gradients).propose, partial(gradient_norms, gradients))
     if name == "characters":
         return CHARACTERS
     from temper.models.masked import MaskedModel
@@ -94,30 +91,19 @@ def recipe(
     return Recipe("masked", partial(masked_words, model))
 
 
-def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
-    """Return why the requested recipes cannot run on a predictor."""
-    reason = lacks_swaps(predictor) if "swaps" in settings.recipes else ""
-    return [reason] if reason else []
-
-
 def misfits(settings: TextAttackSettings) -> list[str]:
     """Return errors about the models that settings name, whatever the predictor."""
-    result: list[str] = []
-    if settings.masked_model is not None:
+    result = []
+    for setting in ("masked_model", "similarity_model"):
+        name: str | None = getattr(settings, setting)
+        if name is None:
+            continue
         from temper.models.masked import MaskedModel
-
-        result += _errors_of("masked_model", settings.masked_model, MaskedModel.check)
-    if settings.similarity_model is not None:
         from temper.models.sentence import SentenceEncoder
 
-        result += _errors_of("similarity_model", settings.similarity_model, SentenceEncoder.check)
+        model = MaskedModel if setting == "masked_model" else SentenceEncoder
+        try:
+            model.check(name)
+        except ModelError as error:
+            result.append(f"text_attack's `{setting}`: {error}")
     return result
-
-
-def _errors_of(setting: str, name: str, check: Callable[[str], None]) -> list[str]:
-    """Return the error that ``check(name)`` raises, with the name of the setting."""
-    try:
-        check(name)
-    except ModelError as error:
-        return [f"text_attack's `{setting}`: {error}"]
-    return []

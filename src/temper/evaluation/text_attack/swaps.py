@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from temper.data.token_spans import Span
@@ -30,7 +29,6 @@ from temper.evaluation.text_attack.contract import (
     Ask,
     Draft,
     Position,
-    Recipe,
     examples_of,
 )
 from temper.functional.precision import at_least_single
@@ -39,18 +37,6 @@ from temper.models.pieces import in_case_of, script_of
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-@dataclass(frozen=True)
-class Words:
-    """Embeddings of W words of the vocabulary, [W, D] in at least fp32."""
-
-    vectors: Tensor
-
-    @cached_property
-    def directions(self) -> Tensor:
-        """The embeddings, normalized to length 1."""
-        return torch.nn.functional.normalize(self.vectors, dim=1)
 
 
 @dataclass(frozen=True)
@@ -103,7 +89,7 @@ class Gradients:
     predictor: WordPredictor
     batch_size: int | None = None
     _read: dict[Draft, Reading] = field(default_factory=dict)
-    _words: dict[tuple[int, ...], Words] = field(default_factory=dict)
+    _words: dict[tuple[int, ...], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def of(self, drafts: Sequence[Draft]) -> list[Reading]:
         """Return the readings of drafts; equal drafts are computed once.
@@ -129,22 +115,18 @@ class Gradients:
         self._read |= {draft: kept[draft] for draft in list(wanted)[-IN_FLIGHT:]}
         return [kept[draft] for draft in drafts]
 
-    def read_again(self, drafts: Sequence[Draft]) -> list[list[int]]:
-        """Return the token ids of each draft."""
-        if not drafts:
-            return []
-        encoded = self.predictor.encoded(examples_of(drafts))
-        return [list(item["input_ids"]) for item in encoded.items]
+    def words(self, ids: tuple[int, ...], draft: Draft) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of W token ids, also normalized to length 1, [W, D] each.
 
-    def words(self, ids: Sequence[int], draft: Draft) -> Words:
-        """Return the embeddings of token ids, cached; ``draft`` is any row for a forward pass."""
-        key = tuple(ids)
-        if key not in self._words:
+        They are in at least fp32, and cached. ``draft`` is any row for a forward pass.
+        """
+        if ids not in self._words:
             numbers = torch.tensor(ids, dtype=torch.int64)
             with self.predictor.session(single=True) as session:
                 part = next(iter(session.parts(examples_of([draft]))))
-                self._words[key] = Words(at_least_single(session.vectors(part, numbers)).cpu())
-        return self._words[key]
+                vectors = at_least_single(session.vectors(part, numbers)).cpu()
+            self._words[ids] = vectors, torch.nn.functional.normalize(vectors, dim=1)
+        return self._words[ids]
 
 
 def _read(session: Session, part: RowBatch, drafts: Sequence[Draft]) -> tuple[Tensor, Tensor]:
@@ -186,11 +168,16 @@ def gradient_norms(
     gradients: Gradients, drafts: Sequence[Draft], positions: Sequence[Sequence[Position]]
 ) -> list[list[float]]:
     """Rank words by the 1-norm of their tokens' mean gradient; 0 if they were truncated."""
-    readings = gradients.of(drafts)
-    return [
-        [_norm(reading, draft, index) for index in some]
-        for reading, draft, some in zip(readings, drafts, positions, strict=True)
-    ]
+    norms = []
+    for reading, draft, some in zip(gradients.of(drafts), drafts, positions, strict=True):
+        tokens_of = [reading.tokens(draft, position) for position in some]
+        norms.append(
+            [
+                float(reading.gradient[tokens].double().mean(dim=0).abs().sum()) if tokens else 0.0
+                for tokens in tokens_of
+            ]
+        )
+    return norms
 
 
 class _Choice:
@@ -251,12 +238,14 @@ class WordSwaps:
             for number, _, word, _ in tried
         ]
         kept: list[list[str]] = [[] for _ in asked]
-        again = self._gradients.read_again(changed)
+        if not changed:
+            return kept
+        again = self._gradients.predictor.encoded(examples_of(changed)).items
         for (number, position, word, token), read in zip(tried, again, strict=True):
             meant = readings[number].ids.tolist()
             meant[position] = token
             # Skip words that are not a single token in the changed text.
-            if read == meant and word not in kept[number]:
+            if list(read["input_ids"]) == meant and word not in kept[number]:
                 kept[number].append(word)
         return kept
 
@@ -272,24 +261,21 @@ class WordSwaps:
         allowed = choice.allowed(old)
         if not bool(allowed.any()):
             return []
-        words = self._gradients.words(choice.ids, ask.draft)
+        vectors, directions = self._gradients.words(choice.ids, ask.draft)
         token = reading.embeddings[position]
-        allowed &= _nearest(words, token, allowed)
+        # The norm of the token's own embedding does not change the order.
+        cosine = torch.where(allowed, directions @ token, -torch.inf)
+        near = torch.zeros_like(allowed)
+        near[cosine.argsort(descending=True, stable=True)[:NEIGHBORS]] = True
         gradient = reading.gradient[position]
-        scores = words.vectors @ gradient - token @ gradient
-        scores = torch.where(allowed & (scores > 0), scores, -torch.inf)
+        scores = vectors @ gradient - token @ gradient
+        scores = torch.where(allowed & near & (scores > 0), scores, -torch.inf)
         order = scores.argsort(descending=True, stable=True)[:CANDIDATES]
         return [
             (position, in_case_of(choice.words[number], old), choice.ids[number])
             for number in order.tolist()
             if scores[number] > 0
         ]
-
-
-def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
-    assert isinstance(predictor, WordPredictor)
-    gradients = Gradients(predictor, batch_size)
-    return Recipe("swaps", WordSwaps(gradients).propose, partial(gradient_norms, gradients))
 
 
 def lacks_swaps(predictor: Predictor) -> str:
@@ -307,18 +293,3 @@ def lacks_swaps(predictor: Predictor) -> str:
             "Use 'characters' or 'masked'."
         )
     return ""
-
-
-def _norm(reading: Reading, draft: Draft, position: Position) -> float:
-    tokens = reading.tokens(draft, position)
-    if not tokens:
-        return 0.0
-    return float(reading.gradient[tokens].double().mean(dim=0).abs().sum())
-
-
-def _nearest(words: Words, token: Tensor, allowed: Tensor) -> Tensor:
-    # The norm of the token's own embedding does not change the order.
-    cosine = torch.where(allowed, words.directions @ token, -torch.inf)
-    near = torch.zeros_like(allowed)
-    near[cosine.argsort(descending=True, stable=True)[:NEIGHBORS]] = True
-    return near
