@@ -38,13 +38,13 @@ def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: 
 
     Raises a `DataError` if an NLI set has two labels and the model three classes.
     """
-    aligned = align(examples, label_names)
-    if aligned.entailment is not None:
+    aligned, entailment = align(examples, label_names)
+    if entailment is not None:
         raise DataError(
             f"The rows of {source} have two labels, entailment or not, but the model has three "
             "classes. Give rows with three labels."
         )
-    return aligned.examples
+    return aligned
 
 
 def _unseen(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,47 +24,35 @@ HOW_TO_MATCH = (
 """Advice if a model's class names and a dataset's labels differ."""
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """A set whose labels have the predictor's order.
-
-    A predictor with three NLI classes may have a set with two labels: 0 entailment, 1 not. Then
-    ``entailment`` is the index of the predictor's class entailment, else None.
-    """
-
-    examples: Examples
-    entailment: int | None = None
-
-
-def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
+def align(examples: Examples, label_names: Sequence[str] | None) -> tuple[Examples, int | None]:
     """Renumber a set's labels by name, in the order of the predictor's ``label_names``.
 
     A set without label names is unchanged.
+
+    Returns:
+        The set, and the index of the predictor's class entailment if the predictor has three NLI
+        classes and the set two labels, 0 entailment and 1 not; else None.
 
     Raises:
         DataError: The predictor does not know a label of the set, or has no label names while the
             set has some.
     """
     if examples.kind in ("multi_label", "tokens") and label_names is not None:
-        return Aligned(examples.map_labels(label_names))
+        return examples.map_labels(label_names), None
     if examples.kind != "classification":
-        return Aligned(examples)
+        return examples, None
     class_names = examples.label_names
-    if (
-        class_names is not None
-        and label_names is not None
-        and tuple(class_names) == tuple(label_names)
-    ):
-        return Aligned(examples)
     if label_names is None:
         if class_names is None or not are_named(class_names) or are_indices(class_names):
-            return Aligned(examples)
+            return examples, None
         names = shortened(", ".join(class_names), longest=300)
         raise DataError(
             f"Set {examples.name!r} has the labels {names}, but the model does not name its "
             "classes. Give these labels in the order of the model's outputs: --label-names A,B "
             "(`label_names`)."
         )
+    if class_names is not None and tuple(class_names) == tuple(label_names):
+        return examples, None
     classes = [_plain(name) for name in label_names]
     plain = [_plain(name) for name in class_names or ()]
     if set(classes) == _THREE and len(plain) == 2 and plain.count("entailment") == 1:
@@ -73,9 +61,9 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> Aligned:
             entailment = plain.index("entailment")
             labels = [int(label != entailment) for label in examples.labels or []]
             two = replace(examples, labels=labels, label_names=("entailment", "not_entailment"))
-            return Aligned(two, classes.index("entailment"))
+            return two, classes.index("entailment")
     try:
-        return Aligned(examples.map_labels(label_names))
+        return examples.map_labels(label_names), None
     except DataError as error:
         raise DataError(f"{error} {HOW_TO_MATCH}") from error
 

@@ -252,47 +252,43 @@ def _aligned(
 
     Return the sets, and set with two NLI labels -> index of the model's class entailment.
     """
-    dev = align(data.dev, label_names)
-    if dev.entailment is not None:
+    dev, index = align(data.dev, label_names)
+    if index is not None:
         raise DataError(
             f"The validation set {OF_TWO} Give one with three labels (--data), and this one as a "
             "shift set (--shift)."
         )
-    entailment: dict[tuple[str, str], int] = {}
+    sets = {
+        "Shift": data.shift,
+        "Adversarial": data.adversarial,
+        "Fit": {} if data.fit is None else {data.fit.name: data.fit},
+        "Held-out": {} if data.held_out is None else {data.held_out.name: data.held_out},
+    }
+    aligned: dict[str, dict[str, Examples]] = {kind: {} for kind in sets}
+    entailment: dict[str, int] = {}
     faults: list[str] = []
-
-    def renamed(kind: str, sets: Mapping[str, Examples]) -> dict[str, Examples]:
-        result = {}
-        for name, examples in sets.items():
+    for kind, named in sets.items():
+        for name, examples in named.items():
             try:
-                aligned = align(examples, label_names)
+                aligned[kind][name], index = align(examples, label_names)
             except TemperError as error:
                 faults.append(f"{kind} set {name!r}: {error}")
                 continue
-            result[name] = aligned.examples
-            if aligned.entailment is not None:
-                entailment[kind, name] = aligned.entailment
-        return result
-
-    shift, adversarial = renamed("Shift", data.shift), renamed("Adversarial", data.adversarial)
-    fit, held_out = (
-        renamed(kind, {} if rows is None else {rows.name: rows})
-        for kind, rows in (("Fit", data.fit), ("Held-out", data.held_out))
-    )
-    faults += [
-        f"Held-out set {name!r} {OF_TWO} A temperature is fitted on labels of all three: give rows "
-        "with three labels."
-        for kind, name in entailment
-        if kind == "Held-out"
-    ]
+            if index is not None and kind == "Held-out":
+                faults.append(
+                    f"Held-out set {name!r} {OF_TWO} A temperature is fitted on labels of all "
+                    "three: give rows with three labels."
+                )
+            elif index is not None and kind != "Fit":
+                entailment[name] = index
     if faults:
         raise DataError("\n".join(faults))
-    aligned = replace(
+    result = replace(
         data,
-        dev=dev.examples,
-        shift=shift,
-        adversarial=adversarial,
-        fit=next(iter(fit.values()), None),
-        held_out=next(iter(held_out.values()), None),
+        dev=dev,
+        shift=aligned["Shift"],
+        adversarial=aligned["Adversarial"],
+        fit=next(iter(aligned["Fit"].values()), None),
+        held_out=next(iter(aligned["Held-out"].values()), None),
     )
-    return aligned, {name: index for (kind, name), index in entailment.items() if kind != "Fit"}
+    return result, entailment
