@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from temper.data.examples import Examples
@@ -34,22 +36,25 @@ def block_of(
     Raises:
         DataError: A label is outside the predictor's classes.
     """
+    nothing = np.full(len(examples), np.nan)
+    block = Block(
+        condition=condition,
+        row=examples.rows,
+        index=np.arange(len(examples)) if index is None else index,
+        label=nothing,
+        prediction=nothing,
+        probabilities=np.empty((len(examples), 0)),
+        loss=nothing,
+        group=_named(examples.group),
+    )
     units = (prediction.applies, prediction.words, prediction.spans, prediction.targets)
     if any(unit is not None for unit in units):
         measured = _counted(examples, prediction, labeled=labeled)
-        several = prediction.applies is not None
-        nothing = np.full(len(examples), np.nan)
-        return Block(
-            condition=condition,
-            row=examples.rows,
-            index=np.arange(len(examples)) if index is None else index,
-            label=nothing,
-            prediction=nothing,
-            probabilities=prediction.probabilities if several else np.empty((len(examples), 0)),
-            loss=prediction.loss(labels_of(examples)) if several and measured else nothing,
-            group=_named(examples.group),
-            measured=measured,
-        )
+        if prediction.applies is None:
+            return replace(block, measured=measured)
+        loss = prediction.loss(labels_of(examples)) if measured else nothing
+        probabilities = prediction.probabilities
+        return replace(block, probabilities=probabilities, loss=loss, measured=measured)
     labels = labels_of(examples, labeled=labeled)
     classes = prediction.probabilities.shape[1]
     # NaN if no label is known, which compares false.
@@ -59,15 +64,12 @@ def block_of(
             f"Set {condition.set!r} has the label {most:g}, but the model has {classes} "
             f"classes (0..{classes - 1}). Evaluate on data with the model's labels."
         )
-    return Block(
-        condition=condition,
-        row=examples.rows,
-        index=np.arange(len(examples)) if index is None else index,
+    return replace(
+        block,
         label=labels,
         prediction=prediction.prediction,
         probabilities=prediction.probabilities,
         loss=prediction.loss(labels),
-        group=_named(examples.group),
         pair=_named(examples.pair),
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -206,25 +207,14 @@ def _likeliest(values: FloatArray) -> FloatArray:
 def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
     """Concatenate predictions of batches, sorted by the rows' ``indices`` (0 to n-1)."""
     positions = np.argsort(np.asarray(indices, dtype=np.int64))
-
-    def whole(given: Sequence[FloatArray]) -> FloatArray:
-        return np.concatenate(given)[positions]
-
-    logits = [part.logits for part in parts if part.logits is not None]
-    applies = [part.applies for part in parts if part.applies is not None]
     cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
     truncated = sum(cut) / len(positions) if len(cut) == len(parts) else None
     if parts[0].words is not None:
         rows = [row for part in parts for row in part.by_example(part.logits)]  # type: ignore[arg-type]
         return Prediction.of_tags([rows[index] for index in positions], truncated=truncated)
-    spans = [part.spans for part in parts if part.spans is not None]
-    targets = [part.targets for part in parts if part.targets is not None]
-    return Prediction(
-        whole([part.probabilities for part in parts]),
-        whole([part.prediction for part in parts]),
-        whole(logits) if len(logits) == len(parts) else None,
-        truncated,
-        np.concatenate(applies)[positions] if applies else None,
-        spans=np.concatenate(spans)[positions] if spans else None,
-        targets=np.concatenate(targets)[positions] if targets else None,
-    )
+    whole: dict[str, Any] = {}
+    for name in ("probabilities", "prediction", "logits", "applies", "spans", "targets"):
+        arrays = [getattr(part, name) for part in parts]
+        if all(array is not None for array in arrays):
+            whole[name] = np.concatenate(arrays)[positions]
+    return Prediction(**whole, truncated=truncated)
