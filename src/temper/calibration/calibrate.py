@@ -25,7 +25,7 @@ from temper.calibration.calibration import (
     middle,
     one_class,
 )
-from temper.calibration.detecting import InDistribution, States, choose_detector
+from temper.calibration.detecting import States, choose_detector
 from temper.calibration.files import write_calibration
 from temper.calibration.held_out import held_out_rows
 from temper.calibration.int8 import make_int8
@@ -52,10 +52,11 @@ from temper.evaluation.sets import trained_rows
 from temper.evaluation.tag_calibration import tag_errors, tagged_words, word_labels
 from temper.files import staged_folder, writing
 from temper.functional.calibration import EveryRowRightError, fit_temperature
-from temper.functional.conformal import BooleanArray, least_rows
+from temper.functional.conformal import least_rows
 from temper.functional.decisions import decision_scores
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
+from temper.lazy import pandas
 from temper.locks import locked
 from temper.models.int8 import FOLDER as INT8
 from temper.models.names import checkpoint_folder
@@ -119,13 +120,9 @@ def calibrate(
         copied = written if backend == "int8" else None
         fit = _Fit(request, settings, predictor, rows, notices, progress, copied)
         made, record = fit.run(had_sets=before is not None and "sets" in before)
-        if before is not None and (earlier := _earlier(before)) != (
-            record.get("temperature"),
-            rows.hash,
-        ):
-            detail = ""
-            if earlier is not None and isinstance(earlier[0], float):
-                detail = f" (temperature {earlier[0]:.4f})"
+        if before is not None and not _is_same(before, record.get("temperature"), rows.hash):
+            earlier = before.get("temperature")
+            detail = f" (temperature {earlier:.4f})" if isinstance(earlier, float) else ""
             fit.notice(f"The calibration that {kept / FILE} held{detail} is replaced.")
         record["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
         return write_calibration(written, made, {**record, "notices": notices})
@@ -154,7 +151,7 @@ class _Fit:
         """
         self._check_kind()
         first, second = self._parts()
-        repeats = self._repeats(second)
+        repeats = pandas.Index([self.rows.rows[row] for row in second]).duplicated()
         self._check_enough(second[~repeats])
         if had_sets and not len(second):
             raise SettingError(
@@ -206,6 +203,11 @@ class _Fit:
                     "and over each distinct text."
                 )
             reference = middle(seen[:REFERENCE]) if seen.shape[2] else None
+            confidences = None
+            if one_class(predictions):
+                sure = made.applied(predictions.take(first)).probabilities.max(axis=1)
+                percentiles = np.quantile(sure, np.linspace(0.0, 1.0, 101))
+                confidences = np.unique(percentiles)[::-1]
             made = replace(
                 made,
                 held_out=HeldOut(
@@ -218,7 +220,7 @@ class _Fit:
                 detector=detector,
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
-                confidences=_levels(made, predictions.take(first)),
+                confidences=confidences,
             )
         return made, record
 
@@ -251,15 +253,6 @@ class _Fit:
             return np.asarray(order, dtype=np.int64), np.zeros(0, dtype=np.int64)
         size = min(count, settings.fit_rows or min(count // 2, MOST_FITTED))
         return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
-
-    def _repeats(self, rows: IntegerArray) -> BooleanArray:
-        seen: set[str] = set()
-        repeats = []
-        for row in rows:
-            text = self.rows.rows[row]
-            repeats.append(text in seen)
-            seen.add(text)
-        return np.asarray(repeats, dtype=np.bool_)
 
     def _labels(self, indices: IntegerArray, predictions: Prediction) -> FloatArray:
         """Return the labels of rows; for tags, those of the words with predictions, [W]."""
@@ -429,9 +422,8 @@ class _Fit:
         record: dict[str, Any],
     ) -> Detector:
         training = self._training_states() if states.shape[2] else None
-        given = InDistribution(predictions, states, training)
         try:
-            best, scores = choose_detector(made, given, self._anomalies())
+            best, scores = choose_detector(made, predictions, states, training, self._anomalies())
         except ValueError as error:
             raise DataError(
                 f"No OOD detector can be fitted for {self.request.model}: {error}."
@@ -470,17 +462,6 @@ class _Fit:
         return result
 
 
-def _levels(made: Calibration, predictions: Prediction) -> FloatArray | None:
-    """Return the distinct percentiles of the calibrated confidence, in descending order.
-
-    The result is None unless each text has one class.
-    """
-    if not one_class(predictions):
-        return None
-    sure = made.applied(predictions).probabilities.max(axis=1)
-    return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]
-
-
 def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
     """Return warnings that a temperature may not help on new rows.
 
@@ -515,12 +496,12 @@ def _before(file: Path) -> dict[str, Any] | None:
     return {}
 
 
-def _earlier(content: Mapping[str, Any]) -> tuple[object, str | None] | None:
-    """Return the earlier temperature and the hash of its rows; None without a temperature."""
+def _is_same(content: Mapping[str, Any], temperature: object, rows_hash: str) -> bool:
+    """Return whether an earlier ``calibration.json`` has this temperature, fitted on these rows."""
     value, rows = content.get("temperature"), content.get("held_out")
-    result = rows.get("hash") if isinstance(rows, dict) else None
     value = tuple(value) if isinstance(value, list) else value
-    return None if value is None else (value, result)
+    hashed = rows.get("hash") if isinstance(rows, dict) else None
+    return value is not None and (value, hashed) == (temperature, rows_hash)
 
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from temper.calibration.settings import Within
+from temper.calibration.settings import OpenFraction, Within
 from temper.errors import SettingError
 from temper.evaluation.decisions import decided
 from temper.evaluation.prediction import Prediction
@@ -55,7 +56,7 @@ class SetRule:
     """
 
     by: Within
-    coverage: tuple[float, ...]
+    coverage: Annotated[tuple[OpenFraction, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)

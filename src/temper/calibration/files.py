@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from temper.calibration.calibration import (
     HeldOut,
     SetRule,
 )
-from temper.calibration.settings import Backend, OpenFraction, Within
+from temper.calibration.settings import Backend, OpenFraction
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.checkpoints.folder import read_json
 from temper.checkpoints.identity import CALIBRATION as FILE
@@ -35,13 +35,6 @@ from temper.models.int8 import FOLDER as INT8
 from temper.types import Windows
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class SetsRecord(BaseModel):
-    """``sets`` in ``calibration.json``: settings of prediction sets or intervals."""
-
-    by: Within
-    coverage: tuple[OpenFraction, ...] = Field(min_length=1)
 
 
 class AnomalyRecord(BaseModel):
@@ -73,7 +66,7 @@ class CalibrationRecord(BaseModel):
     max_length: int | None
     windows: Windows | None = None
     model: str
-    sets: SetsRecord | None = None
+    sets: SetRule | None = None
     anomaly: AnomalyRecord | None = None
     arrays: ArraysRecord | None = None
 
@@ -87,7 +80,15 @@ def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]
     if made.windows is not None:
         record["windows"] = asdict(made.windows)
     if made.rule is not None:
-        record["sets"] = _sets(made, made.rule)
+        scaled = made.held_out_predictions
+        thresholds: dict[str, Any] = {}
+        for coverage in made.rule.coverage:
+            entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
+            if not scaled.regression:
+                sets = made.in_sets(scaled, coverage=coverage)
+                entry["mean_size"] = float(sets.sum(axis=1).mean())
+            thresholds[f"{coverage:g}"] = entry
+        record["sets"] = {**asdict(made.rule), "thresholds": thresholds}
     if made.detector is not None:
         record["anomaly"] = {
             **fields.get("anomaly", {}),
@@ -190,18 +191,6 @@ def calibration_files(folder: Path) -> list[str]:
     return [FILE, *(file.name for file in folder.glob(CALIBRATION_ARRAYS))]
 
 
-def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
-    scaled = made.held_out_predictions
-    thresholds: dict[str, Any] = {}
-    for coverage in rule.coverage:
-        entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
-        if not scaled.regression:
-            sets = made.in_sets(scaled, coverage=coverage)
-            entry["mean_size"] = float(sets.sum(axis=1).mean())
-        thresholds[f"{coverage:g}"] = entry
-    return {**asdict(rule), "thresholds": thresholds}
-
-
 def _arrays(made: Calibration) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     if (held := made.held_out) is not None:
@@ -233,7 +222,12 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
 
     Damaged files raise a `ValueError`, `KeyError`, `OSError` or `SafetensorError`.
     """
-    thresholds = None if record.decision is None else record.decision.thresholds
+    made = Calibration(
+        record.max_length,
+        record.temperature,
+        windows=record.windows,
+        thresholds=None if record.decision is None else record.decision.thresholds,
+    )
     arrays: dict[str, Any] = {}
     if record.arrays is not None:
         file = folder / record.arrays.file
@@ -243,12 +237,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     if not arrays:
         if record.temperature is None:
             raise ValueError("`temperature` is missing.")
-        return Calibration(
-            record.max_length,
-            record.temperature,
-            windows=record.windows,
-            thresholds=thresholds,
-        )
+        return made
     outputs = arrays["held_out.predictions"]
     if "held_out.words" in arrays:
         words = np.split(outputs, np.cumsum(arrays["held_out.words"])[:-1])
@@ -259,30 +248,25 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         prediction = Prediction.of_logits(outputs)
     else:
         prediction = Prediction.of_values(outputs)
-    held_out = HeldOut(
-        prediction,
-        arrays["held_out.labels"],
-        arrays["held_out.anomaly"],
-        arrays.get("held_out.repeats"),
+    made = replace(
+        made,
+        held_out=HeldOut(
+            prediction,
+            arrays["held_out.labels"],
+            arrays["held_out.anomaly"],
+            arrays.get("held_out.repeats"),
+        ),
+        rule=record.sets,
+        reference=arrays.get("shift.states"),
+        confidences=arrays.get("risk.confidences"),
     )
-    if record.sets is not None and record.anomaly is None:
-        raise ValueError("`anomaly` is missing.")
-    detector = None
-    if record.anomaly is not None:
-        fitted = None
-        if record.anomaly.detector == "mahalanobis":
-            names = [field.name for field in fields(Mahalanobis)]
-            fitted = Mahalanobis(*(arrays[f"mahalanobis.{n}"].astype(np.float64) for n in names))
-        detector = Detector(record.anomaly.detector, fitted)
-    return Calibration(
-        record.max_length,
-        record.temperature,
-        held_out,
-        None if record.sets is None else SetRule(**record.sets.model_dump()),
-        detector,
-        0.05 if record.anomaly is None else record.anomaly.false_alarms,
-        arrays.get("shift.states"),
-        arrays.get("risk.confidences"),
-        record.windows,
-        thresholds,
-    )
+    if record.anomaly is None:
+        if record.sets is not None:
+            raise ValueError("`anomaly` is missing.")
+        return made
+    fitted = None
+    if record.anomaly.detector == "mahalanobis":
+        names = [field.name for field in fields(Mahalanobis)]
+        fitted = Mahalanobis(*(arrays[f"mahalanobis.{n}"].astype(np.float64) for n in names))
+    detector = Detector(record.anomaly.detector, fitted)
+    return replace(made, detector=detector, false_alarms=record.anomaly.false_alarms)
