@@ -39,7 +39,6 @@ from temper.data.sources import load_examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.blocks import block_of, labels_of
-from temper.evaluation.decisions import label_decisions, label_matrix, label_probabilities
 from temper.evaluation.lengths import cut_in, longest_row, windows_read
 from temper.evaluation.loading import check_kind, unknown_in
 from temper.evaluation.perspectives.calibration import statistic_of
@@ -381,9 +380,11 @@ class _Fit:
 
     def _thresholds(self, labels: FloatArray, scaled: Prediction) -> tuple[float, ...]:
         assert self.settings.threshold is not None
-        chances = label_probabilities(scaled)
+        chances = scaled.label_probabilities
         names, rule = self._names[-chances.shape[1] :], self.settings.threshold
-        result, notices = choose_thresholds(label_matrix(labels), chances, names, rule=rule)
+        result, notices = choose_thresholds(
+            labels.reshape(chances.shape), chances, names, rule=rule
+        )
         self.notice(*notices)
         return result
 
@@ -403,14 +404,10 @@ class _Fit:
         before, after = _measures(rows, chosen), _measures(rows, made.applied(chosen))
         record |= _before_and_after(before, after)
         if made.thresholds is not None:
+            both = [item.applied(chosen) for item in (replace(made, thresholds=None), made)]
+            labels = self._labels(indices, predictions).reshape(len(indices), -1)
             record["decision"] |= _before_and_after(
-                *(
-                    decision_scores(
-                        label_matrix(self._labels(indices, predictions)),
-                        label_decisions(item.applied(chosen)),
-                    )
-                    for item in (replace(made, thresholds=None), made)
-                )
+                *(decision_scores(labels, item.label_decisions) for item in both)
             )
         self.notice(*doubts(record["held_out"]["fit"], before, after))
 

@@ -18,7 +18,6 @@ from pydantic import Field
 
 from temper.calibration.settings import OpenFraction, Within
 from temper.errors import SettingError
-from temper.evaluation.decisions import decided
 from temper.evaluation.prediction import Prediction
 from temper.functional import detectors
 from temper.functional.calibration import scaled as scaled_logits
@@ -173,7 +172,7 @@ class Calibration:
         else:
             logits = scaled_logits(prediction.logits, self.temperature)
             scaled = replace(prediction, logits=logits, probabilities=np.exp(logits))
-        return decided(scaled, self.thresholds)
+        return scaled.decided(self.thresholds)
 
     def in_sets(self, scaled: Prediction, *, coverage: float) -> BooleanArray:
         """Return which classes are in each row's prediction set, [N, C].

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.examples import Examples
 from temper.errors import DataError
 from temper.evaluation.alignment import align
@@ -27,32 +26,10 @@ def held_out_rows(
     Raises:
         DataError: The model has seen all of the rows, or does not know their labels.
     """
+    model, source = request.model, request.data.source
     rows = replace(request.rows(predictor), name="held_out")
-    rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
-    aligned = align_all(rows, predictor.label_names, source=request.data.source)
-    return aligned, left_out, [*rows.notices, *notices]
-
-
-def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: str) -> Examples:
-    """Renumber a set's labels by name; see `temper.evaluation.alignment.align`.
-
-    Raises a `DataError` if an NLI set has two labels and the model three classes.
-    """
-    aligned, entailment = align(examples, label_names)
-    if entailment is not None:
-        raise DataError(
-            f"The rows of {source} have two labels, entailment or not, but the model has three "
-            "classes. Give rows with three labels."
-        )
-    return aligned
-
-
-def _unseen(
-    model: Checkpoint, rows: Examples, source: str, *, with_dev: bool
-) -> tuple[Examples, dict[str, int], list[str]]:
-    """Leave out the rows that a model has seen; see `held_out_rows` for the results."""
     seen = seen_among(model, rows)
-    notices = list(seen.notices)
+    notices = [*rows.notices, *seen.notices]
     whom = str(model) if model.run is not None else f"a run of {model}"
     if seen.trained:
         notices.append(
@@ -86,4 +63,19 @@ def _unseen(
             f"trained on {len(seen.trained)} of them{dev}. {advice}."
         )
     counts = {"trained": len(seen.trained), "dev": 0 if with_dev else len(seen.judged)}
-    return (rows.select(kept) if gone else rows), counts, notices
+    unseen = rows.select(kept) if gone else rows
+    return align_all(unseen, predictor.label_names, source=source), counts, notices
+
+
+def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: str) -> Examples:
+    """Renumber a set's labels by name; see `temper.evaluation.alignment.align`.
+
+    Raises a `DataError` if an NLI set has two labels and the model three classes.
+    """
+    aligned, entailment = align(examples, label_names)
+    if entailment is not None:
+        raise DataError(
+            f"The rows of {source} have two labels, entailment or not, but the model has three "
+            "classes. Give rows with three labels."
+        )
+    return aligned

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, overload
 
@@ -173,9 +173,6 @@ class CalibratedPredictions(Sequence[CalibratedPrediction]):
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def __iter__(self) -> Iterator[CalibratedPrediction]:
-        return iter(self.rows)
 
     @overload
     def __getitem__(self, index: int) -> CalibratedPrediction: ...

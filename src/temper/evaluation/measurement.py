@@ -12,7 +12,6 @@ from temper.data.examples import Examples
 from temper.evaluation.alignment import merge
 from temper.evaluation.blocks import block_of
 from temper.evaluation.common_settings import CommonSettings
-from temper.evaluation.decisions import decided
 from temper.evaluation.folder import Texts
 from temper.evaluation.prediction import Prediction, joined
 from temper.evaluation.predictor import (
@@ -119,7 +118,7 @@ class Measurement(EvaluationData):
     def predict(self, examples: Examples) -> Prediction:
         """Predict examples at the thresholds, without caching; see `clean` for unchanged sets."""
         predictions = self.predictor.predict(examples, batch_size=self.settings.batch_size)
-        return decided(predictions, self.thresholds)
+        return predictions.decided(self.thresholds)
 
     def parts(self, session: Session, examples: Examples, what: str) -> Iterator[RowBatch]:
         """Split examples into batches, and report progress after each."""
@@ -137,7 +136,7 @@ class Measurement(EvaluationData):
 
     def keep(self, name: str, prediction: Prediction) -> None:
         """Cache the clean predictions of a set, unless it has some."""
-        self._clean.setdefault(name, decided(prediction, self.thresholds))
+        self._clean.setdefault(name, prediction.decided(self.thresholds))
         if prediction.truncated is not None:
             self.truncated[name] = prediction.truncated
 
@@ -153,7 +152,7 @@ class Measurement(EvaluationData):
 
     def joined(self, indices: Sequence[int], predictions: Sequence[Prediction]) -> Prediction:
         """Join the predictions of batches in order, and decide at the thresholds."""
-        return decided(joined(indices, predictions), self.thresholds)
+        return joined(indices, predictions).decided(self.thresholds)
 
     def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
         """Return the validation rows to perturb, and their positions.

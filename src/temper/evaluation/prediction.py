@@ -6,7 +6,7 @@ Letters: n examples, C classes, L labels, W words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,28 @@ class Prediction:
     def decoded(self) -> FloatArray:
         """Probabilities [n, C], or the values [n, 1] of a regression."""
         return self.prediction[:, np.newaxis] if self.regression else self.probabilities
+
+    @property
+    def label_probabilities(self) -> FloatArray:
+        """The probability of each of several labels, or of class 1 of two, [n, L]."""
+        return self.probabilities[:, 1:] if self.applies is None else self.probabilities
+
+    @property
+    def label_decisions(self) -> NDArray[np.bool_]:
+        """Whether each of several labels, or class 1 of two, is predicted, [n, L]."""
+        return self.prediction[:, np.newaxis] == 1 if self.applies is None else self.applies
+
+    def decided(self, thresholds: tuple[float, ...] | None) -> Prediction:
+        """Predict each label, or class 1 of two, if its probability is above a threshold.
+
+        ``thresholds`` has one probability per label, or one for class 1; None changes nothing.
+        """
+        if thresholds is None:
+            return self
+        above = self.label_probabilities > np.asarray(thresholds)
+        if self.applies is not None:
+            return replace(self, applies=above)
+        return replace(self, prediction=above[:, 0].astype(np.float64))
 
     def take(self, index: IntegerArray | list[int]) -> Prediction:
         if self.words is not None:

@@ -218,11 +218,12 @@ def _read(
 
 def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
     """Return whether the requested rows are the validation rows of the run, given its data."""
-    return (
-        "source" in trained
-        and _same_source(str(trained["source"]), settings.source)
-        and settings.eval_split is None
-    )
+    if "source" not in trained or settings.eval_split is not None:
+        return False
+    first, second = Path(str(trained["source"])), Path(settings.source)
+    if first.exists() and second.exists():
+        return first.resolve() == second.resolve()
+    return str(trained["source"]) == settings.source
 
 
 def _check_run_data(model: Checkpoint, settings: DataSettings, run_data: DataSettings) -> None:
@@ -237,12 +238,6 @@ def _check_run_data(model: Checkpoint, settings: DataSettings, run_data: DataSet
             f"run's settings, but {'; '.join(changed)}. Leave these settings out, or name "
             "the split to read with them: --data SOURCE@SPLIT."
         )
-
-
-def _same_source(first: str, second: str) -> bool:
-    if Path(first).exists() and Path(second).exists():
-        return Path(first).resolve() == Path(second).resolve()
-    return first == second
 
 
 def _with_own_data(tree: Mapping[str, Any], model: Checkpoint) -> Mapping[str, Any]:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -286,16 +285,12 @@ def _check(table: pa.Table) -> None:
             )
 
 
-def _column(table: pa.Table, name: str) -> Any:
-    return table.column(name).combine_chunks()
-
-
 def _floats(table: pa.Table, name: str) -> FloatArray:
-    return np.asarray(_column(table, name).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.asarray(table.column(name).to_numpy(), dtype=np.float64)
 
 
 def _block(part: pa.Table, condition: Condition) -> Block:
-    index = _column(part, "index").to_numpy()
+    index = part.column("index").to_numpy()
     order = np.argsort(index, kind="stable")
     part, index = part.take(pa.array(order)), index[order]
     if bool((np.diff(index) == 0).any()):
@@ -308,7 +303,7 @@ def _block(part: pa.Table, condition: Condition) -> Block:
     # Columns of other perspectives are empty.
     measured = {name: values for name, values in added.items() if not np.isnan(values).all()}
     counted = COUNTS[0] in measured or any(name.startswith(LABEL) for name in measured)
-    lists = _column(part, "probabilities")
+    lists = part.column("probabilities").combine_chunks()
     lengths = np.unique(np.diff(lists.offsets.to_numpy()))
     if len(lengths) > 1:
         raise CheckpointError(
@@ -316,7 +311,7 @@ def _block(part: pa.Table, condition: Condition) -> Block:
         )
     return Block(
         condition=condition,
-        row=_column(part, "row").to_pylist(),
+        row=part.column("row").to_pylist(),
         index=index.astype(np.int64),
         label=_floats(part, "label"),
         prediction=prediction,

@@ -253,21 +253,13 @@ CONDITIONS = {
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
-    return [*detector_bars(comparison), *roc_curves(source)]
-
-
-def detector_bars(comparison: Comparison) -> list[Figure]:
+    """Draw the AUROC of each detector if there are several, and the ROC curves."""
     rows = comparison.of("anomaly", "auroc")
-    if len({row.key.condition for row in rows if not row.key.over_sets}) < 2:
-        return []
-    caption = "AUROC of each detector, OOD rows positive; right is better, and 50% is chance."
-    return condition_bars(
-        comparison,
-        rows,
-        "AUROC",
-        caption,
-        names=CONDITIONS,
-    )
+    bars: list[Figure] = []
+    if len({row.key.condition for row in rows if not row.key.over_sets}) > 1:
+        caption = "AUROC of each detector, OOD rows positive; right is better, and 50% is chance."
+        bars = condition_bars(comparison, rows, "AUROC", caption, names=CONDITIONS)
+    return [*bars, *roc_curves(source)]
 
 
 def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatArray]:

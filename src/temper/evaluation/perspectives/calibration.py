@@ -197,8 +197,10 @@ class _FittedRows:
 
         def at(fold: int, step: float) -> float:
             temperatures = np.where(folds == fold, np.exp(step), 1.0)
-            moved = statistic_of(name, _rescaled(block, temperatures))
-            return float(moved(once)[0])
+            logits = scaled(log_probabilities(block.probabilities), temperatures)
+            loss = -logits[np.arange(len(block)), block.label.astype(np.int64)]
+            moved = replace(block, probabilities=np.exp(logits), loss=loss)
+            return float(statistic_of(name, moved)(once)[0])
 
         # A central difference over one standard error: an ECE is a step function of the
         # temperature, because rows jump between bins, so it has no derivative.
@@ -244,12 +246,6 @@ def _fitted_on(scoring: Scoring) -> _FittedRows | None:
     except ValueError:
         return None
     return _FittedRows(rows, tuple(fits), scoring.seed)
-
-
-def _rescaled(block: Block, temperatures: FloatArray) -> Block:
-    logits = scaled(log_probabilities(block.probabilities), temperatures)
-    labels = block.label.astype(np.int64)
-    return replace(block, probabilities=np.exp(logits), loss=-logits[np.arange(len(block)), labels])
 
 
 def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:

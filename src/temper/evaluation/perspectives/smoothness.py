@@ -143,33 +143,23 @@ def norms(
 
     ``state`` is the layer's output [B, D], and ``key`` the seed and the layer.
     """
-    words, mask = trace.root, part.batch.mask
+    (seed, layer), words, mask = key, trace.root, part.batch.mask
     total = torch.zeros((len(state), len(NORMS)), dtype=torch.float64, device=state.device)
     for number in range(projections):
-        probe, direction = draw(part, state, words, key=(*key, number))
+        # Random signs of each row, for the state and for the embeddings, 0 at padding.
+        probe = torch.empty(state.shape, dtype=words.dtype)
+        direction = torch.zeros(words.shape, dtype=words.dtype)
+        for index, (row, tokens) in enumerate(zip(part.rows, mask.cpu(), strict=True)):
+            draws = generator(derive_seed(seed, "smoothness", row, layer, number))
+            probe[index] = probes((1, state.shape[-1]), "signs", draws, like=probe)[0]
+            real = tokens[tokens].unsqueeze(0)
+            direction[index, tokens] = directions(real, words.shape[-1], draws, like=direction)[0]
+        probe, direction = probe.to(words.device), direction.to(words.device)
         gradient = vector_jacobian_product(state, words, probe, create_graph=True)
         change = vector_jacobian_product(gradient, words, direction)
         total[:, 0] += squared_norm(gradient.detach().double(), mask)
         total[:, 1] += squared_norm(change.double(), mask) / state.shape[-1]
     return total / projections
-
-
-def draw(
-    part: RowBatch, state: Tensor, words: Tensor, *, key: tuple[int, Layer, int]
-) -> tuple[Tensor, Tensor]:
-    """Draw random signs for each row: for the state [B, D], and for the embeddings [B, T, E].
-
-    The latter are 0 at padding. ``key`` has seed, layer and number of the projection.
-    """
-    seed, layer, number = key
-    probe = torch.empty(state.shape, dtype=words.dtype)
-    direction = torch.zeros(words.shape, dtype=words.dtype)
-    for index, (row, mask) in enumerate(zip(part.rows, part.batch.mask.cpu(), strict=True)):
-        draws = generator(derive_seed(seed, "smoothness", row, layer, number))
-        probe[index] = probes((1, state.shape[-1]), "signs", draws, like=probe)[0]
-        real = mask[mask].unsqueeze(0)
-        direction[index, mask] = directions(real, words.shape[-1], draws, like=direction)[0]
-    return probe.to(words.device), direction.to(words.device)
 
 
 def of_logits(rows: Sequence[Row]) -> list[Row]:

@@ -22,7 +22,6 @@ from temper.display.views import Heading
 from temper.display.wording import title
 from temper.evaluation.blocks import block_of
 from temper.evaluation.common_settings import CommonSettings, PerspectiveSettings, Rate
-from temper.evaluation.decisions import decided
 from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.registry import ONE_LABEL, Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
@@ -76,7 +75,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         chosen = np.asarray([indices[key] for key in keys]).reshape(len(asked.rates), -1)
         for rate, positions in zip(asked.rates, chosen, strict=True):
             condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
-            at_rate = decided(predictions.take(positions), measurement.thresholds)
+            at_rate = predictions.take(positions).decided(measurement.thresholds)
             block = block_of(condition, examples, at_rate, index=index)
             measurement.keep_errors(block, examples, unperturbed=unperturbed)
             yield block
