@@ -202,11 +202,6 @@ class _Fit:
                     "and over each distinct text."
                 )
             reference = middle(seen[:REFERENCE]) if seen.shape[2] else None
-            confidences = None
-            if one_class(predictions):
-                sure = made.applied(predictions.take(first)).probabilities.max(axis=1)
-                percentiles = np.quantile(sure, np.linspace(0.0, 1.0, 101))
-                confidences = np.unique(percentiles)[::-1]
             made = replace(
                 made,
                 held_out=HeldOut(
@@ -219,7 +214,7 @@ class _Fit:
                 detector=detector,
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
-                confidences=confidences,
+                confidences=_levels(made, predictions.take(first)),
             )
         return made, record
 
@@ -457,6 +452,17 @@ class _Fit:
             rows = replace(rows.sample(data.eval_rows or ANOMALIES, seed=data.seed), name=name)
             result[name] = self._read(rows)
         return result
+
+
+def _levels(made: Calibration, predictions: Prediction) -> FloatArray | None:
+    """Return the distinct percentiles of the calibrated confidence, in descending order.
+
+    The result is None unless each text has one class.
+    """
+    if not one_class(predictions):
+        return None
+    sure = made.applied(predictions).probabilities.max(axis=1)
+    return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]
 
 
 def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:

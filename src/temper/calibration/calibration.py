@@ -207,23 +207,19 @@ class Calibration:
         assert self.rule is not None
         assert self.held_out is not None
         predictions, labels = self.held_out_predictions, self.held_out.labels
-        result = []
+        result: list[float | FloatArray] = []
         try:
             for rows in self.held_out.counted:
                 if predictions.applies is not None and self.rule.by == "all":
                     scores = lac_scores(predictions.probabilities[rows])
-                    result.append(
-                        np.asarray(risk_threshold(scores, labels[rows], coverage=coverage))
-                    )
+                    result.append(risk_threshold(scores, labels[rows], coverage=coverage))
                     continue
-                scores, label_indices = _scores_at_labels(predictions.take(rows), labels[rows])
+                scores, classes = _scores_at_labels(predictions.take(rows), labels[rows])
                 if self.rule.by == "class":
-                    classes = predictions.probabilities.shape[1]
-                    result.append(
-                        conformal_quantiles(scores, label_indices, classes, coverage=coverage)
-                    )
+                    count = predictions.probabilities.shape[1]
+                    result.append(conformal_quantiles(scores, classes, count, coverage=coverage))
                 else:
-                    result.append(np.asarray(conformal_quantile(scores, coverage=coverage)))
+                    result.append(conformal_quantile(scores, coverage=coverage))
             return np.asarray(np.max(result, axis=0))
         except ValueError as error:
             raise SettingError(f"{error} Calibrate on more rows, or lower the coverage.") from error

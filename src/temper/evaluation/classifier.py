@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
@@ -31,12 +29,11 @@ from temper.evaluation.predictor import (
     predictions_of,
     predictions_of_texts,
 )
-from temper.evaluation.session import ModelSession, opened, read_states, special_ids
+from temper.evaluation.session import ModelPredictor, ModelSession, opened, special_ids
 from temper.functional.label_names import are_named
 from temper.models.kinds import check_outputs, head_of, position_limit
 from temper.models.modes import in_mode
 from temper.models.pieces import WholeWords, whole_words
-from temper.models.states import lacks_second_derivative
 from temper.models.windows import windows_of
 from temper.types import Batch, Windows
 
@@ -113,7 +110,7 @@ def label_names_of(config: Any) -> tuple[str, ...] | None:
     return ordered if are_named(ordered) else None
 
 
-class ClassifierPredictor(TextPredictor):
+class ClassifierPredictor(ModelPredictor, TextPredictor):
     """Predict with a sequence classifier or regression and its tokenizer.
 
     The model predicts in eval mode. Its training flags, hooks, gradients and random states are
@@ -153,10 +150,6 @@ class ClassifierPredictor(TextPredictor):
         self.windows = None if (result := windows_of(model)) is None else result.windows
         self._words: WholeWords | None = None
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
     def mixed(self) -> AbstractContextManager[Any]:
         if self.precision == "fp32":
             return nullcontext()
@@ -175,24 +168,6 @@ class ClassifierPredictor(TextPredictor):
             for chunk in self._chunks(examples)
         ]
         return joined(range(len(examples)), predictions)
-
-    def predict_with_states(
-        self, examples: Examples, *, batch_size: int | None = None
-    ) -> tuple[Prediction, NDArray[np.float32]]:
-        """Predict examples and return their hidden states, in one forward pass per batch.
-
-        A row's state at a layer is the mean of the layer's output over the row's tokens.
-
-        Returns:
-            The predictions, and the states of all layers, the embeddings first, [n, L, D] fp32.
-            For an encoder-decoder model they are the encoder's states.
-
-        Raises:
-            ModelError: The model does not return its hidden states, or an output or a state is not
-                finite.
-        """
-        parts = self.parts(examples, batch_size=batch_size)
-        return read_states(self.model, parts, self._run, name=examples.name)
 
     def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
         with self.mixed():
@@ -287,10 +262,6 @@ class ClassifierPredictor(TextPredictor):
                 trace = session.read(part)
                 layers = [layer.detach().float().cpu() for layer in trace.at_head()]
                 yield States(part.indices, layers)
-
-    def lacks_second_derivative(self) -> str:
-        """Return why the model cannot be differentiated twice and what to do; empty if it can."""
-        return lacks_second_derivative(self.model)
 
     def vocabulary(self) -> Vocabulary:
         """Return which token ids are words, special or [MASK], for corruptions."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
@@ -21,17 +20,16 @@ from temper.errors import ModelError
 from temper.evaluation.binned import gaps_by_bin
 from temper.evaluation.prediction import Prediction, joined
 from temper.evaluation.predictor import Gives, RowBatch, Session
-from temper.evaluation.session import ModelSession, opened, read_states, special_ids
+from temper.evaluation.session import ModelPredictor, ModelSession, opened, special_ids
 from temper.functional.precision import at_least_single
 from temper.heads import Completions, Seq2Seq, per_row
 from temper.heads.completions import in_chunks
 from temper.models.kinds import head_inputs, head_of
 from temper.models.modes import in_mode
-from temper.models.states import lacks_second_derivative
 from temper.types import UNLABELED, Batch
 
 
-class TextGenerator:
+class TextGenerator(ModelPredictor):
     """A language model that completes prompts: a causal or an encoder-decoder model.
 
     Args:
@@ -76,24 +74,6 @@ class TextGenerator:
                 indices += part.indices
         return joined(indices, predictions)
 
-    def predict_with_states(
-        self, examples: Examples, *, batch_size: int | None = None
-    ) -> tuple[Prediction, NDArray[np.float32]]:
-        """Return the losses of completions, and the hidden states of their prompts.
-
-        A prompt's state at a layer is the mean of the layer's output over the prompt's tokens.
-
-        Returns:
-            The output of `predict`, and the states of all layers, the embeddings first, [n, L, D]
-            fp32. For an encoder-decoder model they are the encoder's states.
-
-        Raises:
-            ModelError: The model does not return its hidden states, or a loss or a state is not
-                finite.
-        """
-        parts = self.parts(examples, batch_size=batch_size)
-        return read_states(self.model, parts, self._run, name=examples.name)
-
     def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
         further = head_inputs(self.head, part.batch, self.model)
         output = self.model(**part.batch.inputs, **further, **asked)
@@ -130,10 +110,6 @@ class TextGenerator:
         with opened(self.model, single=single) as network:
             yield ModelSession(network, self.parts, self._losses)
 
-    def lacks_second_derivative(self) -> str:
-        """Return why the model cannot be differentiated twice and what to do; empty if it can."""
-        return lacks_second_derivative(self.model)
-
     def truncated(self, examples: Examples) -> float:
         return self._prepared(examples).truncated
 
@@ -143,12 +119,11 @@ class TextGenerator:
         The examples may lack completions; then no token has a label.
         """
         encoded, collate = self._prepared(examples), Collator(self.tokenizer)
-        device = next(self.model.parameters()).device
-        special = special_ids(self.tokenizer).to(device)
+        special = special_ids(self.tokenizer).to(self.device)
         size = self.batch_size if batch_size is None else batch_size
         for indices in ordered_batches(encoded.lengths, batch_size=size):
             items = [encoded[index] for index in indices]
-            batch = Batch.of(collate(items)).to(device)
+            batch = Batch.of(collate(items)).to(self.device)
             if batch.labels is None:
                 # The decoder of an encoder-decoder model reads at least its first token.
                 shape = batch.ids[:, :1] if self.reads_apart else batch.ids
@@ -175,7 +150,6 @@ class TextGenerator:
         """
         ids = self._encoded(examples)
         order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
-        device = next(self.model.parameters()).device
         result = [""] * len(ids)
         with torch.no_grad(), in_mode(self.model, training=False):
             for start in range(0, len(order), self.batch_size):
@@ -185,7 +159,7 @@ class TextGenerator:
                     [{"input_ids": ids[index]} for index in indices],
                     padding_side="right" if self.reads_apart else "left",
                     return_tensors="pt",
-                ).to(device)
+                ).to(self.device)
                 made = self.model.generate(  # type: ignore[operator]
                     **batch,
                     max_new_tokens=self.max_new_tokens,

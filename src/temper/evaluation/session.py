@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -19,7 +19,7 @@ from temper.evaluation.predictor import RowBatch
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.probing import innermost
-from temper.models.states import Trace, layer_means
+from temper.models.states import Trace, lacks_second_derivative, layer_means
 from temper.types import Batch, Windows
 
 # [UNK] and [MASK] replace words of the text, so they do not count as special here.
@@ -106,41 +106,58 @@ class ModelSession:
         return trace
 
 
-def read_states(
-    model: nn.Module,
-    parts: Iterable[RowBatch],
-    run: Callable[..., tuple[Any, Prediction]],
-    *,
-    name: str,
-) -> tuple[Prediction, NDArray[np.float32]]:
-    """Predict batches and read their hidden states, in one forward pass each.
+class ModelPredictor:
+    """Base of predictors with a PyTorch model, whose hidden states can be read."""
 
-    A row's state at a layer is the mean of the layer's output over `RowBatch.movable` tokens.
-    ``run`` maps a batch, and keyword arguments of the forward pass, to output and predictions.
+    model: nn.Module
 
-    Returns:
-        The predictions, and the states of all layers, the embeddings first, [n, L, D] fp32. For
-        an encoder-decoder model they are the encoder's.
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
-    Raises:
-        ModelError: The model does not return its hidden states, there are no rows, or a state is
-            not finite.
-    """
-    taken = inspect.signature(innermost(model).forward).parameters
-    if "output_hidden_states" not in taken and "kwargs" not in taken:
-        raise ModelError(f"{type(model).__name__} does not return its hidden states.")
-    indices: list[int] = []
-    states, outputs = [], []
-    with in_mode(model, training=False), torch.no_grad():
-        for part in parts:
-            output, predictions = run(part, output_hidden_states=True)
-            states.append(layer_means(output, part.movable).cpu().numpy())
-            outputs.append(predictions)
-            indices += part.indices
-    if not indices:
-        raise ModelError(f"Set {name!r} has no rows to predict.")
-    # fp32 saves memory (L * D numbers per row), and the states were computed in fp32.
-    read = np.concatenate(states)[np.argsort(indices)]
-    if not bool(np.isfinite(read).all()):
-        raise ModelError(f"A hidden state of set {name!r} is not finite. {BROKEN}")
-    return joined(indices, outputs), read
+    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
+        """Split examples into batches of rows of similar length, on the model's device."""
+        raise NotImplementedError
+
+    def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
+        """Return a batch's output and predictions; ``asked`` are arguments of the forward pass."""
+        raise NotImplementedError
+
+    def predict_with_states(
+        self, examples: Examples, *, batch_size: int | None = None
+    ) -> tuple[Prediction, NDArray[np.float32]]:
+        """Predict examples and return their hidden states, in one forward pass per batch.
+
+        A row's state at a layer is the mean of the layer's output over the row's tokens; of given
+        completions, over the tokens of the prompt.
+
+        Returns:
+            The predictions, and the states of all layers, the embeddings first, [n, L, D] fp32.
+            For an encoder-decoder model they are the encoder's states.
+
+        Raises:
+            ModelError: The model does not return its hidden states, there are no rows, or an
+                output or a state is not finite.
+        """
+        taken = inspect.signature(innermost(self.model).forward).parameters
+        if "output_hidden_states" not in taken and "kwargs" not in taken:
+            raise ModelError(f"{type(self.model).__name__} does not return its hidden states.")
+        indices: list[int] = []
+        states, outputs = [], []
+        with in_mode(self.model, training=False), torch.no_grad():
+            for part in self.parts(examples, batch_size=batch_size):
+                output, predictions = self._run(part, output_hidden_states=True)
+                states.append(layer_means(output, part.movable).cpu().numpy())
+                outputs.append(predictions)
+                indices += part.indices
+        if not indices:
+            raise ModelError(f"Set {examples.name!r} has no rows to predict.")
+        # fp32 saves memory (L * D numbers per row), and the states were computed in fp32.
+        read = np.concatenate(states)[np.argsort(indices)]
+        if not bool(np.isfinite(read).all()):
+            raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
+        return joined(indices, outputs), read
+
+    def lacks_second_derivative(self) -> str:
+        """Return why the model cannot be differentiated twice and what to do; empty if it can."""
+        return lacks_second_derivative(self.model)

@@ -82,18 +82,6 @@ def outputs_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Output]:
     return result
 
 
-def best_of(outputs: Sequence[Output], nearness: Sequence[float]) -> int:
-    """Return the index of the best output: one that reaches the goal, else the largest gain.
-
-    If several reach the goal, the text with the largest ``nearness`` to the original one is chosen,
-    or if ``nearness`` is empty, the largest gain.
-    """
-    reached = [index for index, output in enumerate(outputs) if output.reached]
-    among = reached or list(range(len(outputs)))
-    values = nearness if reached and nearness else [output.gain for output in outputs]
-    return among[in_order([values[index] for index in among])[0]]
-
-
 def in_order(gains: Sequence[float]) -> list[int]:
     """Return positions by descending gain; equal gains keep their order.
 
@@ -354,7 +342,11 @@ def _tried(
         return outcome
     outputs = yield Query(outcome.draft, [(position, word) for word in words])
     outcome = replace(outcome, queries=outcome.queries + len(words))
-    best = best_of(outputs, nearness)
+    # The nearest text that reaches the goal, or the largest gain.
+    reached = [index for index, output in enumerate(outputs) if output.reached]
+    among = reached or list(range(len(outputs)))
+    values = nearness if reached and nearness else [output.gain for output in outputs]
+    best = among[in_order([values[index] for index in among])[0]]
     if not outputs[best].reached and not outputs[best].gain > outcome.output.gain + TOLERANCE:
         return outcome
     draft = outcome.draft.replaced(position, words[best])
