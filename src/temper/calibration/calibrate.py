@@ -51,7 +51,7 @@ from temper.evaluation.sets import trained_rows
 from temper.evaluation.tag_calibration import tag_errors, tagged_words, word_labels
 from temper.files import staged_folder, writing
 from temper.functional.calibration import EveryRowRightError, fit_temperature
-from temper.functional.conformal import least_rows
+from temper.functional.conformal import BooleanArray, least_rows
 from temper.functional.decisions import decision_scores
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
@@ -150,7 +150,7 @@ class _Fit:
         """
         self._check_kind()
         first, second = self._parts()
-        repeats = pandas.Index([self.rows.rows[row] for row in second]).duplicated()
+        repeats = self._repeats(second)
         self._check_enough(second[~repeats])
         if had_sets and not len(second):
             raise SettingError(
@@ -247,6 +247,10 @@ class _Fit:
             return np.asarray(order, dtype=np.int64), np.zeros(0, dtype=np.int64)
         size = min(count, settings.fit_rows or min(count // 2, MOST_FITTED))
         return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
+
+    def _repeats(self, rows: IntegerArray) -> BooleanArray:
+        """Return whether an earlier one of these rows has the same text."""
+        return pandas.Index([self.rows.rows[row] for row in rows]).duplicated()
 
     def _labels(self, indices: IntegerArray, predictions: Prediction) -> FloatArray:
         """Return the labels of rows; for tags, those of the words with predictions, [W]."""
