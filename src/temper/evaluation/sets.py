@@ -93,7 +93,6 @@ def load_sets(
         notices: Notices to add to the result.
     """
     shown = "classification" if dev.kind == "unlabeled" else dev.kind
-    kind = label_kind(shown)
     messages = [*notices]
     if (suite := sources.found_suite) is not None:
         _check_labels(suite, dev)
@@ -101,34 +100,32 @@ def load_sets(
             f"Set {name!r} of suite {suite.suite.name!r} is missing and not measured: {reason}."
             for name, reason in suite.missing.items()
         ]
-    # Only evaluated rows need groups.
-    columns = (replace(settings.columns, group=None), *known)
-    unseen = _Unseen(trained, drops=sources.seen_rows == "drop" or settings.drop_overlap)
-    dev = unseen.rows(dev, "dev")
-    names = dev.label_names if classes is None else classes
-    sets = {role: _of_kind(role, sources, settings, kind, unseen, columns, names) for role in KINDS}
+    loader = _Loader(
+        settings,
+        label_kind(shown),
+        # Only evaluated rows need groups.
+        (replace(settings.columns, group=None), *known),
+        dev.label_names if classes is None else classes,
+        trained,
+        drops=sources.seen_rows == "drop" or settings.drop_overlap,
+    )
+    dev = loader.unseen(dev, "dev")
+    sets = {role: loader.sets(role, sources) for role in KINDS}
     scored = [dev, *(examples for item in sets.values() for examples in item.values())]
     fit = held_out = None
     learned = [] if train is None else [train]
-
-    def to_fit(source: str, *, labeled: bool | None) -> Examples:
-        rows = load_examples(
-            source, kind=kind, labeled=labeled, reading=settings.reading, known=columns
-        )
-        rows = without_unknown(rows, names) if settings.skip_bad_rows else rows
-        messages.extend(rows.notices)
-        return rows
-
     if sources.detects(evaluate):
         if sources.fit is not None:
-            train = to_fit(sources.fit, labeled=None)
+            train = loader.load(sources.fit, labeled=None)
+            messages += train.notices
         if train is not None:
             fit = _apart(train, scored, what="that detectors would learn from", notices=messages)
         if fit is not None:
             limit = evaluate.section("anomaly", AnomalySettings).rows
             fit = replace(fit.sample(limit, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
-        rows = to_fit(sources.held_out, labeled=True)
+        rows = loader.load(sources.held_out, labeled=True)
+        messages += rows.notices
         # A model is overconfident on its training rows.
         apart = [*scored, *learned]
         why = "are evaluated too or were trained on"
@@ -139,7 +136,7 @@ def load_sets(
                 "left to fit a temperature on. Give other rows."
             )
         held_out = replace(held_out, name="held_out")
-    tags = (names if dev.kind == "tokens" else None) or ()
+    tags = (loader.classes if dev.kind == "tokens" else None) or ()
     metric = default_metric(settings.source, shown, task=settings.task, names=tags)
     data = EvaluationData(
         dev=dev,
@@ -150,8 +147,8 @@ def load_sets(
         fit=fit,
         held_out=held_out,
     )
-    notices = dict.fromkeys((*unseen.seen, *unseen.unchecked, *messages))
-    return EvaluationSets(data, dict(sources.missing), tuple(notices), tuple(unseen.seen))
+    notices = dict.fromkeys((*loader.seen, *loader.unchecked, *messages))
+    return EvaluationSets(data, dict(sources.missing), tuple(notices), tuple(loader.seen))
 
 
 def _check_labels(suite: FoundSuite, dev: Examples) -> None:
@@ -179,57 +176,52 @@ def _check_labels(suite: FoundSuite, dev: Examples) -> None:
         )
 
 
-def _of_kind(
-    role: str,
-    sources: SetSources,
-    settings: DataSettings,
-    kind: LabelKind | None,
-    unseen: _Unseen,
-    known: Sequence[Columns],
-    classes: Sequence[str] | None,
-) -> dict[str, Examples]:
-    labeled = role != "anomaly"
-    given: dict[str, str] = getattr(sources, role)
-    loaded = {
-        name: load_examples(
-            source,
-            kind=kind if labeled else None,
-            labeled=labeled,
-            reading=settings.reading,
-            known=known,
-        )
-        for name, source in given.items()
-    }
-    limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
-    if (suite := sources.found_suite) is not None:
-        labels = suite.suite.labels if labeled else None
-        for name, suite_set in suite.sets[role].items():
-            loaded[name] = load_set(suite_set, labels, settings.reading)
-            bounds = filter(None, (suite_set.entry.rows, settings.eval_rows))
-            limits[name] = min(bounds, default=None)
-    if labeled and settings.skip_bad_rows:
-        loaded = {name: without_unknown(rows, classes) for name, rows in loaded.items()}
-    if labeled:
-        loaded = {name: unseen.rows(examples, name) for name, examples in loaded.items()}
-    return {
-        name: replace(_cut(examples, limits[name], seed=settings.seed), name=name)
-        for name, examples in loaded.items()
-    }
-
-
 @dataclass
-class _Unseen:
-    """Finds the rows that a model was trained on, and leaves them out if ``drops``.
+class _Loader:
+    """Loads sets, finds the rows that a model was trained on, and leaves them out if ``drops``.
 
-    ``seen`` and ``unchecked`` collect sentences on rows found, and on checks that failed.
+    The other arguments are those of `load_sets`. ``seen`` and ``unchecked`` collect sentences on
+    rows found, and on checks that failed.
     """
 
+    settings: DataSettings
+    kind: LabelKind | None
+    columns: Sequence[Columns]
+    classes: Sequence[str] | None
     trained: Trained | None
     drops: bool
     seen: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
 
-    def rows(self, examples: Examples, name: str) -> Examples:
+    def load(self, source: str, *, labeled: bool | None) -> Examples:
+        """Load a set with labels, without, or with any; skip unknown classes if asked."""
+        reading, kind = self.settings.reading, None if labeled is False else self.kind
+        rows = load_examples(
+            source, kind=kind, labeled=labeled, reading=reading, known=self.columns
+        )
+        return rows if labeled is False else self.known(rows)
+
+    def known(self, rows: Examples) -> Examples:
+        return without_unknown(rows, self.classes) if self.settings.skip_bad_rows else rows
+
+    def sets(self, role: str, sources: SetSources) -> dict[str, Examples]:
+        """Load the sets of one role: those given by options, then those of the suite."""
+        labeled, most = role != "anomaly", self.settings.eval_rows
+        given: dict[str, str] = getattr(sources, role)
+        loaded = {name: (self.load(text, labeled=labeled), most) for name, text in given.items()}
+        if (suite := sources.found_suite) is not None:
+            labels = suite.suite.labels if labeled else None
+            for name, suite_set in suite.sets[role].items():
+                rows = load_set(suite_set, labels, self.settings.reading)
+                bounds = filter(None, (suite_set.entry.rows, most))
+                loaded[name] = self.known(rows) if labeled else rows, min(bounds, default=None)
+        result = {}
+        for name, (rows, limit) in loaded.items():
+            unseen = self.unseen(rows, name) if labeled else rows
+            result[name] = replace(_cut(unseen, limit, seed=self.settings.seed), name=name)
+        return result
+
+    def unseen(self, examples: Examples, name: str) -> Examples:
         """Return the rows of a set to score; raise a `DataError` if all were trained on."""
         if self.trained is None:
             return examples
