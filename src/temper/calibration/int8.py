@@ -82,17 +82,17 @@ def make_int8(
 
 def _compared(one: Predictor, other: Predictor, rows: Examples) -> dict[str, Any]:
     first, second = one.predict(rows), other.predict(rows)
-    record: dict[str, Any] = {"rows": len(rows)}
     gaps = np.abs(first.decoded - second.decoded)
-    record |= {"mean_difference": float(gaps.mean()), "largest_difference": float(gaps.max())}
-    if first.regression:
-        return {**record, "same_label": None, "accuracy": None}
-    labels = labels_of(rows)
+    same, accuracy = None, None
+    if not first.regression:
+        labels = labels_of(rows)
+        same = float((first.prediction == second.prediction).mean())
+        named = {"fp32": first, "int8": second}
+        accuracy = {key: float((item.prediction == labels).mean()) for key, item in named.items()}
     return {
-        **record,
-        "same_label": float((first.prediction == second.prediction).mean()),
-        "accuracy": {
-            "fp32": float((first.prediction == labels).mean()),
-            "int8": float((second.prediction == labels).mean()),
-        },
+        "rows": len(rows),
+        "mean_difference": float(gaps.mean()),
+        "largest_difference": float(gaps.max()),
+        "same_label": same,
+        "accuracy": accuracy,
     }

@@ -26,7 +26,7 @@ from temper.evaluation.blocks import block_of
 from temper.evaluation.common_settings import CommonSettings
 from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.registry import Perspective
-from temper.evaluation.prediction import Prediction
+from temper.evaluation.prediction import joined
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import ScoreEntry, Scoring, drop_of, metric_entries, ratio_of
@@ -155,13 +155,8 @@ def _block(
     original = examples.select(altered)
     changed = examples_of([outcomes[position].draft for position in altered])
     measurement.texts.keep_changed("text_attack", "dev", name, original, index[altered], changed)
-    sources = [(outcome.output.source, outcome.output.index) for outcome in outcomes]
-    logits = [source.logits[index] for source, index in sources if source.logits is not None]
-    prediction = Prediction(
-        np.stack([source.probabilities[index] for source, index in sources]),
-        np.array([source.prediction[index] for source, index in sources]),
-        np.stack(logits) if len(logits) == len(outcomes) else None,
-    )
+    alone = [outcome.output.source.take([outcome.output.index]) for outcome in outcomes]
+    prediction = joined(range(len(alone)), alone)
     return replace(
         block_of(Condition("text_attack", "dev", name), examples, prediction, index=index),
         measured={
