@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from temper.calibration.abstention import Abstention
 from temper.calibration.calibration import FAILURE, Calibration, middle, outputs
 from temper.calibration.estimating import unlabeled_scores
+from temper.calibration.fields import WordsInText, fields_of, split_words
 from temper.calibration.files import read_calibration
-from temper.calibration.picking import picked_choices, picked_spans
 from temper.calibration.predictions import CalibratedPrediction, CalibratedPredictions, Shift
 from temper.calibration.settings import Backend, known_backend
-from temper.calibration.tagging import WordsInText, split_words, tags_of
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.data.choices import as_text
 from temper.data.examples import Examples
@@ -367,15 +366,8 @@ class Classifier:
         notices += cut_in(self.predictor, uncalibrated.truncated, rows="texts")
         scaled = uncalibrated if known is None else known.applied(uncalibrated)
         names = self.names_of(scaled)
-        second = examples.text_pair or ()
-        if scaled.spans is not None:
-            fields = picked_spans(scaled, second)
-        elif tagged is not None:
-            fields = tags_of(scaled, names, tagged)
-        else:
-            fields = _plain(scaled, names)
-        if self.predictor.gives == "choices":
-            fields = picked_choices(fields, scaled, second)
+        seconds = examples.text_pair or ()
+        fields = fields_of(scaled, names, seconds, tagged, gives=self.predictor.gives)
         if known is None or known.detector is None:
             return CalibratedPredictions(
                 tuple(CalibratedPrediction(**record) for record in fields), notices
@@ -435,29 +427,6 @@ class Classifier:
 
 def _cut(length: int | None) -> str:
     return "not cut" if length is None else f"cut at {length} tokens"
-
-
-def _plain(predictions: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    if predictions.regression:
-        return [{"value": value} for value in predictions.prediction.tolist()]
-    if predictions.applies is not None:
-        both = zip(predictions.applies.tolist(), predictions.probabilities.tolist(), strict=True)
-        return [
-            {
-                "labels": tuple(compress(names, applies)),
-                "probabilities": dict(zip(names, chances, strict=True)),
-            }
-            for applies, chances in both
-        ]
-    rows = zip(predictions.prediction.astype(int), predictions.probabilities.tolist(), strict=True)
-    return [
-        {
-            "label": names[best],
-            "probabilities": dict(zip(names, chances, strict=True)),
-            "anomaly": 1.0 - max(chances),
-        }
-        for best, chances in rows
-    ]
 
 
 def _check_texts(name: str, given: object, count: int) -> None:
