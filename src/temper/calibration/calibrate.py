@@ -250,7 +250,8 @@ class _Fit:
 
     def _repeats(self, rows: IntegerArray) -> BooleanArray:
         """Return whether an earlier one of these rows has the same text."""
-        return pandas.Index([self.rows.rows[row] for row in rows]).duplicated()
+        repeats = pandas.Index([self.rows.rows[row] for row in rows]).duplicated()
+        return np.asarray(repeats, dtype=np.bool_)
 
     def _labels(self, indices: IntegerArray, predictions: Prediction) -> FloatArray:
         """Return the labels of rows; for tags, those of the words with predictions, [W]."""

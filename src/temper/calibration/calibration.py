@@ -207,7 +207,7 @@ class Calibration:
         assert self.rule is not None
         assert self.held_out is not None
         predictions, labels = self.held_out_predictions, self.held_out.labels
-        result: list[float | FloatArray] = []
+        result: list[Any] = []
         try:
             for rows in self.held_out.counted:
                 if predictions.applies is not None and self.rule.by == "all":
