@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,9 @@ class _Fit:
     progress: Progress
     int8: Path | None = None
     """Empty folder for an 8-bit copy to calibrate; None calibrates the model itself."""
+    predictions: Prediction = field(init=False)
+    states: States = field(init=False)
+    record: dict[str, Any] = field(default_factory=dict, init=False)
 
     def notice(self, *texts: str) -> None:
         self.progress.notice_all(texts)
@@ -150,73 +153,73 @@ class _Fit:
         """
         self._check_kind()
         first, second = self._parts()
-        repeats = self._repeats(second)
-        self._check_enough(second[~repeats])
+        self._check_enough(second[~self._repeats(second)])
         if had_sets and not len(second):
             raise SettingError(
                 f"{self.request.model.folder / FILE} has thresholds or a detector, and these "
                 f"{len(self.rows)} rows would replace it by a temperature only. Give at least "
                 f"{2 * LEAST_ROWS} rows{self._or_sets}, or remove the calibration first (--remove)."
             )
-        record: dict[str, Any] = {}
+        record = self.record
         if self.int8 is not None:
             chosen_on = self.rows.select(first.tolist())
             self.predictor, record["int8"], notices = make_int8(
                 self.request.model, self.predictor, chosen_on, self.int8, progress=self.progress
             )
             self.notice(*notices)
-        predictions, states = self._read(self.rows)
+        self.predictions, self.states = self._read(self.rows)
         self.notice(
-            *cut_in(self.predictor, predictions.truncated, rows="held-out rows"),
+            *cut_in(self.predictor, self.predictions.truncated, rows="held-out rows"),
             *unknown_in(self.predictor, self.request.model, {"held-out rows": self.rows}),
         )
-        if not predictions.regression:
-            fit = self._temperature if predictions.applies is None else self._temperatures
-            record["temperature"] = fit(self._labels(first, predictions), predictions.take(first))
-        made = Calibration(
-            longest_row(self.predictor),
-            record.get("temperature"),
-            windows=windows_read(self.predictor),
-        )
+        regression, fitted_on = self.predictions.regression, self.predictions.take(first)
+        if not regression:
+            fit = self._temperature if fitted_on.applies is None else self._temperatures
+            record["temperature"] = fit(self._labels(first), fitted_on)
+        length, windows = longest_row(self.predictor), windows_read(self.predictor)
+        made = Calibration(length, record.get("temperature"), windows=windows)
         if self.settings.threshold is not None:
-            chosen = self._thresholds(
-                self._labels(first, predictions), made.applied(predictions.take(first))
-            )
+            chosen = self._thresholds(self._labels(first), made.applied(fitted_on))
             record["decision"] = {"rule": self.settings.threshold, "thresholds": chosen}
             made = replace(made, thresholds=chosen)
         record["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
-        if not predictions.regression:
-            self._measure(made, predictions, second if len(second) else first, record)
-        if len(second):
-            # A text that also sets thresholds would be its own nearest neighbor.
-            texts = {self.rows.rows[row] for row in second}
-            distinct = [row for row in first if self.rows.rows[row] not in texts]
-            alone = np.asarray(distinct, np.int64) if distinct else first
-            detector = self._detector(made, predictions.take(alone), states[alone], record)
-            for_thresholds, seen = predictions.take(second), states[second]
-            scores = detector.score(for_thresholds, made.applied(for_thresholds), seen)
-            if repeats.any():
-                self.notice(
-                    f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
-                    "earlier text. Each threshold is the more conservative of two: over all rows, "
-                    "and over each distinct text."
-                )
-            reference = middle(seen[:REFERENCE]) if seen.shape[2] else None
-            made = replace(
-                made,
-                held_out=HeldOut(
-                    for_thresholds,
-                    self._labels(second, predictions),
-                    scores,
-                    repeats if repeats.any() else None,
-                ),
-                rule=None if self._tagged else SetRule(self.settings.by, self.settings.coverage),
-                detector=detector,
-                false_alarms=self.settings.false_alarms,
-                reference=reference,
-                confidences=_levels(made, predictions.take(first)),
+        if not regression:
+            self._measure(made, second if len(second) else first)
+        return (self._with_thresholds(made, first, second) if len(second) else made), record
+
+    def _with_thresholds(
+        self, made: Calibration, first: IntegerArray, second: IntegerArray
+    ) -> Calibration:
+        """Add the detector, fitted on rows ``first``, and rows ``second``, which set thresholds."""
+        # A text that also sets thresholds would be its own nearest neighbor.
+        texts = {self.rows.rows[row] for row in second}
+        distinct = [row for row in first if self.rows.rows[row] not in texts]
+        detector = self._detector(made, np.asarray(distinct, np.int64) if distinct else first)
+        for_thresholds, seen = self.predictions.take(second), self.states[second]
+        scores = detector.score(for_thresholds, made.applied(for_thresholds), seen)
+        repeats = self._repeats(second)
+        if repeats.any():
+            self.notice(
+                f"{int(repeats.sum())} of the {len(second)} rows that set thresholds repeat an "
+                "earlier text. Each threshold is the more conservative of two: over all rows, "
+                "and over each distinct text."
             )
-        return made, record
+        # The distinct percentiles of the calibrated confidence, in descending order.
+        confidences = None
+        if one_class(self.predictions):
+            sure = made.applied(self.predictions.take(first)).probabilities.max(axis=1)
+            percentiles = np.quantile(sure, np.linspace(0.0, 1.0, 101))
+            confidences = np.unique(percentiles)[::-1]
+        labels, repeated = self._labels(second), repeats if repeats.any() else None
+        return replace(
+            made,
+            held_out=HeldOut(for_thresholds, labels, scores, repeated),
+            rule=None if self._tagged else SetRule(self.settings.by, self.settings.coverage),
+            detector=detector,
+            false_alarms=self.settings.false_alarms,
+            reference=middle(seen[:REFERENCE]) if seen.shape[2] else None,
+            confidences=confidences,
+        )
 
     def _parts(self) -> tuple[IntegerArray, IntegerArray]:
         """Return the indices of the rows to fit on, and of those that set thresholds."""
@@ -253,10 +256,12 @@ class _Fit:
         repeats = pandas.Index([self.rows.rows[row] for row in rows]).duplicated()
         return np.asarray(repeats, dtype=np.bool_)
 
-    def _labels(self, indices: IntegerArray, predictions: Prediction) -> FloatArray:
+    def _labels(self, indices: IntegerArray) -> FloatArray:
         """Return the labels of rows; for tags, those of the words with predictions, [W]."""
         chosen = self.rows.select(indices.tolist())
-        return word_labels(chosen, predictions.take(indices)) if self._tagged else labels_of(chosen)
+        if self._tagged:
+            return word_labels(chosen, self.predictions.take(indices))
+        return labels_of(chosen)
 
     @property
     def _tagged(self) -> bool:
@@ -392,32 +397,21 @@ class _Fit:
     def _names(self) -> tuple[str, ...]:
         return self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
 
-    def _measure(
-        self,
-        made: Calibration,
-        predictions: Prediction,
-        indices: IntegerArray,
-        record: dict[str, Any],
-    ) -> None:
-        """Add calibration errors and decision scores to ``record``, before and after."""
-        rows, chosen = self.rows.select(indices.tolist()), predictions.take(indices)
+    def _measure(self, made: Calibration, indices: IntegerArray) -> None:
+        """Add calibration errors and decision scores to the record, before and after."""
+        rows, chosen = self.rows.select(indices.tolist()), self.predictions.take(indices)
         before, after = _measures(rows, chosen), _measures(rows, made.applied(chosen))
-        record |= _before_and_after(before, after)
+        self.record |= _before_and_after(before, after)
         if made.thresholds is not None:
             both = [item.applied(chosen) for item in (replace(made, thresholds=None), made)]
-            labels = self._labels(indices, predictions).reshape(len(indices), -1)
-            record["decision"] |= _before_and_after(
+            labels = self._labels(indices).reshape(len(indices), -1)
+            self.record["decision"] |= _before_and_after(
                 *(decision_scores(labels, item.label_decisions) for item in both)
             )
-        self.notice(*doubts(record["held_out"]["fit"], before, after))
+        self.notice(*doubts(self.record["held_out"]["fit"], before, after))
 
-    def _detector(
-        self,
-        made: Calibration,
-        predictions: Prediction,
-        states: States,
-        record: dict[str, Any],
-    ) -> Detector:
+    def _detector(self, made: Calibration, indices: IntegerArray) -> Detector:
+        predictions, states = self.predictions.take(indices), self.states[indices]
         training = self._training_states() if states.shape[2] else None
         try:
             best, scores = choose_detector(made, predictions, states, training, self._anomalies())
@@ -425,7 +419,7 @@ class _Fit:
             raise DataError(
                 f"No OOD detector can be fitted for {self.request.model}: {error}."
             ) from error
-        record["anomaly"] = {
+        self.record["anomaly"] = {
             "learnt_from": {
                 "rows": len(states if training is None else training),
                 "kind": "held_out" if training is None else "training",
@@ -457,17 +451,6 @@ class _Fit:
             rows = replace(rows.sample(data.eval_rows or ANOMALIES, seed=data.seed), name=name)
             result[name] = self._read(rows)
         return result
-
-
-def _levels(made: Calibration, predictions: Prediction) -> FloatArray | None:
-    """Return the distinct percentiles of the calibrated confidence, in descending order.
-
-    The result is None unless each text has one class.
-    """
-    if not one_class(predictions):
-        return None
-    sure = made.applied(predictions).probabilities.max(axis=1)
-    return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]
 
 
 def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
