@@ -174,8 +174,7 @@ class _Fit:
         )
         regression, fitted_on = self.predictions.regression, self.predictions.take(first)
         if not regression:
-            fit = self._temperature if fitted_on.applies is None else self._temperatures
-            record["temperature"] = fit(self._labels(first), fitted_on)
+            record["temperature"] = self._temperature(self._labels(first), fitted_on)
         length, windows = longest_row(self.predictor), windows_read(self.predictor)
         made = Calibration(length, record.get("temperature"), windows=windows)
         if self.settings.threshold is not None:
@@ -346,7 +345,15 @@ class _Fit:
         predictions = self.predictor.predict(rows, batch_size=size)
         return predictions, np.zeros((len(rows), 1, 0), np.float32)
 
-    def _temperature(self, labels: FloatArray, predictions: Prediction) -> float:
+    def _temperature(
+        self, labels: FloatArray, predictions: Prediction
+    ) -> float | tuple[float, ...]:
+        """Fit the temperature, or one for each of several labels, on labeled predictions."""
+        if predictions.applies is not None:
+            assert predictions.logits is not None
+            result, notices = label_temperatures(labels, predictions.logits, self._names)
+            self.notice(*notices)
+            return result
         if self._tagged:
             labels, predictions = tagged_words(labels, predictions, self._names)
         logits = predictions.logits
@@ -376,12 +383,6 @@ class _Fit:
             name = label if names is None else names[label]
             self.notice(f"No held-out row is of class {name!r}, so its sets are not calibrated.")
         return temperature
-
-    def _temperatures(self, labels: FloatArray, predictions: Prediction) -> tuple[float, ...]:
-        assert predictions.logits is not None
-        result, notices = label_temperatures(labels, predictions.logits, self._names)
-        self.notice(*notices)
-        return result
 
     def _thresholds(self, labels: FloatArray, scaled: Prediction) -> tuple[float, ...]:
         assert self.settings.threshold is not None

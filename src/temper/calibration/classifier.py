@@ -236,18 +236,16 @@ class Classifier:
         if coverage is not None and not 0.0 < coverage < 1.0:
             came = f"{coverage:g}{percent_hint(coverage)}"
             raise SettingError(f"`coverage` must be a fraction in (0, 1), got {came}.")
-        kept = known is not None and known.detector is not None
-        given = {"coverage": coverage, "abstain": abstain, "max_risk": max_risk}
-        for option, value in given.items():
-            if value is not None and not kept:
-                has = "has only a temperature" if known is not None else "has no calibration"
-                raise SettingError(
-                    f"`{option}` needs a calibration with thresholds, and {name} {has}. Calibrate "
-                    f"it on {2 * LEAST_ROWS} held-out rows or more: temper calibrate {name} "
-                    "--data ROWS"
-                )
         if known is None or known.detector is None:
-            return Terms()
+            options = {"coverage": coverage, "abstain": abstain, "max_risk": max_risk}
+            given = next((name for name, value in options.items() if value is not None), None)
+            if given is None:
+                return Terms()
+            has = "has no calibration" if known is None else "has only a temperature"
+            raise SettingError(
+                f"`{given}` needs a calibration with thresholds, and {name} {has}. Calibrate it "
+                f"on {2 * LEAST_ROWS} held-out rows or more: temper calibrate {name} --data ROWS"
+            )
         if known.confidences is None and (rules.largest_set or rules.max_risk):
             raise SettingError(
                 f"'set>K' and `max_risk` need one class per text, and {name} predicts numbers, "

@@ -22,7 +22,6 @@ from temper.evaluation.function import (
     CallablePredictor,
     EstimatorPredictor,
     PipelinePredictor,
-    known_gives,
 )
 from temper.evaluation.generator import TextGenerator
 from temper.evaluation.int8 import Int8Predictor
@@ -293,8 +292,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
         settings.label_names,
         None if class_names is None else tuple(class_names),
     )
-    made = CallablePredictor(thing, gives=known_gives(gives), label_names=names)
-    return _mapped(made, settings)
+    return _mapped(CallablePredictor(thing, gives=gives, label_names=names), settings)
 
 
 def _renamed(

@@ -97,7 +97,8 @@ class Prediction:
         """Create predictions from finite logits [n, C], C >= 2."""
         array = _classes(logits, "Logits")
         # Predicted from the logits: two probabilities may round to the same number.
-        return cls(probabilities_of(array), _likeliest(array), array, truncated)
+        chosen = array.argmax(axis=1).astype(np.float64)
+        return cls(probabilities_of(array), chosen, array, truncated)
 
     @classmethod
     def of_probabilities(cls, probabilities: ArrayLike) -> Prediction:
@@ -110,7 +111,7 @@ class Prediction:
                 f"Probabilities must be >= 0 and sum to 1, got {array[row].tolist()} for row "
                 f"{row}. If these are logits, declare gives='logits' (--gives logits)."
             )
-        return cls(array, _likeliest(array))
+        return cls(array, array.argmax(axis=1).astype(np.float64))
 
     @classmethod
     def of_values(cls, values: ArrayLike, *, truncated: float | None = None) -> Prediction:
@@ -220,10 +221,6 @@ def _classes(values: ArrayLike, what: str) -> FloatArray:
             f"{what} must be finite, got {array[row].tolist()} for row {row}. {BROKEN}"
         )
     return array
-
-
-def _likeliest(values: FloatArray) -> FloatArray:
-    return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
 def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:

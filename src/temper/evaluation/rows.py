@@ -239,7 +239,12 @@ def _block_table(
     # Most columns of a block are empty; empty columns of one type share one array.
     nothing = {kind: _same(None, kind, n) for kind in (pa.string(), pa.float64())}
     if id(block.row) not in hashes:
-        hashes[id(block.row)] = (block.row, _hashes(block.row))
+        # Only one chunk at a time exists as Python strings.
+        starts = range(0, n, STRETCH)
+        parts = [
+            pa.array(list(block.row[start : start + STRETCH]), pa.string()) for start in starts
+        ]
+        hashes[id(block.row)] = (block.row, pa.chunked_array(parts, pa.string()))
 
     def same(value: str) -> pa.ChunkedArray:
         return _same(value, pa.string(), n)
@@ -364,13 +369,6 @@ def _same(value: str | int | None, kind: pa.DataType, rows: int) -> pa.ChunkedAr
     stretch = pa.repeat(pa.scalar(value, kind), min(rows, STRETCH))
     whole, rest = divmod(rows, STRETCH)
     return pa.chunked_array([stretch] * whole + [stretch.slice(0, rest)] * (rest > 0), kind)
-
-
-def _hashes(row: Sequence[str]) -> pa.ChunkedArray:
-    """Return a column of row hashes; only one chunk at a time exists as Python strings."""
-    starts = range(0, len(row), STRETCH)
-    parts = [pa.array(list(row[start : start + STRETCH]), pa.string()) for start in starts]
-    return pa.chunked_array(parts, pa.string())
 
 
 def _lists(values: FloatArray) -> pa.ChunkedArray:
