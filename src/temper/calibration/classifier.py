@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, Self
@@ -67,6 +67,7 @@ class Terms:
     selection: AcceptanceThreshold | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Classifier:
     """Predict texts as ``temper predict`` does; create it with `Classifier.load`.
 
@@ -92,21 +93,13 @@ class Classifier:
         ('yes', 0.25)
     """
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        *,
-        name: str = "the model",
-        batch_size: int | None = None,
-        calibration: Calibration | None = None,
-        pairs: bool | None = None,
-    ) -> None:
-        self.predictor = predictor
-        self.name = name
-        self.batch_size = batch_size
-        self.calibration = calibration
-        self.pairs = pairs
-        self._turn = threading.Lock()
+    predictor: Predictor
+    _: KW_ONLY
+    name: str = "the model"
+    batch_size: int | None = None
+    calibration: Calibration | None = None
+    pairs: bool | None = None
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @classmethod
     def load(

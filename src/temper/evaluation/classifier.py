@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -23,13 +23,12 @@ from temper.evaluation.predictor import (
     Gives,
     Precision,
     RowBatch,
-    Session,
     States,
     in_order,
     predictions_of,
     predictions_of_texts,
 )
-from temper.evaluation.session import ModelPredictor, ModelSession, opened, special_ids
+from temper.evaluation.session import ModelPredictor, special_ids
 from temper.functional.label_names import are_named
 from temper.models.kinds import check_outputs, head_of, position_limit
 from temper.models.modes import in_mode
@@ -233,20 +232,8 @@ class ClassifierPredictor(ModelPredictor, TextPredictor):
                 yield RowBatch(batch, positions, rows, marks, encoded.truncated, items)
             start += len(chunk)
 
-    @contextmanager
-    def session(self, *, single: bool = False) -> Iterator[Session]:
-        """Open the model for perturbation; its state and hooks are restored on exit.
-
-        ``single``: whether to compute in fp32, whatever the precision of the predictor.
-        """
-        with opened(self.model, single=single) as network:
-            yield ModelSession(
-                network,
-                self.parts,
-                lambda _, units: self.head.by_row(units),
-                mixed=nullcontext if single else self.mixed,
-                windows=self.windows,
-            )
+    def outputs(self, part: RowBatch, logits: Tensor) -> Tensor:
+        return self.head.by_row(logits)
 
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
         """Yield every row's hidden states at the position that the head reads, on the CPU.

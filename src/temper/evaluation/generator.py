@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from temper.data.examples import Examples, Kind
 from temper.errors import ModelError
 from temper.evaluation.binned import gaps_by_bin
 from temper.evaluation.prediction import Prediction, joined
-from temper.evaluation.predictor import Gives, RowBatch, Session
-from temper.evaluation.session import ModelPredictor, ModelSession, opened, special_ids
+from temper.evaluation.predictor import Gives, RowBatch
+from temper.evaluation.session import ModelPredictor, special_ids
 from temper.functional.precision import at_least_single
 from temper.heads import Completions, Seq2Seq, per_row
 from temper.heads.completions import in_chunks
@@ -29,6 +28,7 @@ from temper.models.modes import in_mode
 from temper.types import UNLABELED, Batch
 
 
+@dataclass(eq=False, repr=False)
 class TextGenerator(ModelPredictor):
     """A language model that completes prompts: a causal or an encoder-decoder model.
 
@@ -41,23 +41,18 @@ class TextGenerator(ModelPredictor):
         max_new_tokens: Maximum number of tokens of a completion, >= 1.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: Any,
-        *,
-        max_length: int = 128,
-        batch_size: int = 32,
-        max_new_tokens: int = 256,
-    ) -> None:
-        self.model, self.tokenizer = model, tokenizer
-        self.max_length, self.batch_size = max_length, batch_size
-        self.max_new_tokens = max_new_tokens
-        self.reads_apart = head_of(model) is Seq2Seq
-        self.head = Seq2Seq() if self.reads_apart else Completions()
+    model: nn.Module
+    tokenizer: Any
+    _: KW_ONLY
+    max_length: int = 128
+    batch_size: int = 32
+    max_new_tokens: int = 256
+    gives: Gives = field(default="texts", init=False)
+    label_names: tuple[str, ...] | None = field(default=None, init=False)
 
-    gives: Gives = "texts"
-    label_names: tuple[str, ...] | None = None
+    def __post_init__(self) -> None:
+        self.reads_apart = head_of(self.model) is Seq2Seq
+        self.head = Seq2Seq() if self.reads_apart else Completions()
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
         """Return the losses of a set's given completions, as `Prediction.targets`."""
@@ -89,9 +84,9 @@ class TextGenerator(ModelPredictor):
         )
         # A probability in fp32 may round to a little above 1.
         gaps = gaps_by_bin(owners, hits, np.minimum(chances, 1.0), rows=len(mask))
-        return torch.cat([self._losses(part, logits), torch.tensor(gaps, device=mask.device)], 1)
+        return torch.cat([self.outputs(part, logits), torch.tensor(gaps, device=mask.device)], 1)
 
-    def _losses(self, part: RowBatch, logits: Tensor) -> Tensor:
+    def outputs(self, part: RowBatch, logits: Tensor) -> Tensor:
         """Return the first two columns of `Prediction.targets`, for attacks and noise.
 
         The losses have an autograd graph. Bins of confidence are left out, because an attack would
@@ -100,15 +95,6 @@ class TextGenerator(ModelPredictor):
         mask = self.head.unit_mask(part.batch, logits)
         losses = per_row(self.head.loss(logits, _labels(part)), mask)
         return torch.stack([losses, mask.sum(1)], 1).double()
-
-    @contextmanager
-    def session(self, *, single: bool = False) -> Iterator[Session]:
-        """Open the model for perturbation; its state and hooks are restored on exit.
-
-        ``single``: whether to compute in fp32.
-        """
-        with opened(self.model, single=single) as network:
-            yield ModelSession(network, self.parts, self._losses)
 
     def truncated(self, examples: Examples) -> float:
         return self._prepared(examples).truncated

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.prediction import BROKEN, Prediction, joined
-from temper.evaluation.predictor import RowBatch
+from temper.evaluation.predictor import RowBatch, Session
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.probing import innermost
@@ -31,85 +32,55 @@ def special_ids(tokenizer: Any) -> Tensor:
     return torch.tensor(sorted({int(i) for i in result if i is not None}), dtype=torch.int64)
 
 
-@contextmanager
-def opened(model: nn.Module, *, single: bool = False) -> Iterator[Network]:
-    """Open a model for perturbation, in fp32 if ``single``; its state is restored on exit."""
-    with ExitStack() as stack:
-        stack.enter_context(in_mode(model, training=False))
-        if single:
-            stack.enter_context(in_single(model))
-        # Without this the backward pass would compute weight gradients that nothing reads.
-        wanted = [weight for weight in model.parameters() if weight.requires_grad]
-        network = Network(model)
-        try:
-            for weight in wanted:
-                weight.requires_grad_(False)
-            yield network
-        finally:
-            network.remove_hooks()
-            for weight in wanted:
-                weight.requires_grad_(True)
-
-
+@dataclass(frozen=True)
 class ModelSession:
-    """The `Session` of a Transformers model.
+    """The `Session` of a predictor with a PyTorch model, opened as ``network``.
 
-    Args:
-        network: The opened model.
-        parts: Splits examples into batches.
-        output: Converts a batch and the head's logits to the output of `logits`.
-        mixed: Context manager of a forward pass, for mixed precision.
-        windows: How long texts are split into windows; None truncates them.
+    ``single``: whether to compute in fp32, whatever the precision of the predictor.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        parts: Callable[..., Iterator[RowBatch]],
-        output: Callable[[RowBatch, Tensor], Tensor],
-        *,
-        mixed: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        windows: Windows | None = None,
-    ) -> None:
-        self._network, self._parts, self._output = network, parts, output
-        self._mixed, self._windows = mixed, windows
+    network: Network
+    predictor: ModelPredictor
+    single: bool
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
-        return self._parts(examples, batch_size=batch_size)
+        return self.predictor.parts(examples, batch_size=batch_size)
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
+        mixed = nullcontext() if self.single else self.predictor.mixed()
         # cuDNN's recurrent layers cannot run backward in eval mode.
-        with torch.backends.cudnn.flags(enabled=False), self._mixed():
-            return self._output(part, self._network.logits(part.batch, delta=delta))
+        with torch.backends.cudnn.flags(enabled=False), mixed:
+            return self.predictor.outputs(part, self.network.logits(part.batch, delta=delta))
 
     def embeddings(self, part: RowBatch) -> Tensor:
-        return self._network.embeddings(part.batch)
+        return self.network.embeddings(part.batch)
 
     def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
         """Return the word embeddings [N, D] of token ids [N], detached."""
-        self._network.probe(part.batch)
+        self.network.probe(part.batch)
         rows = Batch({"input_ids": ids.to(part.batch.device).unsqueeze(0)})
-        return self._network.embeddings(rows).squeeze(0)
+        return self.network.embeddings(rows).squeeze(0)
 
     def traced(self, part: RowBatch) -> Trace:
         """Return hidden states and logits, twice differentiable by the word embeddings."""
-        tracer = self._network.tracer(part.batch)
-        texts = None if self._windows is None else part.batch.size
+        tracer = self.network.tracer(part.batch)
+        texts = None if self.predictor.windows is None else part.batch.size
         with torch.enable_grad(), tracer.tracing(twice=True, texts=texts) as trace:
             trace.logits = self.logits(part)
         return trace
 
     def read(self, part: RowBatch) -> Trace:
         """Return hidden states and logits; only the head has an autograd graph."""
-        with self._network.tracer(part.batch).reading() as trace:
+        with self.network.tracer(part.batch).reading() as trace:
             trace.logits = self.logits(part)
         return trace
 
 
 class ModelPredictor:
-    """Base of predictors with a PyTorch model, whose hidden states can be read."""
+    """Base of predictors with a PyTorch model, which can be perturbed and its states be read."""
 
     model: nn.Module
+    windows: Windows | None = None
 
     @property
     def device(self) -> torch.device:
@@ -118,6 +89,36 @@ class ModelPredictor:
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Split examples into batches of rows of similar length, on the model's device."""
         raise NotImplementedError
+
+    def outputs(self, part: RowBatch, logits: Tensor) -> Tensor:
+        """Return the output of `Session.logits` from the head's logits of a batch."""
+        raise NotImplementedError
+
+    def mixed(self) -> AbstractContextManager[Any]:
+        """Return the context of a forward pass, for mixed precision."""
+        return nullcontext()
+
+    @contextmanager
+    def session(self, *, single: bool = False) -> Iterator[Session]:
+        """Open the model for perturbation; its state and hooks are restored on exit.
+
+        ``single``: whether to compute in fp32, whatever the precision of the predictor.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(in_mode(self.model, training=False))
+            if single:
+                stack.enter_context(in_single(self.model))
+            # Without this the backward pass would compute weight gradients that nothing reads.
+            wanted = [weight for weight in self.model.parameters() if weight.requires_grad]
+            network = Network(self.model)
+            try:
+                for weight in wanted:
+                    weight.requires_grad_(False)
+                yield ModelSession(network, self, single)
+            finally:
+                network.remove_hooks()
+                for weight in wanted:
+                    weight.requires_grad_(True)
 
     def _run(self, part: RowBatch, **asked: bool) -> tuple[Any, Prediction]:
         """Return a batch's output and predictions; ``asked`` are arguments of the forward pass."""
