@@ -134,6 +134,7 @@ class Classifier:
         # First, because an error here takes milliseconds and loading the model takes seconds.
         calibration = read_calibration(checkpoint, known_backend(backend))
         known = settings or PredictorSettings()
+        known = known.model_copy(update={"device": device or known.device})
         head = checkpoint_head(checkpoint.name) if checkpoint.kind == "weights" else None
         if head is not None and issubclass(head, Completions):
             if backend == "int8":
@@ -141,23 +142,16 @@ class Classifier:
                     f"{checkpoint} is a language model, and the backend int8 is for classifiers "
                     "and regressions. Leave it out."
                 )
-            known = known.model_copy(update={"device": device or known.device})
             generator = load_generator(
                 checkpoint, head, max_length=max_length, batch_size=batch_size, settings=known
             )
             return cls(generator, name=checkpoint.name, batch_size=batch_size)
         predictor: Predictor
         if backend == "int8":
-            predictor = load_int8_predictor(
-                checkpoint, max_length=max_length, device=device, settings=settings
-            )
+            predictor = load_int8_predictor(checkpoint, max_length=max_length, settings=known)
         else:
             predictor = load_predictor(
-                checkpoint,
-                max_length=max_length,
-                batch_size=batch_size,
-                device=device,
-                settings=settings,
+                checkpoint, max_length=max_length, batch_size=batch_size, settings=known
             )
         return cls(
             predictor,

@@ -133,7 +133,6 @@ def load_int8_predictor(
     model: Checkpoint,
     *,
     max_length: int | None = None,
-    device: str | None = None,
     settings: PredictorSettings | None = None,
 ) -> Int8Predictor:
     """Load the 8-bit copy of a checkpoint from the checkpoint's folder.
@@ -143,9 +142,10 @@ def load_int8_predictor(
         CheckpointError: The copy is damaged, or was made from other weights.
     """
     settings = settings or PredictorSettings()
-    device = device or settings.device
-    if device not in (None, "auto", "cpu"):
-        raise SettingError(f"The backend int8 runs on the CPU. Leave `device` ({device}) out.")
+    if settings.device not in (None, "auto", "cpu"):
+        raise SettingError(
+            f"The backend int8 runs on the CPU. Leave `device` ({settings.device}) out."
+        )
     _refuse_new_tokens(model, settings)
     folder = model.folder / INT8
     make = f"temper calibrate {model} --data HELD_OUT --backend int8"
