@@ -236,8 +236,6 @@ def _block_table(
 ) -> pa.Table:
     """Convert one block to a table; ``hashes`` caches columns that blocks of a set share."""
     n, condition = len(block), block.condition
-    # Most columns of a block are empty; empty columns of one type share one array.
-    nothing = {kind: _same(None, kind, n) for kind in (pa.string(), pa.float64())}
     if id(block.row) not in hashes:
         # Only one chunk at a time exists as Python strings.
         starts = range(0, n, STRETCH)
@@ -245,34 +243,28 @@ def _block_table(
             pa.array(list(block.row[start : start + STRETCH]), pa.string()) for start in starts
         ]
         hashes[id(block.row)] = (block.row, pa.chunked_array(parts, pa.string()))
-
-    def same(value: str) -> pa.ChunkedArray:
-        return _same(value, pa.string(), n)
-
-    def names(values: Sequence[str | None] | None) -> pa.Array | pa.ChunkedArray:
-        return nothing[pa.string()] if values is None else pa.array(values, pa.string())
-
-    def number(values: FloatArray | None) -> pa.Array | pa.ChunkedArray:
-        return nothing[pa.float64()] if values is None else _numbers(values)
-
-    written = [
-        same(condition.perspective),
-        same(condition.set),
-        same(condition.name),
-        same(condition.parameters.to_text()),
-        hashes[id(block.row)][1],
-        pa.array(block.index, pa.int64()),
-        number(block.label),
-        number(block.prediction),
-        _lists(block.probabilities),
-        number(block.loss),
-        number(block.value),
-        names(block.group),
-        names(block.pair),
-        *(number(block.measured.get(name)) for name in measured),
-    ]
-    added = [pa.field(name, pa.float64()) for name in measured]
-    return pa.Table.from_arrays(written, schema=pa.schema([*schema(), *added]))
+    # Most columns of a block are empty; empty columns of one type share one array.
+    no_numbers, no_names = _same(None, pa.float64(), n), _same(None, pa.string(), n)
+    numbers = {name: getattr(block, name) for name in ("label", "prediction", "loss", "value")}
+    numbers |= {name: block.measured.get(name) for name in measured}
+    names = {"group": block.group, "pair": block.pair}
+    columns = {
+        "perspective": _same(condition.perspective, pa.string(), n),
+        "set": _same(condition.set, pa.string(), n),
+        "condition": _same(condition.name, pa.string(), n),
+        "parameters": _same(condition.parameters.to_text(), pa.string(), n),
+        "row": hashes[id(block.row)][1],
+        "index": pa.array(block.index, pa.int64()),
+        "probabilities": _lists(block.probabilities),
+    }
+    for name, values in numbers.items():
+        # NaN becomes null, because pandas and JSON confuse them.
+        filled = no_numbers if values is None else pa.array(values, pa.float64(), from_pandas=True)
+        columns[name] = filled
+    for name, texts in names.items():
+        columns[name] = no_names if texts is None else pa.array(texts, pa.string())
+    whole = pa.schema([*schema(), *(pa.field(name, pa.float64()) for name in measured)])
+    return pa.Table.from_arrays([columns[name] for name in whole.names], schema=whole)
 
 
 def _check(table: pa.Table) -> None:
@@ -382,9 +374,3 @@ def _lists(values: FloatArray) -> pa.ChunkedArray:
         block = flat.slice(start * width, size * width)
         parts.append(pa.ListArray.from_arrays(indices.slice(0, size + 1), block))
     return pa.chunked_array(parts, pa.list_(pa.float64()))
-
-
-def _numbers(values: FloatArray) -> pa.Array:
-    # pandas and JSON confuse NaN and null.
-    missing = np.isnan(values)
-    return pa.array(values, pa.float64(), mask=missing if bool(missing.any()) else None)
