@@ -9,7 +9,7 @@ get the temperature that was fitted on the other fold of dev.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -150,13 +150,12 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     entries = []
     for block in scoring.of(*LABELED):
         name = block.condition.set
-        entries += _entries(scoring, Condition("calibration", name), block, len(block))
+        entries += _entries(scoring, Condition("calibration", name), block, block)
         if block.has_confidence:
             condition = Condition("calibration", name, TEMPERATURE)
             after = scaled_blocks.get(name)
             if after is None or fitted is None:
-                names = NAMES if block.classifies else OF_ANSWERS
-                entries += _entries(scoring, condition, after, len(block), names=names)
+                entries += _entries(scoring, condition, after, block)
                 continue
             drawn, indices = fitted.drawn(after)
             statistics = {name: fitted.statistic(name, after, indices) for name in NAMES}
@@ -352,14 +351,12 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
 
 
 def _entries(
-    scoring: Scoring,
-    condition: Condition,
-    block: Block | None,
-    rows: int,
-    *,
-    names: Sequence[str] = NAMES,
+    scoring: Scoring, condition: Condition, block: Block | None, unscaled: Block
 ) -> list[ScoreEntry]:
-    """Return score entries of a block; without a block or probabilities, undefined entries."""
+    """Return score entries of a block; without a block or probabilities, undefined entries.
+
+    ``unscaled`` are the same rows before temperature scaling.
+    """
     names_of = {"classification": NAMES, "multi_label": OF_LABELS, "spans": OF_ANSWERS}
     if block is not None and block.kind in names_of:
         statistics = {name: statistic_of(name, block) for name in names_of[block.kind]}
@@ -371,7 +368,10 @@ def _entries(
     reason = "a regression has no probabilities"
     if block is None:
         reason = "no temperature was fitted, see the notices"
-    return [scoring.undefined(condition, name, reason=reason, rows=rows) for name in names]
+    return [
+        scoring.undefined(condition, name, reason=reason, rows=len(unscaled))
+        for name in names_of.get(unscaled.kind, NAMES)
+    ]
 
 
 def _logits(prediction: Prediction) -> FloatArray:
