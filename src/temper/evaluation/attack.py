@@ -258,69 +258,34 @@ def _pgd(
     everyone = torch.arange(len(clean), device=clean.device)
     for start in range(pgd.restarts):
         # The first start uses the clean gradient as its first step.
-        rows, left = everyone, pgd.steps - 1
-        delta = first
+        rows, left, delta = everyone, pgd.steps - 1, first
         if start > 0:
             rows, left = _not_wrong(target, worst, everyone), pgd.steps
             delta = random_start(target, radius, norm=norm, seed=seed, key=start)[rows]
-        ascent: _Ascent | None = None
+        # Of each row: the point with the highest loss, its gradient, and the next step's length.
+        point, slope = torch.zeros_like(first), torch.zeros_like(first)
+        highest = torch.full((len(clean),), -torch.inf, dtype=torch.float64, device=clean.device)
+        reach = pgd.step_size * radius
         while len(rows):
             if left:
                 logits, gradient = _gradient(target, delta, rows)
             else:
                 logits = _logits(target, delta, rows)
-            if start == 0 and ascent is None:
+            if start == 0 and left == pgd.steps - 1:
                 fgm = logits
             worst = _worse(target, worst, worst.index_copy(0, rows, logits))
             if not left:
                 break
-            if ascent is None:
-                reach = pgd.step_size * radius
-                ascent = _Ascent(rows, delta, gradient, _loss(target, logits, rows), reach[rows])
-            else:
-                ascent = ascent.then(target, delta, logits, gradient)
+            loss = _loss(target, logits, rows)
+            rose = loss > highest[rows]
+            risen = rows[rose]
+            point[risen], slope[risen], highest[risen] = delta[rose], gradient[rose], loss[rose]
+            reach[rows[~rose]] /= 2
             rows = _not_wrong(target, worst, rows)
-            ascent = ascent.of(rows)
-            delta = ascent.ahead(radius[rows], norm=norm)
+            step = norms.steepest(slope[rows], norm=norm) * reach[rows]
+            delta = norms.project(point[rows] + step, radius[rows], norm=norm)
             left -= 1
     return fgm, worst
-
-
-@dataclass(frozen=True)
-class _Ascent:
-    """State of PGD from one start, for the b rows that are still right.
-
-    ``rows`` [b] are ascending indices in the batch. ``delta`` is the point with the highest loss so
-    far, with its gradient and loss. ``reach`` [b, 1, 1] is the length of the next step.
-    """
-
-    rows: Tensor
-    delta: Tensor
-    gradient: Tensor
-    loss: Tensor
-    reach: Tensor
-
-    def of(self, rows: Tensor) -> _Ascent:
-        kept = torch.isin(self.rows, rows)
-        parts = (self.rows, self.delta, self.gradient, self.loss, self.reach)
-        return _Ascent(*(part[kept] for part in parts))
-
-    def ahead(self, radius: Tensor, *, norm: Norm) -> Tensor:
-        step = norms.steepest(self.gradient, norm=norm) * self.reach
-        return norms.project(self.delta + step, radius, norm=norm)
-
-    def then(self, target: Target, delta: Tensor, logits: Tensor, gradient: Tensor) -> _Ascent:
-        """Move rows to the new point if their loss rose, else halve their step."""
-        loss = _loss(target, logits, self.rows)
-        up = loss > self.loss
-        wide = up[:, None, None]
-        return _Ascent(
-            self.rows,
-            torch.where(wide, delta, self.delta),
-            torch.where(wide, gradient, self.gradient),
-            torch.where(up, loss, self.loss),
-            torch.where(wide, self.reach, self.reach / 2),
-        )
 
 
 def _loss(target: Target, logits: Tensor, rows: Tensor) -> Tensor:

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from temper.data.batches import ordered_batches
-from temper.data.collator import Collator
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples
@@ -34,7 +32,7 @@ from temper.models.kinds import check_outputs, head_of, position_limit
 from temper.models.modes import in_mode
 from temper.models.pieces import WholeWords, whole_words
 from temper.models.windows import windows_of
-from temper.types import Batch, Windows
+from temper.types import Windows
 
 OF_TOKENS: tuple[Gives, ...] = ("tags", "spans")
 """Kinds of output whose labels belong to tokens."""
@@ -197,7 +195,7 @@ class ClassifierPredictor(ModelPredictor, TextPredictor):
         outputs: list[Tensor] = []
         predictions: list[Prediction] = []
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
-            for positions, batch in self._batches(encoded, batch_size):
+            for positions, batch in self.batches(encoded, batch_size):
                 logits = self.head.by_row(self.head.logits(self.model(**batch.inputs), batch))
                 if self.gives in OF_TOKENS:
                     items = [encoded[index] for index in positions]
@@ -224,7 +222,7 @@ class ClassifierPredictor(ModelPredictor, TextPredictor):
                 encoded = self._encoded(chunk)
             else:
                 encoded = self.encoded(chunk)
-            for indices, batch in self._batches(encoded, batch_size):
+            for indices, batch in self.batches(encoded, batch_size):
                 marks = torch.isin(batch.ids, special) & batch.mask
                 rows = [chunk.rows[index] for index in indices]
                 positions = [start + index for index in indices]
@@ -274,12 +272,3 @@ class ClassifierPredictor(ModelPredictor, TextPredictor):
         """Size of the model's vocabulary, None if its config does not have it."""
         size: int | None = getattr(self.config, "vocab_size", None)
         return size
-
-    def _batches(
-        self, encoded: EncodedExamples, batch_size: int | None
-    ) -> Iterator[tuple[list[int], Batch]]:
-        collate = Collator(self.tokenizer)
-        size = self.batch_size if batch_size is None else batch_size
-        for indices in ordered_batches(encoded.lengths, batch_size=size):
-            batch = Batch.of(collate([encoded[index] for index in indices]))
-            yield list(indices), batch.to(self.device)

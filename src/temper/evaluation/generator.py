@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from temper.data.batches import ordered_batches
-from temper.data.collator import Collator
 from temper.data.completions import encoded_completions
 from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples, Kind
@@ -25,7 +23,7 @@ from temper.heads import Completions, Seq2Seq, per_row
 from temper.heads.completions import in_chunks
 from temper.models.kinds import head_inputs, head_of
 from temper.models.modes import in_mode
-from temper.types import UNLABELED, Batch
+from temper.types import UNLABELED
 
 
 @dataclass(eq=False, repr=False)
@@ -104,23 +102,20 @@ class TextGenerator(ModelPredictor):
 
         The examples may lack completions; then no token has a label.
         """
-        encoded, collate = self._prepared(examples), Collator(self.tokenizer)
+        encoded = self._prepared(examples)
         special = special_ids(self.tokenizer).to(self.device)
-        size = self.batch_size if batch_size is None else batch_size
-        for indices in ordered_batches(encoded.lengths, batch_size=size):
-            items = [encoded[index] for index in indices]
-            batch = Batch.of(collate(items)).to(self.device)
+        for indices, batch in self.batches(encoded, batch_size):
             if batch.labels is None:
                 # The decoder of an encoder-decoder model reads at least its first token.
                 shape = batch.ids[:, :1] if self.reads_apart else batch.ids
                 batch = replace(batch, labels=torch.full_like(shape, UNLABELED))
             yield RowBatch(
                 batch,
-                list(indices),
+                indices,
                 [examples.rows[index] for index in indices],
                 torch.isin(batch.ids, special) & batch.mask,
                 encoded.truncated,
-                items,
+                [encoded[index] for index in indices],
                 self.head.movable(batch),
             )
 

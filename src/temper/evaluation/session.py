@@ -13,6 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from temper.data.batches import ordered_batches
+from temper.data.collator import Collator
+from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.prediction import BROKEN, Prediction, joined
@@ -80,6 +83,8 @@ class ModelPredictor:
     """Base of predictors with a PyTorch model, which can be perturbed and its states be read."""
 
     model: nn.Module
+    tokenizer: Any
+    batch_size: int
     windows: Windows | None = None
 
     @property
@@ -89,6 +94,16 @@ class ModelPredictor:
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Split examples into batches of rows of similar length, on the model's device."""
         raise NotImplementedError
+
+    def batches(
+        self, encoded: EncodedExamples, batch_size: int | None
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Yield batches of rows of similar length, and their indices in ``encoded``."""
+        collate = Collator(self.tokenizer)
+        size = self.batch_size if batch_size is None else batch_size
+        for indices in ordered_batches(encoded.lengths, batch_size=size):
+            batch = Batch.of(collate([encoded[index] for index in indices]))
+            yield list(indices), batch.to(self.device)
 
     def outputs(self, part: RowBatch, logits: Tensor) -> Tensor:
         """Return the output of `Session.logits` from the head's logits of a batch."""
