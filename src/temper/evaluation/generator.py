@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from temper.data.batches import ordered_batches
 from temper.data.completions import encoded_completions
 from temper.data.encode import EncodedExamples, encode
 from temper.data.examples import Examples, Kind
@@ -130,11 +131,9 @@ class TextGenerator(ModelPredictor):
             DataError: The prompts are messages, and the tokenizer has no chat template.
         """
         ids = self._encoded(examples)
-        order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
         result = [""] * len(ids)
         with torch.no_grad(), in_mode(self.model, training=False):
-            for start in range(0, len(order), self.batch_size):
-                indices = order[start : start + self.batch_size]
+            for indices in ordered_batches(list(map(len, ids)), batch_size=self.batch_size):
                 # A decoder appends tokens to the end of a row, so padding goes to the left.
                 batch = self.tokenizer.pad(
                     [{"input_ids": ids[index]} for index in indices],

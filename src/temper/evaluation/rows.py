@@ -183,14 +183,11 @@ class Block:
 def rows_at(clean: Block, block: Block) -> Block:
     """Return the rows of ``clean`` at the positions of ``block``."""
     indices = np.searchsorted(clean.index, block.index)
+    names = ("index", "label", "prediction", "probabilities", "loss")
     return replace(
         clean,
         row=values_at(clean.row, indices),
-        index=clean.index[indices],
-        label=clean.label[indices],
-        prediction=clean.prediction[indices],
-        probabilities=clean.probabilities[indices],
-        loss=clean.loss[indices],
+        **{name: getattr(clean, name)[indices] for name in names},
         measured={name: values[indices] for name, values in clean.measured.items()},
         group=None if clean.group is None else [clean.group[index] for index in indices],
         pair=None if clean.pair is None else [clean.pair[index] for index in indices],
