@@ -169,12 +169,9 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[
         curve = [rows_at(scoring.clean, first), *blocks]
         sizes = [0.0, *(block.condition.parameters.number(size) or 0.0 for block in blocks)]
         condition = first.condition
-        entry = scoring.entry(
-            replace(condition, parameters=condition.parameters.without(size)),
-            "area",
-            statistic=area(scoring.metric, curve, sizes),
-            rows=len(first),
-        )
+        condition = replace(condition, parameters=condition.parameters.without(size))
+        under = area(scoring.metric, curve, sizes)
+        entry = scoring.entry(condition, "area", statistic=under, rows=len(first))
         entries.append(entry | {"higher_is_better": SCORES[scoring.metric].higher_is_better})
     return entries
 

@@ -35,11 +35,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         right = pairs_right(block)
         if len(right):
             # Whole pairs are resampled, because their rows are not independent.
-            entries.append(
-                scoring.entry(
-                    block.condition, "consistency", statistic=Proportion(right), rows=len(right)
-                )
-            )
+            statistics = {"consistency": Proportion(right)}
+            entries += scoring.entries_of(block.condition, statistics, rows=len(right))
     return entries
 
 

@@ -54,13 +54,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
                 message = str(error).partition(". ")[0]
                 entry = scoring.undefined(condition, name, reason=message, rows=len(block))
             else:
-                entry = scoring.entry(
-                    condition,
-                    name,
-                    statistic=statistic,
-                    rows=len(block),
-                    drawn=rows_drawn(dev, block),
-                )
+                rows, drawn = len(block), rows_drawn(dev, block)
+                entry = scoring.entry(condition, name, statistic=statistic, rows=rows, drawn=drawn)
             entries.append(entry)
     return entries
 

@@ -87,14 +87,9 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     entries = []
     for block in scoring.of("cost"):
         values = np.asarray(block.value, dtype=np.float64)
-        name = block.condition.name
-        entry = scoring.entry(
-            block.condition,
-            "memory_mib" if name.startswith("memory_") else name,
-            statistic=partial(weighted_median, values),
-            rows=len(block),
-        )
-        entries.append(entry)
+        name, median = block.condition.name, partial(weighted_median, values)
+        name = "memory_mib" if name.startswith("memory_") else name
+        entries.append(scoring.entry(block.condition, name, statistic=median, rows=len(block)))
     return entries
 
 

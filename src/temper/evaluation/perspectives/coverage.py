@@ -108,16 +108,10 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
         ]
         if not attacked:
             parts += _by_part(condition, block, sets)
-        result += [
-            scoring.entry(
-                part,
-                name,
-                statistic=statistic,
-                rows=len(statistic.rows),
-                drawn=rows_drawn(dev, block),
-            )
-            for part, name, statistic in parts
-        ]
+        drawn = rows_drawn(dev, block)
+        for part, name, judged in parts:
+            rows = len(judged.rows)
+            result.append(scoring.entry(part, name, statistic=judged, rows=rows, drawn=drawn))
     return result
 
 

@@ -135,14 +135,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     clean = scoring.clean
     for block in scoring.of("embedding_attack"):
         entries += metric_entries(scoring, block)
-        entries.append(
-            scoring.entry(
-                block.condition,
-                "drop",
-                statistic=drop_of(scoring.metric, rows_at(clean, block), block),
-                rows=len(block),
-            )
-        )
+        drop = drop_of(scoring.metric, rows_at(clean, block), block)
+        entries.append(scoring.entry(block.condition, "drop", statistic=drop, rows=len(block)))
     return entries
 
 

@@ -101,12 +101,9 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     for layer, blocks in by_layer.items():
         first = blocks[ESTIMATES[0]]
         values = [np.asarray(blocks[name].value, dtype=np.float64) for name in ESTIMATES]
-        entry = scoring.entry(
-            Condition("representation", first.condition.set, "cka", layer),
-            "cka",
-            statistic=CKA.statistic(*values),
-            rows=len(first),
-        )
+        condition = Condition("representation", first.condition.set, "cka", layer)
+        alignment = CKA.statistic(*values)
+        entry = scoring.entry(condition, "cka", statistic=alignment, rows=len(first))
         # Resamples of one batch are all equal, so the interval would have no width.
         entries.append(entry if len(first) > 1 else entry | {"low": None, "high": None})
     return entries

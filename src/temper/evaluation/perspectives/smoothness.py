@@ -99,12 +99,8 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     entries = []
     for block in scoring.of("smoothness"):
         assert block.value is not None
-        entry = scoring.entry(
-            block.condition,
-            NORMS[block.condition.name],
-            statistic=mean_of(block.value),
-            rows=len(block),
-        )
+        name, mean = NORMS[block.condition.name], mean_of(block.value)
+        entry = scoring.entry(block.condition, name, statistic=mean, rows=len(block))
         entries.append(entry | {"standard_error": standard_error(block.value)})
     return entries
 
