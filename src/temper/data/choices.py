@@ -38,7 +38,7 @@ def choice_columns(table: Table) -> tuple[str, ...] | None:
 
 
 def choice_rows(
-    table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
+    table: Table, columns: Sequence[str], *, labeled: bool, skip: bool
 ) -> tuple[Examples, Table]:
     """Read questions with their choices; return the table without bad rows, too.
 
@@ -53,14 +53,12 @@ def choice_rows(
     rows, table = read_rows(table, columns, read, skip=skip)
     roles = zip(("text", "text_pair", "label"), columns, strict=False)
     examples = Examples(
-        name=name,
+        table.title,
         text=StoredTexts.of(asked for asked, _, _ in rows),
         text_pair=StoredTexts.of(as_text(given) for _, given, _ in rows),
         labels=[index for _, _, index in rows] if answers else None,
         kind="choices" if answers else "unlabeled",
-        source={**table.source, "columns": dict(roles)},
-        notices=table.notices,
-        numbers=table.numbers,
+        source={"columns": dict(roles)},
     )
     return examples, table
 

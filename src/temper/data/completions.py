@@ -46,7 +46,7 @@ def completion_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def completion_rows(
-    table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
+    table: Table, columns: Sequence[str], *, labeled: bool, skip: bool
 ) -> tuple[Examples, Table]:
     """Read prompts with their completions; prompts alone if not ``labeled``.
 
@@ -59,17 +59,14 @@ def completion_rows(
             f"{table.title} has prompts of both kinds, texts and lists of messages. Use one kind."
         )
     examples = Examples(
-        name=name,
+        table.title,
         text=StoredTexts.of(prompt for prompt, _, _ in rows),
         labels=[completion for _, completion, _ in rows] if labeled else None,
         kind="completions" if labeled else "unlabeled",
         source={
-            **table.source,
             "columns": {"text": columns[0], "label": columns[-1]},
             **({"messages": True} if kinds == {True} else {}),
         },
-        notices=table.notices,
-        numbers=table.numbers,
     )
     return examples, table
 

@@ -171,38 +171,69 @@ def read_split(
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
     check_columns(table, columns)
+    read = None
     if replace(columns, group=None) == Columns():
-        read = _recognized(table, opened.options, name=name, group=columns.group, labeled=labeled)
-        if read is not None:
-            return replace(read, source={**read.source, "split": split})
+        read = _recognized(opened, table, split, labeled=labeled)
+    if read is None:
+        read = _by_columns(opened, table, split, columns, kind, labeled=labeled, first=first)
+    examples, table = read
+    roles = examples.source["columns"]
+    return replace(
+        examples,
+        name=name,
+        source={**table.source, **examples.source},
+        notices=(*table.notices, *examples.notices),
+        group=read_names(table, roles.get("group", columns.group)),
+        numbers=table.numbers,
+        others=_others(table, opened.options, texts=[roles["text"], roles.get("text_pair")]),
+    )
+
+
+def _recognized(
+    opened: Opened, table: Table, split: str, *, labeled: bool
+) -> tuple[Examples, Table] | None:
+    """Read multiple choice, answer spans or completions, recognized by their columns; else None."""
+    for result, read in (
+        (choice_columns(table), choice_rows),
+        (span_columns(table.names), span_rows),
+        (completion_columns(table.names), completion_rows),
+    ):
+        if result is not None:
+            skip = opened.options.skip_bad_rows
+            examples, table = read(table, result, labeled=labeled, skip=skip)
+            return replace(examples, source={**examples.source, "split": split}), table
+    return None
+
+
+def _by_columns(
+    opened: Opened,
+    table: Table,
+    split: str,
+    columns: Columns,
+    kind: LabelKind | None,
+    *,
+    labeled: bool,
+    first: int | None,
+) -> tuple[Examples, Table]:
+    """Read texts, or lists of words, with the labels of one column."""
+    skip = opened.options.skip_bad_rows
     chosen = find_columns(table, columns, labeled=labeled, known=opened.known)
     if not labeled:
         chosen = replace(chosen, label=None)
+    source = {"split": split, **chosen.record()}
     names = None if chosen.label is None else _one_naming(opened, table, chosen.label)
-    skip = opened.options.skip_bad_rows
     if has_words(table, chosen.text):
         if chosen.text_pair is not None:
             raise DataError(
                 f"{table.title}: {chosen.text!r} has lists of words, which are not supported in "
                 f"text pairs. Name another column with {OPTIONS['text']}."
             )
-        words, table = tagged_rows(table, chosen.text, chosen.label, names, name=name, skip=skip)
-        return replace(
-            words,
-            source={**words.source, "split": split, **chosen.record()},
-            group=read_names(table, chosen.group),
-            others=_others(table, opened.options, texts=[chosen.text]),
-        )
+        examples, table = tagged_rows(table, chosen.text, chosen.label, names, skip=skip)
+        return replace(examples, source={"words": True, **source}), table
     column: LabelColumn | None = None
     if chosen.label is not None:
-        column = LabelColumn(
-            table,
-            chosen.label,
-            names,
-            kind,
-            are_indices=chosen.label in table.label_names,
-            first=first,
-        )
+        indices = chosen.label in table.label_names
+        column = LabelColumn(table, chosen.label, names, kind, are_indices=indices, first=first)
     if skip:
         table = _readable(table, chosen, column)
     labels = Labels(None, None, "unlabeled")
@@ -213,43 +244,20 @@ def read_split(
         except DataError as error:
             # Another column may be the right one, so the error lists the others.
             raise DataError(" ".join((str(error), *doubts))) from error
-    return Examples(
-        name=name,
+    if labels.first:
+        source["first_label"] = labels.first
+    examples = Examples(
+        table.title,
         text=read_texts(table, chosen.text),
         text_pair=None if chosen.text_pair is None else read_texts(table, chosen.text_pair),
         labels=labels.values,
         label_names=labels.names,
         kind=labels.kind,
-        source={
-            **table.source,
-            "split": split,
-            **chosen.record(),
-            **({"first_label": labels.first} if labels.first else {}),
-        },
-        notices=(*table.notices, *doubts, *labels.notices),
-        group=read_names(table, chosen.group),
+        source=source,
+        notices=(*doubts, *labels.notices),
         pair=read_names(table, chosen.pair_id),
-        numbers=table.numbers,
-        others=_others(table, opened.options, texts=[chosen.text, chosen.text_pair]),
     )
-
-
-def _recognized(
-    table: Table, options: TableOptions, *, name: str, group: str | None, labeled: bool
-) -> Examples | None:
-    """Read multiple choice, answer spans or completions, recognized by their columns; else None."""
-    for result, read in (
-        (choice_columns(table), choice_rows),
-        (span_columns(table.names), span_rows),
-        (completion_columns(table.names), completion_rows),
-    ):
-        if result is not None:
-            skip = options.skip_bad_rows
-            examples, table = read(table, result, name=name, labeled=labeled, skip=skip)
-            texts = result[:1] if examples.text_pair is None else result[:2]
-            others = _others(table, options, texts=texts)
-            return replace(examples, group=read_names(table, group), others=others)
-    return None
+    return examples, table
 
 
 def _others(

@@ -38,7 +38,7 @@ def span_columns(names: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def span_rows(
-    table: Table, columns: Sequence[str], *, name: str, labeled: bool, skip: bool
+    table: Table, columns: Sequence[str], *, labeled: bool, skip: bool
 ) -> tuple[Examples, Table]:
     """Read questions with their contexts, and with their answers if ``labeled``.
 
@@ -49,14 +49,12 @@ def span_rows(
     rows, table = read_rows(table, columns, _row, skip=skip)
     roles = zip(("text", "text_pair", "label"), columns, strict=False)
     examples = Examples(
-        name=name,
+        table.title,
         text=StoredTexts.of(question for question, _, _ in rows),
         text_pair=StoredTexts.of(context for _, context, _ in rows),
         labels=[answers for _, _, answers in rows] if labeled else None,
         kind="spans" if labeled else "unlabeled",
-        source={**table.source, "columns": dict(roles)},
-        notices=table.notices,
-        numbers=table.numbers,
+        source={"columns": dict(roles)},
     )
     return examples, table
 

@@ -7,7 +7,6 @@ returns the words.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,6 @@ def tagged_rows(
     tags: str | None,
     names: Sequence[str] | None,
     *,
-    name: str,
     skip: bool,
 ) -> tuple[Examples, Table]:
     """Read lists of words, and their tags if there is a column ``tags``.
@@ -58,22 +56,17 @@ def tagged_rows(
     columns = (column,) if tags is None else (column, tags)
 
     def read(words: object, *row_tags: object) -> tuple[list[str], list[str]]:
-        if not isinstance(words, list | tuple) or not words or not all(map(_is_text, words)):
+        are_words = isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)
+        if not are_words or not words:
             raise ValueError(f"{column!r} must be a list of words, got {words!r:.60}")
         # A word with a space inside, or an empty one, would break the split of the joined text.
         plain = ["_".join(word.split()) or "_" for word in words]
         return plain, [tag for item in row_tags for tag in _tags(item, len(words), names)]
 
     rows, table = read_rows(table, columns, read, skip=skip)
-    examples = Examples(
-        name=name,
-        text=StoredTexts.of(" ".join(words) for words, _ in rows),
-        source={**table.source, "words": True},
-        notices=table.notices,
-        numbers=table.numbers,
-    )
+    text = StoredTexts.of(" ".join(words) for words, _ in rows)
     if tags is None:
-        return examples, table
+        return Examples(table.title, text), table
     converted, scheme = to_iob2([row for _, row in rows])
     if scheme is None and names is not None:
         ordered = tuple(names)
@@ -82,17 +75,14 @@ def tagged_rows(
         kept = {name for name in names or () if name == "O" or name.startswith(("B-", "I-"))}
         order = sorted(occurring | kept, key=lambda tag: (tag != "O", tag.partition("-")[::-1]))
         ordered = tuple(order)
-    notices = examples.notices
-    if scheme is not None:
-        notices += (f"{table.title}: the tags are converted from {scheme} to IOB2.",)
+    notice = f"{table.title}: the tags are converted from {scheme} to IOB2."
+    notices = () if scheme is None else (notice,)
     indices = {name: position for position, name in enumerate(ordered)}
     labels = [tuple(indices[tag] for tag in row) for row in converted]
-    tagged = replace(examples, labels=labels, label_names=ordered, kind="tokens", notices=notices)
-    return tagged, table
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+    examples = Examples(
+        table.title, text, labels=labels, label_names=ordered, kind="tokens", notices=notices
+    )
+    return examples, table
 
 
 def _tags(value: object, words: int, names: Sequence[str] | None) -> list[str]:
