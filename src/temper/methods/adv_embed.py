@@ -24,7 +24,7 @@ from temper.forward.consistency import consistency
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.methods import register
-from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
+from temper.methods.attack import AttackConfig, check_divergence
 from temper.types import Reduction, Step
 
 if TYPE_CHECKING:
@@ -106,14 +106,7 @@ class AdvEmbed(AttackConfig):
                 "clean_weight, adversarial_weight and divergence_weight are all 0, so nothing "
                 "is minimized; set one of them above 0"
             )
-        check_attack_off(
-            self,
-            adversarial_weight=self.adversarial_weight,
-            divergence_weight=self.divergence_weight,
-        )
-        warn_of_small_divergence(
-            type(self).__name__, self.divergence, self.reduction, self.divergence_weight
-        )
+        check_divergence(self, self.divergence_weight)
 
     def plan(self, now: Step) -> Plan:
         if not self.adversarial_weight and not self.divergence_weight:

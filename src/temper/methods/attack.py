@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import StepContext
 from temper.functional import norms
-from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.methods.method import Method
 from temper.methods.variants import Variant
-from temper.types import Reduction
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,34 +122,32 @@ class AttackConfig(Method):
         return radius * norms.size(embeddings, norm=self.norm, scope=self.attack_scope)
 
 
-def warn_of_small_divergence(
-    method: str, kind: Divergence, reduction: Reduction, weight: float
-) -> None:
-    """Warn if a Jensen-Shannon term is too small to have an effect."""
+def warn_of_small_divergence(config: Any, weight: float) -> None:
+    """Warn if a method's Jensen-Shannon term is too small to have an effect."""
     # The divergence is at most ln 2 per row, and so is its mean over the rows.
     largest = weight * math.log(2)
-    if (kind, reduction) == ("js", "mean") and 0 < largest < SMALLEST_LOSS:
+    if (config.divergence, config.reduction) == ("js", "mean") and 0 < largest < SMALLEST_LOSS:
         logger.warning(
             "%s: divergence='js' with reduction='mean' and a weight of %g is at most %.2g in the "
             "loss, which has almost no effect. Use reduction='sum', or raise the weight.",
-            method,
+            type(config).__name__,
             weight,
             largest,
         )
 
 
-def check_attack_off(
-    config: Method, *, adversarial_weight: float, divergence_weight: float
-) -> None:
-    """Raise if an attack is only half switched off.
+def check_divergence(config: Any, weight: float) -> None:
+    """Check the ``weight`` of the divergence that a method's adversarial passes are compared by.
 
-    With ``adversarial_weight=0``, the adversarial passes would still run for a default
-    ``divergence_weight`` that the user has not set.
+    It raises if the attack is only half switched off: with ``adversarial_weight=0``, the
+    adversarial passes would still run for a default ``divergence_weight`` that the user has not
+    set. It warns if the divergence is too small.
     """
     is_set = "divergence_weight" in config.model_fields_set
-    if not adversarial_weight and divergence_weight and not is_set:
+    if not config.adversarial_weight and weight and not is_set:
         raise ValueError(
             "with adversarial_weight=0 the adversarial passes still run for their divergence "
-            f"(divergence_weight={divergence_weight:g}); set divergence_weight=0 too to switch the "
+            f"(divergence_weight={weight:g}); set divergence_weight=0 too to switch the "
             "attack off, or set divergence_weight explicitly to keep only the divergence"
         )
+    warn_of_small_divergence(config, weight)

@@ -103,7 +103,7 @@ class R3F(Method):
                 self.epsilon,
                 SMALLEST_NOISE,
             )
-        warn_of_small_divergence("R3F", self.divergence, self.reduction, self.weight)
+        warn_of_small_divergence(self, self.weight)
 
     def plan(self, now: Step) -> Plan:
         if not self.weight:

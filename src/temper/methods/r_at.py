@@ -22,8 +22,8 @@ from temper.functional import norms
 from temper.functional.losses import Divergence
 from temper.lazy import torch
 from temper.methods import register
-from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
-from temper.types import Reduction, Step, Term
+from temper.methods.attack import AttackConfig, check_divergence
+from temper.types import Reduction, Step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,14 +85,7 @@ class RAT(AttackConfig):
                 "in the l2 norm. Set relative=False, norm='l2' and site='word'; got "
                 f"relative={self.relative}, norm={self.norm!r} and site={self.site!r}"
             )
-        check_attack_off(
-            self,
-            adversarial_weight=self.adversarial_weight,
-            divergence_weight=self.divergence_weight,
-        )
-        warn_of_small_divergence(
-            type(self).__name__, self.divergence, self.reduction, self.divergence_weight
-        )
+        check_divergence(self, self.divergence_weight)
 
     def plan(self, now: Step) -> Plan:
         if not self.adversarial_weight and not self.divergence_weight:
@@ -113,14 +106,19 @@ class RAT(AttackConfig):
         if self.reuse:
             yield [clean.task]  # CE_c; its backward leaves the gradient w.r.t. the embeddings
             gradient, embeddings = clean.gradient, clean.embeddings  # [B, T, D]
-            delta = self.delta(step, gradient, embeddings)  # [B, T, D]
-            yield self._attacked(step, delta, embeddings, wrapped=True)
         else:
             zero = zeros(step.network, step.batch, site=self.site)
             gradient, embeddings = gradient_at(step, zero, site=self.site)
-            delta = self.delta(step, gradient, embeddings)
-            terms = self._attacked(step, delta, embeddings, wrapped=False)
-            yield [clean.task, *terms]
+        delta = self.delta(step, gradient, embeddings)  # [B, T, D]
+        step.note_size(delta, embeddings)
+        # 2 x [B, U, C]. Without `reuse` it is the second pass of the clean pass's total.
+        logits = step.passes(SubModels(passes=2), delta=delta, site=self.site, wrapped=self.reuse)
+        weight = self.divergence_weight
+        terms = with_weight(
+            step.task(logits, name="adversarial", weight=self.adversarial_weight),
+            step.divergence(logits, self.divergence, self.reduction, weight=weight),
+        )
+        yield terms if self.reuse else [clean.task, *terms]
 
     def delta(self, step: StepContext, gradient: Tensor, embeddings: Tensor) -> Tensor:
         """Return the perturbation [B, T, D]; the scope ``matrix`` is ``epsilon G / ||G||_F``."""
@@ -134,15 +132,3 @@ class RAT(AttackConfig):
         usable = (size > 0) & torch.isfinite(size)
         delta = looked_up / torch.where(usable, size, 1.0) * self.epsilon
         return torch.where(usable & mask.unsqueeze(-1), delta, 0.0)
-
-    def _attacked(
-        self, step: StepContext, delta: Tensor, embeddings: Tensor, *, wrapped: bool
-    ) -> list[Term]:
-        step.note_size(delta, embeddings)
-        # 2 x [B, U, C].
-        logits = step.passes(SubModels(passes=2), delta=delta, site=self.site, wrapped=wrapped)
-        weight = self.divergence_weight
-        return with_weight(
-            step.task(logits, name="adversarial", weight=self.adversarial_weight),
-            step.divergence(logits, self.divergence, self.reduction, weight=weight),
-        )

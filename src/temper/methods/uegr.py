@@ -23,7 +23,7 @@ from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.functional.losses import Divergence
 from temper.lazy import torch
 from temper.methods import register
-from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
+from temper.methods.attack import AttackConfig, check_divergence
 from temper.methods.selection import SelectionConfig
 from temper.methods.variants import Variant
 from temper.seeding import generator
@@ -144,10 +144,7 @@ class UEGR(AttackConfig, SelectionConfig):
                 f"adaptive='fixed' needs {self.passes} rates, one per pass, got "
                 f"{list(self.adaptive.rates)}"
             )
-        check_attack_off(
-            self, adversarial_weight=self.adversarial_weight, divergence_weight=self.pair_weight
-        )
-        warn_of_small_divergence("UEGR", self.divergence, self.reduction, self.pair_weight)
+        check_divergence(self, self.pair_weight)
 
     @property
     def pair_weight(self) -> float:
