@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,8 +90,11 @@ class KeptColumns:
             else:
                 del self._texts[name]
 
-    def columns(self) -> dict[str, Iterable[object]]:
-        return {**self._values, **{name: writer.texts() for name, writer in self._texts.items()}}
+    def reader(self, read_again: Callable[[str], Iterable[object]]) -> Callable[[str], Any]:
+        """Return the function that returns a column: as stored, or else read again."""
+        texts = {name: writer.texts() for name, writer in self._texts.items()}
+        columns: dict[str, Iterable[object]] = {**self._values, **texts}
+        return lambda name: columns[name] if name in columns else read_again(name)
 
 
 @dataclass(frozen=True)

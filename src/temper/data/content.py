@@ -116,7 +116,7 @@ class TextFile:
                 yield from file
         except (OSError, EOFError, zlib.error, UnicodeError):
             # The fault can only be located in the whole file.
-            self.decode(read_bytes(self.path)[0])
+            self.decode(read_bytes(self.path))
             raise
 
     def blank(self) -> bool:
@@ -165,16 +165,15 @@ class TextFile:
         return self.path.open("rb")
 
 
-def read_bytes(path: Path) -> tuple[bytes, str]:
-    """Return the content of a file, decompressed if its name ends with ``.gz``, and its sha256."""
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file, decompressed if its name ends with ``.gz``."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise _unreadable(path, error) from error
-    sha256 = hashlib.sha256(raw).hexdigest()
     if path.name.lower().endswith(".gz") and raw:
         try:
-            raw = gzip.decompress(raw)
+            return gzip.decompress(raw)
         except EOFError:
             raise DataError(
                 f"{path} is cut short: the gzip stream ends too early. Copy the file again."
@@ -184,7 +183,7 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
                 f"{path} is not a whole gzip file ({error}). Copy it again, or drop .gz from its "
                 "name if it is not compressed."
             ) from error
-    return raw, sha256
+    return raw
 
 
 def _unreadable(path: Path, error: OSError) -> DataError:

@@ -67,11 +67,6 @@ def read_delimited(
     if len(bad) == len(lines):
         raise DataError(f"{path} has a header but no rows{' that can be read' if bad else ''}.")
 
-    columns = kept.columns()
-
-    def column(name: str) -> Iterable[object]:
-        return columns[name] if name in columns else read_again(name)
-
     def read_again(name: str) -> Iterator[object]:
         index = names.index(name)
         for _, record in result.rows(len(names), needed=needed, header_line=first):
@@ -86,7 +81,7 @@ def read_delimited(
     table = Table(
         path,
         names,
-        column,
+        kept.reader(read_again),
         len(lines),
         lines,
         source=source,

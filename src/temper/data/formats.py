@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from temper.data.columns import KeptColumns
@@ -46,31 +46,25 @@ def read_table(path: Path, options: TableOptions | None = None) -> Table:
         wanted = ", ".join(FORMATS)
         raise DataError(f"{path}: the name must end with one of {wanted} (or one of them and .gz).")
     empty = DataError(f"{path} is empty: expected at least a header and one row.")
-    if suffix == ".parquet" and not path.name.lower().endswith(".gz"):
-        source = TextFile(path).source()
-        if not path.stat().st_size:
+    source = TextFile(path).source()
+    if suffix == ".parquet":
+        packed = path.name.lower().endswith(".gz")
+        content = read_bytes(path) if packed else str(path)
+        if not path.stat().st_size or not content.strip():
             raise empty
-        return _parquet(str(path), path=path, source=source)
-    if suffix in (".parquet", ".json"):
-        raw, sha256 = read_bytes(path)
-        if not raw.strip():
-            raise empty
-        source = {"path": str(path), "sha256": sha256}
-        if suffix == ".parquet":
-            return _parquet(raw, path=path, source=source)
-        file = TextFile.of(path, options.encoding)
-        text = file.decode(raw)
+        return _parquet(content, path=path, source=source)
+    file = TextFile.of(path, options.encoding)
+    if suffix == ".json":
+        text = file.decode(read_bytes(path))
         if not text.strip():
             raise empty
         return _json(text, file, source=source, options=options)
-    content = TextFile.of(path, options.encoding)
-    source = content.source()
-    if content.blank():
+    if file.blank():
         raise empty
     if suffix in (".jsonl", ".ndjson"):
-        return _json_lines(content, source=source, options=options)
+        return _json_lines(file, source=source, options=options)
     usual = "\t" if suffix == ".tsv" else ","
-    return read_delimited(content, source=source, usual=usual, options=options)
+    return read_delimited(file, source=source, usual=usual, options=options)
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -101,7 +95,7 @@ def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableO
     path = content.path
     names: dict[str, None] = {}
     lines, bad = array("q"), dict[int, str]()
-    kept: KeptColumns | None = None
+    kept = None
     for line, text in _full_lines(content):
         row: dict[str, object] | None = None
         try:
@@ -117,16 +111,12 @@ def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableO
     if len(bad) == len(lines):
         raise DataError(f"{path} has no rows that can be read.")
 
-    columns = {} if kept is None else kept.columns()
-
-    def column(name: str) -> Iterable[object]:
-        return columns[name] if name in columns else read_again(name)
-
     def read_again(name: str) -> Iterator[object]:
         for row, (_, text) in enumerate(_full_lines(content)):
             yield None if row in bad else json.loads(text).get(name)
 
-    notices = _encoding(content)
+    assert kept is not None
+    column, notices = kept.reader(read_again), _encoding(content)
     table = Table(
         str(path), tuple(names), column, len(lines), lines, source=source, notices=notices
     )

@@ -57,11 +57,6 @@ class SubModels:
         """Whether this is one pass at the model's own rates."""
         return self.passes == 1 and self.adaptive == "uniform"
 
-    @property
-    def follows_gradient(self) -> bool:
-        """Whether the clean pass must record gradient norms at the dropout layers."""
-        return self.adaptive == "gradient"
-
     def plan(self, network: Network, recording: Recording | None, *, seed: int) -> DropoutPlan:
         """Return the dropout plan for a batch that is repeated K times.
 

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from temper.errors import CompositionError, DataError
 from temper.forward.plan import Plan, merge
 from temper.forward.step import StepContext
-from temper.types import LossTerms, Step, Term
+from temper.types import LossTerms, Term
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from temper.methods.method import Method
 
 Losses = Sequence[Term | None]
 """Loss terms of one total; None entries are skipped."""
 
 
-class HasLosses(Protocol):
-    """The part of a method that the forward stage uses."""
-
-    @property
-    def name(self) -> str: ...
-
-    def plan(self, now: Step) -> Plan: ...
-
-    def losses(self, step: StepContext) -> Iterator[Losses]: ...
-
-
-def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[LossTerms]:
+def step_totals(methods: Sequence[Method], step: StepContext) -> Iterator[LossTerms]:
     """Plan a step and return its totals; run backward on each before asking for the next.
 
     The loss of a composition is ``L(A + B) = L_A + L_B`` minus the clean task loss, which both
@@ -55,7 +46,7 @@ def step_totals(methods: Sequence[HasLosses], step: StepContext) -> Iterator[Los
     return _totals(plans, step)
 
 
-def _totals(plans: Sequence[tuple[HasLosses, Plan]], step: StepContext) -> Iterator[LossTerms]:
+def _totals(plans: Sequence[tuple[Method, Plan]], step: StepContext) -> Iterator[LossTerms]:
     generators = [
         (method.name, plan, method.losses(step))
         for method, plan in plans

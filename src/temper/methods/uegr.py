@@ -179,7 +179,7 @@ class UEGR(AttackConfig, SelectionConfig):
             task_weight=1.0,
             site=self.site,
             gradient=due,
-            channel_norms=self.submodels().follows_gradient,
+            channel_norms=isinstance(self.adaptive, Gradient),
             conflicts=frozenset({"perturbation"} if alone else {"perturbation", "sub-models"}),
         )
 
