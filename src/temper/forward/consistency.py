@@ -5,27 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from temper.forward.step import StepContext
-from temper.functional.losses import Divergence
 from temper.lazy import torch
 from temper.models.passes import Recording
-from temper.types import Reduction, Term
+from temper.types import Term
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from temper.models.network import Site
+    from temper.methods.adv_embed import AdvEmbed
+    from temper.methods.r3f import R3F
 
 
 def consistency(
-    step: StepContext,
-    delta: Tensor,
-    kind: Divergence,
-    reduction: Reduction,
-    *,
-    weight: float,
-    site: Site,
-    same_dropout: bool,
-    detached: bool,
+    settings: AdvEmbed | R3F, step: StepContext, delta: Tensor, *, weight: float
 ) -> tuple[Tensor, Term]:
     """Run a perturbed pass; return its logits and its divergence from the clean pass.
 
@@ -33,25 +25,28 @@ def consistency(
     is the mean over them. Logs get the relative size of the perturbation and, every 50 steps, the
     fraction of the divergence that is due only to dropout.
 
-    ``delta`` is the perturbation [B, T, D] at the ``site``, logits are [B, U, C]. With
+    ``delta`` is the perturbation [B, T, D] at the setting ``site``, logits are [B, U, C]. With
     ``same_dropout`` the pass uses the dropout masks of the clean pass. ``detached`` detaches the
     embeddings under ``delta`` from the graph.
     """
+    same_dropout = settings.same_dropout
     recording = Recording()
     perturbed = step.logits(
         "clean" if same_dropout else "perturbed",
         delta=delta,
-        site=site,
+        site=settings.site,
         recording=recording,
         # The clean pass used the distributed wrapper, which allows one forward per backward.
         wrapped=False,
-        detached=detached,
+        detached=settings.detached,
     )
     step.note_size(delta, recording.embeddings)
     clean = step.clean
 
     def rows(other: Tensor) -> Tensor:
-        pairs = [step.divergence_rows((logits, other), kind) for logits in clean.logits]
+        pairs = [
+            step.divergence_rows((logits, other), settings.divergence) for logits in clean.logits
+        ]
         return pairs[0] if len(pairs) == 1 else torch.stack(pairs).mean(0)
 
     def unperturbed() -> Tensor:
@@ -59,7 +54,7 @@ def consistency(
         return rows(step.logits("perturbed", delta=start, site=clean.site, wrapped=False))
 
     logits = (*clean.logits, perturbed)
-    term = Term("consistency", rows(perturbed), weight, reduction, logits=logits)
+    term = Term("consistency", rows(perturbed), weight, settings.reduction, logits=logits)
     if weight and not same_dropout:
         step.note_dropout_fraction(term, unperturbed)
     return perturbed, term

@@ -139,15 +139,7 @@ class AdvEmbed(AttackConfig):
         # epsilon * g / max_h |g[b,t,h]|, [B, T, D].
         ascent = self.attack_step(step, clean.gradient, clean.embeddings)
         delta = clean.start.detach() + ascent  # x~ - x, [B, T, D]
-        perturbed, term = consistency(  # f(x~), [B, U, C], and symKL
-            step,
-            delta,
-            self.divergence,
-            self.reduction,
-            weight=self.divergence_weight,
-            site=self.site,
-            same_dropout=self.same_dropout,
-            detached=self.detached,
-        )
+        # f(x~), [B, U, C], and symKL
+        perturbed, term = consistency(self, step, delta, weight=self.divergence_weight)
         adversarial = step.task([perturbed], name="adversarial", weight=self.adversarial_weight)
         yield [clean.task, *with_weight(adversarial, term)]

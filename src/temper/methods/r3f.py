@@ -120,14 +120,5 @@ class R3F(Method):
             self.epsilon, law=self.law, site=self.site, special_tokens=self.special_tokens
         )
         delta = step.noise(noise, "consistency")  # z, [B, T, D]
-        _q, term = consistency(
-            step,
-            delta,
-            self.divergence,
-            self.reduction,
-            weight=self.weight,
-            site=self.site,
-            same_dropout=self.same_dropout,
-            detached=self.detached,
-        )
+        _q, term = consistency(self, step, delta, weight=self.weight)
         yield [step.clean.task, term]

@@ -99,7 +99,10 @@ def _load() -> None:
     # All modules, so that a new method only needs a new file.
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"temper.methods.{module.name}")
-    load_installed()
+    for point in entry_points(group=GROUP):
+        name = f"the entry point {point.name} = {point.value} ({GROUP})"
+        with _restored():
+            run_import(name, point.load, purpose="methods")
 
 
 def registered() -> frozenset[str]:
@@ -140,14 +143,6 @@ def name_of(method: Method) -> str:
             )
         result.append(registered_names[type(member)])
     return " + ".join(result)
-
-
-def load_installed() -> None:
-    """Import the methods of installed packages; raise a `SettingError` if an import fails."""
-    for point in entry_points(group=GROUP):
-        name = f"the entry point {point.name} = {point.value} ({GROUP})"
-        with _restored():
-            run_import(name, point.load, purpose="methods")
 
 
 @contextmanager

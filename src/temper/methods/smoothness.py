@@ -165,11 +165,6 @@ class SmoothnessConfig(Method):
         """Convert the setting ``weight`` to the factor on the squared norms."""
         return weight
 
-    @property
-    def has_state(self) -> bool:
-        """Whether an update rule stores layer weights or a measured eta."""
-        return self.smoothed == "all" or isinstance(self.strength, GradientRatio)
-
     def layer_jacobians(self) -> LayerJacobians:
         return LayerJacobians("uniform")
 
@@ -194,7 +189,9 @@ class SmoothnessConfig(Method):
         yield [clean.task, *self.terms(step, clean.watched["trace"])]
 
     def update(self) -> list[UpdateRule]:
-        return [] if self.is_off or not self.has_state else [self.layer_jacobians()]
+        # The rule stores layer weights or a measured eta.
+        has_state = self.smoothed == "all" or isinstance(self.strength, GradientRatio)
+        return [self.layer_jacobians()] if has_state and not self.is_off else []
 
     @contextmanager
     def watch(self, step: StepContext) -> Iterator[Trace | None]:
