@@ -95,7 +95,7 @@ def measure(side: str, data: Path, model: str | None, steps: int, batch: int) ->
     theirs = [row["input_ids"] for row in trainer.train_dataset]
     prompts, completions = ([row[name] for row in rows] for name in ("prompt", "completion"))
     ours = encoded_completions(prompts, completions, tokenizer, chat=False, max_length=10**6)
-    same = sum(ids == one for ids, (one, *_) in zip(theirs, ours, strict=True))
+    same = sum(ids == item["input_ids"] for ids, (item, _) in zip(theirs, ours, strict=True))
     if side == "temper":
         trainer = RobustTrainer(
             model=network,

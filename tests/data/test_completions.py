@@ -84,20 +84,20 @@ texts = st.text("ab ", min_size=1, max_size=20).filter(str.strip)
 def test_targets_are_the_completion_and_its_end(prompt: str, completion: str, limit: int) -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.eos_token = tokenizer.sep_token
-    ((ids, labels, cut),) = encoded_completions(
+    ((item, cut),) = encoded_completions(
         [prompt], [completion], tokenizer, chat=False, max_length=limit
     )
-    assert labels is not None
+    ids, labels = item["input_ids"], item["labels"]
     assert len(ids) == len(labels) <= limit
     targets = [label for label in labels if label >= 0]
     assert ids[-len(targets) :] == targets
     assert labels[0] == -100
     if not cut:
         assert targets[-1] == tokenizer.eos_token_id
-    ((_, whole, _),) = encoded_completions(
+    ((whole, _),) = encoded_completions(
         [prompt], [completion], tokenizer, chat=False, max_length=99
     )
-    full = [label for label in whole or [] if label >= 0]
+    full = [label for label in whole["labels"] if label >= 0]
     assert targets == full[: limit - 1]
 
 
@@ -113,11 +113,11 @@ def test_conversations_are_formatted_by_the_chat_template() -> None:
     with pytest.raises(DataError, match="chat template"):
         list(encoded_completions(*rows, tokenizer, chat=True, max_length=20))
     tokenizer.chat_template = TEMPLATE
-    ((ids, labels, _),) = encoded_completions(*rows, tokenizer, chat=True, max_length=20)
+    ((item, _),) = encoded_completions(*rows, tokenizer, chat=True, max_length=20)
     whole = tokenizer("user a film . assistant good . ", add_special_tokens=False)["input_ids"]
     first = tokenizer("user a film . assistant", add_special_tokens=False)["input_ids"]
-    assert ids == whole
-    assert labels == [-100] * len(first) + whole[len(first) :]
+    assert item["input_ids"] == whole
+    assert item["labels"] == [-100] * len(first) + whole[len(first) :]
 
 
 def test_lazily_encoded_rows_equal_rows_encoded_at_once(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from temper.data.perturbations import (
     MISSPELLINGS,
     MOST_SPACES,
     NEGATED,
+    PERTURBATIONS,
     PRONOUNS,
     SHORTEST,
     TYPO_FRACTION,
@@ -35,7 +36,6 @@ from temper.data.perturbations import (
     known_names,
     letters,
     misspell,
-    names,
     perturb,
     perturbed,
 )
@@ -161,7 +161,7 @@ def test_draws_follow_seed_row_name_and_side_alone(name: str) -> None:
     assert perturbed(alone, name).text == changed.text * 3
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", PERTURBATIONS)
 @given(text=TEXTS, seed=st.integers(0, 2**32))
 def test_every_perturbation_accepts_any_text_and_never_empties_it(
     name: str, text: str, seed: int

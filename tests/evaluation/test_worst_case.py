@@ -10,7 +10,7 @@ import pytest
 
 from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
-from temper.data.perturbations import names
+from temper.data.perturbations import PERTURBATIONS
 from temper.errors import SettingError
 from temper.evaluation.folder import Evaluation
 from temper.evaluation.function import CallablePredictor
@@ -150,7 +150,7 @@ def test_rows_are_keyed_by_the_original_texts() -> None:
     result = evaluate(judge(lambda text: "i" in text), EvaluationData(DEV), settings())
     blocks = worst_blocks(result)
     # No text holds a word that is often misspelled.
-    assert tuple(blocks) == tuple(name for name in names() if name != "misspellings")
+    assert tuple(blocks) == tuple(name for name in PERTURBATIONS if name != "misspellings")
     for block in blocks.values():
         assert block.row == DEV.rows
         assert block.index.tolist() == [0, 1, 2, 3]

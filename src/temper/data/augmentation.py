@@ -98,11 +98,11 @@ def augmented(
     seed: int,
 ) -> LazilyEncoded | AugmentedExamples:
     """Return the training rows with augmentation, or ``rows`` itself if ``augment`` is empty."""
-    if settings.augment and examples.kind not in AUGMENTED:
+    if not settings.augment:
+        return rows
+    if examples.kind not in AUGMENTED:
         raise SettingError(
             "`data.augment` supports only labels that belong to a whole text, and the labels are "
             f"{LABELS_OF[examples.kind]}. Leave it out."
         )
-    if not settings.augment:
-        return rows
     return AugmentedExamples(examples, rows, tokenizer, settings, seed=seed)

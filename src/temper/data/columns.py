@@ -179,14 +179,13 @@ def find_columns(
             f"{', '.join(chosen)}."
         )
     group = wanted.group or _first(table, _USUAL["group"], set(chosen))
-    unused = {role: _others(table, role, {*chosen, group}) for role in guessed}
     return FoundColumns(
         text,
         pair,
         label,
         group,
         _first(table, _USUAL["pair_id"], set(chosen)),
-        {role: names for role, names in unused.items() if names},
+        {role: names for role in guessed if (names := _others(table, role, {*chosen, group}))},
     )
 
 

@@ -114,7 +114,7 @@ def encoded_completions(
     *,
     chat: bool,
     max_length: int,
-) -> Iterator[tuple[list[int], list[int] | None, bool]]:
+) -> Iterator[tuple[dict[str, list[int]], bool]]:
     """Encode prompts followed by their completions, or prompts alone, for generation.
 
     A completion ends with the tokenizer's end token. With ``chat``, prompts are JSON lists of
@@ -123,7 +123,8 @@ def encoded_completions(
     cut.
 
     Yields:
-        Token ids, labels (-100 for the prompt; None without completions), and whether it was cut.
+        ``input_ids``, ``attention_mask`` and, with completions, ``labels`` (-100 for the prompt);
+            and whether the row was cut.
     """
     if chat and not getattr(tokenizer, "chat_template", None):
         raise DataError(
@@ -139,8 +140,11 @@ def encoded_completions(
         room = max(max_length - len(target), 1)
         cut = len(first) > room or len(target) >= max_length
         first, target = first[-room:], target[: max_length - 1]
-        labels = None if completion is None else [UNLABELED] * len(first) + target
-        yield first + target, labels, cut
+        ids = first + target
+        item = {"input_ids": ids, "attention_mask": [1] * len(ids)}
+        if completion is not None:
+            item["labels"] = [UNLABELED] * len(first) + target
+        yield item, cut
 
 
 def _of_text(prompt: str, completion: str | None, tokenizer: Any) -> tuple[list[int], list[int]]:

@@ -94,10 +94,11 @@ def encode(
     if examples.labels is not None and kind not in _WRITTEN:
         for item, label in zip(items, examples.labels, strict=True):
             item |= _labeled(item, label, kind)
+    unknown, tokens = _count_unknown(items, tokenizer, added=added)
     return EncodedExamples(
         items,
-        truncated=cut / len(items) if items else 0.0,
-        unknown=_fraction(*_count_unknown(items, tokenizer, added=added)),
+        truncated=cut / max(len(items), 1),
+        unknown=unknown / max(tokens, 1),
     )
 
 
@@ -142,7 +143,7 @@ class LazilyEncoded:
     @property
     def unknown(self) -> float:
         """Fraction of unknown tokens in the rows encoded so far, in [0, 1]."""
-        return _fraction(self._unknown, self._tokens)
+        return self._unknown / max(self._tokens, 1)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         (size,) = self.lengths.at([index])
@@ -353,10 +354,6 @@ def _count_unknown(
     return sum(item["input_ids"].count(unknown) for item in items), tokens
 
 
-def _fraction(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
-
-
 def _checked(examples: Examples, tokenizer: Any, max_length: int, windows: Windows | None) -> int:
     """Check the length settings; return the number of special tokens added to each row."""
     limit = tokenizer.model_max_length
@@ -470,13 +467,8 @@ def _with_completions(
         chat=bool(examples.source.get("messages")),
         max_length=max_length,
     )
-    items, cut = [], 0
-    for ids, targets, was_cut in result:
-        items.append({"input_ids": ids, "attention_mask": [1] * len(ids)})
-        if targets is not None:
-            items[-1]["labels"] = targets
-        cut += was_cut
-    return items, cut
+    items, cuts = zip(*result, strict=True)
+    return list(items), sum(cuts)
 
 
 def _with_choices(

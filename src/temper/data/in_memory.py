@@ -65,13 +65,6 @@ def is_table(value: object) -> bool:
     return _is_frame(value) or _is_dataset(value)
 
 
-def is_data(value: object) -> bool:
-    """Return whether a value is a table, or a mapping of split names to tables."""
-    if is_table(value):
-        return True
-    return isinstance(value, Mapping) and bool(value) and all(map(is_table, value.values()))
-
-
 def hold(value: object) -> str:
     """Register data in memory, and return the name by which it is read like a path.
 
@@ -89,12 +82,12 @@ def hold(value: object) -> str:
     """
     if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
         value = {"text": value}
-    if not is_data(value):
+    single = is_table(value)
+    given = {"train": value} if single else value
+    if not isinstance(given, Mapping) or not given or not all(map(is_table, given.values())):
         came = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
         streams = " Load it without streaming=True." if "Iterable" in came else ""
         raise DataError(f"Data must be {FORMS}, got a value of type {came}.{streams}")
-    single = is_table(value)
-    given: Any = {"train": value} if single else value
     splits = {str(split): _readable(table, str(split)) for split, table in given.items()}
     digest = blake2b(digest_size=8)
     for split, table in splits.items():

@@ -391,8 +391,7 @@ class LabelColumn:
                     f"{such} and are read as the targets of a regression; give "
                     "--set data.kind=classification if they are classes."
                 )
-            notices = (
-                *notices,
+            notices += (
                 f"{such} from 0 to {max(whole)} and are read as classes; give "
                 "--set data.kind=regression if they are targets.",
             )
@@ -411,17 +410,16 @@ class LabelColumn:
             return Labels(whole, None, "classification", notices)
         if guessed:
             shown = next(code for code in codes.values() if not _is_index(code))
-            notices = (
-                *notices,
+            notices += (
                 f"{title}: numbers such as {shown} in {self.name!r} are read as class names; "
                 "--set data.kind=regression if they are targets.",
             )
         names = tuple(sorted(set(codes.values()), key=lambda code: (int(code), code)))
-        equal = [(a, b) for a, b in pairwise(names) if int(a) == int(b)]
         notices += tuple(
             f"{title}: the labels {a!r} and {b!r} in {self.name!r} are read as different classes, "
             "but are the same number. Fix the file if they are the same class."
-            for a, b in equal
+            for a, b in pairwise(names)
+            if int(a) == int(b)
         )
         index_of = {name: index for index, name in enumerate(names)}
         indices = [index_of[codes[value]] for value in written]
@@ -440,8 +438,7 @@ class LabelColumn:
         if self.first is None and not self.are_indices and min(whole) > 0:
             first = int(max(whole) == len(names))
         if first and self.first is None:
-            notices = (
-                *notices,
+            notices += (
                 f"{self.table.title}: the labels 1 to {len(names)} in {self.name!r} are read as "
                 f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}, the classes that "
                 "dataset.json names, in this order.",

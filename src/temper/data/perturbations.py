@@ -192,10 +192,6 @@ class TextPerturbation:
     change: Callable[[str, int], str]
 
 
-def names() -> tuple[str, ...]:
-    return tuple(PERTURBATIONS)
-
-
 def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
     """Return names of perturbations from the settings after checking them.
 

@@ -24,7 +24,7 @@ from temper.data.columns import (
 from temper.data.completions import completion_columns, completion_rows
 from temper.data.examples import LABELS_OF, NAMED, Examples, Splits, with_codes, without_misfits
 from temper.data.formats import format_of, read_table, stem_of
-from temper.data.labels import LabelColumn, LabelKind, Labels
+from temper.data.labels import LabelColumn, LabelKind, Labels, label_kind
 from temper.data.settings import DataSettings
 from temper.data.spans import span_columns, span_rows
 from temper.data.stored import listed
@@ -359,15 +359,12 @@ def read_like(
     train: Examples, opened: Opened, split: str, *, name: str, settings: DataSettings
 ) -> Examples:
     """Read a further split of train's source, with train's columns and label indices."""
-    kind: LabelKind | None = None
-    if train.kind in ("classification", "regression", "multi_label"):
-        kind = train.kind
     examples = read_split(
         _like(opened, train),
         split,
         name=name,
         columns=settings.columns,
-        kind=kind,
+        kind=label_kind(train.kind),
         first=train.source.get("first_label", 0),
     )
     check_texts(

@@ -165,7 +165,7 @@ class TextGenerator(ModelPredictor):
             chat=bool(examples.source.get("messages")),
             max_length=self.max_length,
         )
-        return [row for row, _, _ in rows]
+        return [item["input_ids"] for item, _ in rows]
 
 
 def _labels(part: RowBatch) -> Tensor:

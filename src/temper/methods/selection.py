@@ -197,11 +197,10 @@ class EpochSelectiveUpdate(Selection):
     """
 
     def init(self, params: Parameters) -> State:
-        covered = set(self.names(params))
+        covered = {name: params.tensors[name] for name in self.names(params)}
         zeros = {
             name: torch.zeros(tensor.shape, dtype=torch.float32, device=tensor.device)
-            for name, tensor in params.tensors.items()
-            if name in covered
+            for name, tensor in covered.items()
         }
         return {"importance": zeros, "codes": {}, "epoch": -1, "observed": 0, "loss_scale": 1.0}
 

@@ -88,22 +88,16 @@ def completed(given: Any, field: FieldInfo) -> Any:
     kind = table["kind"]
     if kind not in kinds:
         raise ValueError(unknown("kind", str(kind), kinds))
-    for name in table:
-        _check_field(name, kind, kinds)
-    return {**dict(field.default), **table} if kind == field.default.kind else table
-
-
-def _check_field(name: str, kind: str, kinds: Mapping[str, type[Variant]]) -> None:
     fields = kinds[kind].model_fields
-    if name in fields:
-        return
-    owners = [other for other, variant in kinds.items() if name in variant.model_fields]
-    if owners:
-        raise ValueError(
-            f"{name!r} belongs to the kind {' or '.join(map(repr, owners))}, but the kind is "
-            f"{kind!r}. Set the kind too, or leave {name!r} out."
-        )
-    raise ValueError(unknown(f"setting of the kind {kind!r}", name, set(fields) - {"kind"}))
+    if (name := next((name for name in table if name not in fields), None)) is not None:
+        owners = [other for other, variant in kinds.items() if name in variant.model_fields]
+        if owners:
+            raise ValueError(
+                f"{name!r} belongs to the kind {' or '.join(map(repr, owners))}, but the kind is "
+                f"{kind!r}. Set the kind too, or leave {name!r} out."
+            )
+        raise ValueError(unknown(f"setting of the kind {kind!r}", name, set(fields) - {"kind"}))
+    return {**dict(field.default), **table} if kind == field.default.kind else table
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, config: type[BaseModel]) -> Any:

@@ -19,8 +19,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from temper.data.examples import Examples
-from temper.data.perturbations import known_names, perturbed
-from temper.data.perturbations import names as perturbation_names
+from temper.data.perturbations import PERTURBATIONS, known_names, perturbed
 from temper.display.cells import Comparison
 from temper.display.charts import Figure, condition_bars
 from temper.display.folders import Source
@@ -45,7 +44,7 @@ class WorstCaseSettings(PerspectiveSettings):
     """Settings of the worst case."""
 
     perturbations: tuple[str, ...] = Field(
-        default=perturbation_names(),
+        default=tuple(PERTURBATIONS),
         description="Changes that preserve the label, measured separately and jointly. "
         "`contractions`, `expansions` and `misspellings` are for English only.",
     )
