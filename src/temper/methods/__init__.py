@@ -23,20 +23,12 @@ if TYPE_CHECKING:
     from temper.methods.registry import names as names
     from temper.methods.registry import register as register
 
-_PUBLIC = {
-    "DEFAULT": "registry",
-    "Composed": "composition",
-    "Entry": "registry",
-    "Method": "method",
-    "build": "composition",
-    "compose": "composition",
-    "configure": "composition",
-    "entry": "registry",
-    "name_faults": "registry",
-    "name_of": "registry",
-    "names": "registry",
-    "register": "registry",
+_NAMES = {
+    "composition": ("Composed", "build", "compose", "configure"),
+    "method": ("Method",),
+    "registry": ("DEFAULT", "Entry", "entry", "name_faults", "name_of", "names", "register"),
 }
+_PUBLIC = {name: module for module, names in _NAMES.items() for name in names}
 
 _public = on_first_use(__name__, _PUBLIC)
 
