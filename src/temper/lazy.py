@@ -1,7 +1,8 @@
 """Proxies of slow libraries, which are imported when one of their names is first used.
 
 Files with settings write ``from temper.lazy import torch`` instead of ``import torch``. So a wrong
-setting is reported before torch is loaded. Import names for annotations under ``TYPE_CHECKING``.
+setting is reported before torch is loaded. ``Tensor`` is for annotations only; import other names
+for annotations under ``TYPE_CHECKING``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import torch as torch
     import torch.distributed
     from pyarrow import parquet as parquet
+    from torch import Tensor as Tensor
 else:
 
     class _Lazy(ModuleType):
@@ -33,3 +35,5 @@ else:
 
     pandas, pyarrow, scipy, torch = map(_Lazy, ("pandas", "pyarrow", "scipy", "torch"))
     parquet = _Lazy("pyarrow.parquet")
+    # Annotations are not evaluated, so any name would do.
+    Tensor = Any

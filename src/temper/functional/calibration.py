@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from temper.functional.resampling import (
+    Counts,
     FloatArray,
     IntegerArray,
     group_sums,
@@ -83,7 +84,7 @@ def bin_numbers(confidences: ArrayLike, *, bins: int) -> IntegerArray:
 
 
 def expected_calibration_error(
-    correct: ArrayLike, confidences: ArrayLike, *, bins: int, counts: ArrayLike | None = None
+    correct: ArrayLike, confidences: ArrayLike, *, bins: int, counts: Counts = None
 ) -> FloatArray:
     """Expected calibration error, ``sum_b (n_b / n) |accuracy_b - confidence_b|``.
 
@@ -123,7 +124,7 @@ def expected_calibration_error(
 
 
 def adaptive_calibration_error(
-    correct: ArrayLike, confidences: ArrayLike, *, bins: int = 15, counts: ArrayLike | None = None
+    correct: ArrayLike, confidences: ArrayLike, *, bins: int = 15, counts: Counts = None
 ) -> FloatArray:
     """Calibration error in bins that contain equally many rows.
 
@@ -178,7 +179,7 @@ def classwise_calibration_error(
     probabilities: ArrayLike,
     *,
     bins: int = 15,
-    counts: ArrayLike | None = None,
+    counts: Counts = None,
 ) -> FloatArray:
     """Calibration error of every class's probability, averaged over the classes.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from temper.functional.resampling import FloatArray, divide, pair, row_counts
+from temper.functional.resampling import Counts, FloatArray, divide, pair, row_counts
 from temper.lazy import scipy
 
 
@@ -162,9 +162,7 @@ def _finite(values: ArrayLike, axes: str) -> FloatArray:
     return array
 
 
-def auroc(
-    anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def auroc(anomalous: ArrayLike, scores: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Area under the ROC curve with OOD rows as positives.
 
     It is the probability that an OOD row scores above an in-distribution row; ties count half.
@@ -188,7 +186,7 @@ def auroc(
     return divide(area, hits[..., -1] * alarms[..., -1])
 
 
-def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None) -> FloatArray:
+def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Average precision with OOD rows as positives.
 
     ``sum_t (recall_t - recall_{t-1}) precision_t`` over the distinct thresholds, as scikit-learn's
@@ -204,9 +202,7 @@ def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = 
     return np.where(alarms[..., -1] > 0, value, np.nan)[()]
 
 
-def fpr95(
-    anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def fpr95(anomalous: ArrayLike, scores: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """False positive rate at the highest threshold that flags 95% of the OOD rows.
 
     Arguments and result are those of `auroc`.
@@ -221,7 +217,7 @@ def fpr95(
 
 
 def _threshold_sums(
-    anomalous: ArrayLike, scores: ArrayLike, counts: ArrayLike | None
+    anomalous: ArrayLike, scores: ArrayLike, counts: Counts
 ) -> tuple[FloatArray, FloatArray]:
     """Count the OOD and in-distribution rows that each distinct threshold flags, highest first."""
     flags, values = pair(anomalous, scores)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from temper.functional.resampling import FloatArray, divide, row_counts
+from temper.functional.resampling import Counts, FloatArray, divide, row_counts
 
 LEAST = 4
 """Minimum number of rows for the unbiased estimator."""
@@ -40,7 +40,7 @@ def unbiased_hsic(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def kernel_alignment(
-    cross: ArrayLike, first: ArrayLike, second: ArrayLike, *, counts: ArrayLike | None = None
+    cross: ArrayLike, first: ArrayLike, second: ArrayLike, *, counts: Counts = None
 ) -> FloatArray:
     """Compute linear CKA from the HSIC of k batches.
 

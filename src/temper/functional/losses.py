@@ -7,13 +7,10 @@ Letters: B rows, C classes. Arguments are logits [B, C] (or [B, U, C] with U uni
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from temper.functional.precision import at_least_single
-from temper.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from temper.lazy import Tensor, torch
 
 Divergence = Literal["js", "sym_kl"]
 

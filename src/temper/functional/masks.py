@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from temper.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from temper.lazy import Tensor, torch
 
 Orientation = Literal["prose", "printed"]
 Normalize = Literal["rank", "range"]

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from temper.functional.detectors import aupr
-from temper.functional.resampling import FloatArray, divide, row_counts, weighted_mean
+from temper.functional.resampling import Counts, FloatArray, divide, row_counts, weighted_mean
 
 
-def micro_f1(
-    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def micro_f1(labels: ArrayLike, predictions: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """F1 over all labels of all texts, ``2 TP / (2 TP + FP + FN)``.
 
     Same as ``sklearn.metrics.f1_score(average="micro")``; NaN if no label applies or is predicted.
@@ -24,9 +22,7 @@ def micro_f1(
     return divide(2 * hits.sum(-1), either.sum(-1))
 
 
-def label_f1(
-    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def label_f1(labels: ArrayLike, predictions: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Macro-F1: unweighted mean of the labels' F1.
 
     Labels that neither apply nor are predicted in any row are left out; NaN if all are.
@@ -37,7 +33,7 @@ def label_f1(
 
 
 def mean_average_precision(
-    labels: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
+    labels: ArrayLike, scores: ArrayLike, *, counts: Counts = None
 ) -> FloatArray:
     """Unweighted mean of the labels' average precision (mAP).
 
@@ -55,16 +51,14 @@ def mean_average_precision(
     return divide(np.where(known, by_label, 0.0).sum(-1), known.sum(-1))
 
 
-def exact_match(
-    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def exact_match(labels: ArrayLike, predictions: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Subset accuracy: fraction of texts whose labels are all right."""
     right = (np.asarray(labels) == np.asarray(predictions)).all(-1).astype(np.float64)
     return weighted_mean(right, counts)
 
 
 def _sums(
-    labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None
+    labels: ArrayLike, predictions: ArrayLike, counts: Counts
 ) -> tuple[FloatArray, FloatArray]:
     """Return per label the true positives, and labels plus predicted labels (TP + FP + TP + FN)."""
     truth, predicted = (np.asarray(item, dtype=np.float64) for item in (labels, predictions))

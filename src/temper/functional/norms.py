@@ -6,13 +6,10 @@ Letters: B rows, T tokens, D embedding size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from temper.functional.precision import at_least_single
-from temper.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from temper.lazy import Tensor, torch
 
 Norm = Literal["l2", "linf", "linf_scaled"]
 Scope = Literal["example", "token", "batch"]

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from temper.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from temper.lazy import Tensor, torch
 
 
 def at_least_single(values: Tensor) -> Tensor:

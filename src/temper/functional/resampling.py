@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 IntegerArray = NDArray[np.int64]
+Counts = ArrayLike | None
+"""How often each row is drawn, [n] or [R, n] (bootstrap); None for once."""
 
 # Cells of the largest temporary table: 2 MB of doubles.
 _CELLS = 1 << 18
@@ -25,7 +27,7 @@ def stretches(rows: int, *, width: int = 1) -> Iterator[slice]:
         yield slice(start, min(start + size, rows))
 
 
-def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
+def row_counts(rows: int, counts: Counts) -> FloatArray:
     """Return resample counts [n] or [R, n] as float64; ones [n] if None."""
     if counts is None:
         return np.ones(rows)
@@ -37,7 +39,7 @@ def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
     return array
 
 
-def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
+def weighted_mean(values: ArrayLike, counts: Counts = None) -> FloatArray:
     """Return the mean of values [n], weighted by counts [n] or [R, n]; NaN without rows."""
     array = np.asarray(values, dtype=np.float64)
     weights = row_counts(len(array), counts)
@@ -58,7 +60,7 @@ def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatAr
     return sums
 
 
-def weighted_median(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
+def weighted_median(values: ArrayLike, counts: Counts = None) -> FloatArray:
     """Return the median of values [n], repeated by counts [n] or [R, n]: a scalar or [R].
 
     Counts are whole numbers. The median is NaN without rows or if a value is not finite.

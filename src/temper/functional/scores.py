@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from temper.errors import SettingError, unknown
 from temper.functional.multi_label import exact_match, label_f1, mean_average_precision, micro_f1
 from temper.functional.resampling import (
+    Counts,
     FloatArray,
     IntegerArray,
     divide,
@@ -89,17 +90,13 @@ class ScoreFacts:
         return self.guessing
 
 
-def accuracy(
-    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def accuracy(labels: ArrayLike, predictions: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Fraction of rows whose predicted class is the label."""
     first, second = pair(labels, predictions)
     return weighted_mean(first == second, counts)
 
 
-def least_accuracy(
-    correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def least_accuracy(correct: ArrayLike, groups: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Lowest accuracy of any group.
 
     ``correct`` [n] is 0 or 1; ``groups`` [n] are whole numbers from 0. A group without rows in a
@@ -111,7 +108,7 @@ def least_accuracy(
 
 
 def mean_group_accuracy(
-    correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
+    correct: ArrayLike, groups: ArrayLike, *, counts: Counts = None
 ) -> FloatArray:
     """Unweighted mean of the groups' accuracies.
 
@@ -125,7 +122,7 @@ def mean_group_accuracy(
 
 
 def _group_accuracies(
-    correct: ArrayLike, groups: ArrayLike, counts: ArrayLike | None
+    correct: ArrayLike, groups: ArrayLike, counts: Counts
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     right, indices = pair(correct, groups)
     size = _highest_class(indices) + 1
@@ -137,9 +134,7 @@ def _group_accuracies(
     return hits / np.where(present, totals, 1.0), present
 
 
-def macro_f1(
-    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def macro_f1(labels: ArrayLike, predictions: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Unweighted mean of the F1 of each class that occurs as a label or a prediction."""
     confusion = _confusion(labels, predictions, counts)
     hits, missed, false = _class_sums(confusion)
@@ -148,7 +143,7 @@ def macro_f1(
     return divide(f1_values.sum(axis=-1), (support > 0).sum(axis=-1))
 
 
-def f1(labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None) -> FloatArray:
+def f1(labels: ArrayLike, predictions: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """F1 of class 1, ``2 TP / (2 TP + FP + FN)`` (GLUE's measure of MRPC and QQP).
 
     NaN if class 1 is neither a label nor a prediction.
@@ -160,9 +155,7 @@ def f1(labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = 
     return divide(2 * hits, 2 * hits + missed + false)
 
 
-def matthews(
-    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def matthews(labels: ArrayLike, predictions: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Matthews correlation coefficient for any number of classes (Gorodkin's R_K).
 
     In [-1, 1]; 0 if all predictions are one class (as GLUE scores CoLA), NaN if all labels are one
@@ -185,25 +178,21 @@ def matthews(
 
 
 def mean_squared_error(
-    targets: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+    targets: ArrayLike, predictions: ArrayLike, *, counts: Counts = None
 ) -> FloatArray:
     """Mean of ``(prediction - target)^2``."""
     first, second = pair(targets, predictions)
     return weighted_mean((first.astype(np.float64) - second.astype(np.float64)) ** 2, counts)
 
 
-def pearson(
-    targets: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def pearson(targets: ArrayLike, predictions: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Pearson correlation; NaN if one side is constant."""
     first, second = (side.astype(np.float64) for side in pair(targets, predictions))
     weights = row_counts(len(first), counts)
     return _correlation(first, second, weights)
 
 
-def spearman(
-    targets: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def spearman(targets: ArrayLike, predictions: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Spearman correlation: Pearson correlation of the ranks, with mid-ranks for ties.
 
     Ranks are recomputed in each resample. NaN if one side is constant.
@@ -226,7 +215,7 @@ def _highest_class(values: NDArray[Any]) -> int:
     return highest
 
 
-def _confusion(labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None) -> FloatArray:
+def _confusion(labels: ArrayLike, predictions: ArrayLike, counts: Counts) -> FloatArray:
     first, second = pair(labels, predictions)
     weights = row_counts(len(first), counts)
     classes = max(_highest_class(first), _highest_class(second), 1) + 1

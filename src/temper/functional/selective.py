@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from temper.functional.resampling import FloatArray, divide, pair, row_counts
+from temper.functional.resampling import Counts, FloatArray, divide, pair, row_counts
 from temper.lazy import scipy
 
 
 def area_under_risk(
-    wrong: ArrayLike, confidences: ArrayLike, *, counts: ArrayLike | None = None
+    wrong: ArrayLike, confidences: ArrayLike, *, counts: Counts = None
 ) -> FloatArray:
     """Return the area under the risk-coverage curve (AURC), the mean risk over all coverages.
 
@@ -41,9 +41,7 @@ def area_under_risk(
     return divide((result + offset * sums).sum(axis=-1), mass[..., -1])
 
 
-def excess_area(
-    wrong: ArrayLike, confidences: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
+def excess_area(wrong: ArrayLike, confidences: ArrayLike, *, counts: Counts = None) -> FloatArray:
     """Return the excess AURC (E-AURC): how much the order by confidence adds to the optimum.
 
     It is the AURC minus that of the best order, with all wrong rows last.
@@ -71,7 +69,7 @@ def risk_at_coverage(
     confidences: ArrayLike,
     *,
     coverage: float,
-    counts: ArrayLike | None = None,
+    counts: Counts = None,
 ) -> FloatArray:
     """Return the fraction of wrong predictions among the most confident rows.
 
@@ -193,7 +191,7 @@ def shown_risks(
 
 
 def _summed(
-    wrong: ArrayLike, confidences: ArrayLike, counts: ArrayLike | None
+    wrong: ArrayLike, confidences: ArrayLike, counts: Counts
 ) -> tuple[FloatArray, FloatArray]:
     """Return numbers of rows and errors above each distinct confidence, [..., k + 1] each."""
     faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))

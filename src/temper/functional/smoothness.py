@@ -13,13 +13,10 @@ References: Jukic and Snajder, TACL 2025 (JacHess), Eqs. 1 to 5; Hoffman et al.,
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from temper.functional.precision import at_least_single
-from temper.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from temper.lazy import Tensor, torch
 
 Strategy = Literal["log", "normalized", "printed", "uniform", "inverse"]
 Law = Literal["signs", "sphere", "zero_sum"]
