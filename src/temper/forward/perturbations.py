@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from temper.functional import norms
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.models.passes import Recording
 from temper.seeding import generator
 from temper.types import Batch
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.forward.step import StepContext
     from temper.models.network import Network, Site
 
@@ -85,14 +84,23 @@ class Noise:
         return torch.where(mask.unsqueeze(-1), values, 0.0)
 
 
-def gradient_at(step: StepContext, delta: Tensor, *, site: Site) -> tuple[Tensor, Tensor]:
-    """Return the gradient of the task loss with respect to delta, and the unperturbed embeddings.
+def gradient_at(
+    step: StepContext,
+    delta: Tensor,
+    *,
+    site: Site,
+    stream: str = "attack",
+    loss: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient of a loss with respect to delta, and the unperturbed embeddings.
 
     Both are [B, T, D], as delta is. The weights get no gradient. It costs 2F (F: a forward pass).
+    ``loss`` maps logits [B, U, C] to a scalar; None is the task loss. All passes of an attack share
+    a ``stream``, so they use the same dropout and ascend one function.
     """
     point, recording = delta.detach().requires_grad_(), Recording()
-    # All passes of an attack share a stream, so they use the same dropout and ascend one function.
-    logits = step.logits("attack", delta=point, site=site, recording=recording, wrapped=False)
-    (gradient,) = torch.autograd.grad(step.task_rows(logits).sum(), point)
+    logits = step.logits(stream, delta=point, site=site, recording=recording, wrapped=False)
+    value = step.task_rows(logits).sum() if loss is None else loss(logits)
+    (gradient,) = torch.autograd.grad(value, point)
     assert recording.embeddings is not None
     return gradient, recording.embeddings

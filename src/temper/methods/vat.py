@@ -13,23 +13,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Noise, Plan, StepContext
+from temper.forward.perturbations import gradient_at
 from temper.functional import norms
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.functional.precision import in_half_precision
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import register
 from temper.methods.attack import AttackConfig, Projected, Single
-from temper.models.passes import Recording
 from temper.types import Reduction, Step, Term
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -159,19 +156,18 @@ class VAT(AttackConfig):
         clean, stream = step.single_clean()  # f(x), [B, U, C]
         noise = Noise(self.init_noise, "normal", site=self.site, special_tokens=self.special_tokens)
         delta = step.noise(noise, "virtual")  # initial d, [B, T, D]
-        for _ in range(self.ascent.steps):
-            point, recording = delta.detach().requires_grad_(), Recording()
-            logits = step.logits(  # f(x + d), [B, U, C]
-                stream, delta=point, site=self.site, recording=recording, wrapped=False
-            )
+        fraction = self.ascent.step_size
+
+        def change(logits: Tensor) -> Tensor:
             rows = step.divergence_rows((clean.detach(), logits), self.divergence)
             # Only the direction matters; the factor avoids underflow in half precision.
-            (gradient,) = torch.autograd.grad(rows.sum() * UNDERFLOW_GUARD, point)
-            assert recording.embeddings is not None
-            words, fraction = recording.embeddings, self.ascent.step_size
+            return rows.sum() * UNDERFLOW_GUARD
+
+        for _ in range(self.ascent.steps):
+            gradient, words = gradient_at(step, delta, site=self.site, stream=stream, loss=change)
             ascent = self.attack_step(step, gradient, words, fraction=fraction)
             delta = self.projected_step(step, delta, gradient, words, fraction=fraction)
-        step.note_size(delta, recording.embeddings)
+        step.note_size(delta, words)
         step.notes["attack/alignment"] = alignment(delta, ascent)
         # The clean pass used the distributed wrapper, which allows one forward per backward.
         moved = step.logits(stream, delta=delta, site=self.site, wrapped=False)
