@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from temper.backward.rule import WeightAverageRule, known_total
+from temper.backward.rule import Parameters, WeightAverageRule, known_total
 from temper.functional.precision import at_least_single
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.seeding import Streams
 from temper.types import State, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import Network, Parameters, UpdateRule
 from temper.errors import ModelError
 from temper.functional.smoothness import (
     Strategy,
@@ -16,16 +15,11 @@ from temper.functional.smoothness import (
     squared_norm,
     vector_jacobian_product,
 )
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.models.modes import in_mode
 from temper.models.shards import keep_whole
 from temper.seeding import Streams, generator
 from temper.types import Batch, State, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Network, Parameters
 
 logger = logging.getLogger(__name__)
 

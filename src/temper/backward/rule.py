@@ -24,13 +24,16 @@ from temper.backward.hooks import (
     TransformsGradient,
 )
 from temper.errors import CompositionError, SettingError
+from temper.lazy import Tensor
 from temper.seeding import Streams
 from temper.types import Batch, Gradients, State, Step
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Network, Parameters
+    from temper.models.network import Network as Network
+    from temper.models.network import Parameters as Parameters
+else:
+    # For annotations only, which are not evaluated: the module imports torch.
+    Network = Parameters = Any
 
 Hook = TypeVar("Hook")
 

@@ -13,18 +13,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import Parameters, UpdateRule
 from temper.functional.masks import touched_rows
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 SMALLEST = 1e-30
 """Smallest norm of a gradient that has a direction; dividing by less would overflow."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temper.errors import SettingError
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.types import CONTEXT, TEACHER, UNLABELED
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Collator:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from temper.forward.step import StepContext
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.models.passes import Recording
 from temper.types import Term
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.methods.adv_embed import AdvEmbed
     from temper.methods.r3f import R3F
 

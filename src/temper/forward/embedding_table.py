@@ -6,12 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from temper.forward.step import StepContext
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.types import Term
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.models.states import Trace
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from temper.errors import CompositionError
 from temper.forward.submodels import SubModels
+from temper.lazy import Tensor
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.forward.step import StepContext
     from temper.models.network import Site
 

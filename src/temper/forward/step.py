@@ -14,16 +14,13 @@ from temper.forward.plan import Plan
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
 from temper.heads import Head, per_row
-from temper.lazy import torch
-from temper.models.passes import Recording
+from temper.lazy import Tensor, torch
+from temper.models.passes import DropoutPlan, Recording
 from temper.seeding import Streams
 from temper.types import Batch, Reduction, State, Step, Term
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.models.network import Network, Site
-    from temper.models.passes import DropoutPlan
 
 MEASURE_EVERY = 50
 """Number of steps between diagnostics that need an extra pass, from the first step on."""

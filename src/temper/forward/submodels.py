@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from temper.functional.norms import within_example_rank
-from temper.models.passes import DropoutPlan
+from temper.lazy import Tensor
+from temper.models.passes import DropoutPlan, Recording, SiteKey
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.models.network import Network
-    from temper.models.passes import Recording, SiteKey
 
 Adaptive = Literal["uniform", "fixed", "gradient"]
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from temper.errors import CompositionError, DataError
 from temper.forward.plan import Plan, merge
 from temper.forward.step import StepContext
+from temper.lazy import Tensor
 from temper.types import LossTerms, Term
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.methods.method import Method
 
 Losses = Sequence[Term | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
@@ -12,10 +12,7 @@ from temper.functional.losses import Divergence, distillation, jensen_shannon, s
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
 from temper.heads.head import UNLABELED, Gives, Head
-from temper.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from temper.lazy import Tensor, torch
 
 
 class Classification(Head):

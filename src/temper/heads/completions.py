@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from temper.errors import DataError, ModelError
 from temper.functional.losses import Divergence
 from temper.heads.classification import Classification
 from temper.heads.head import UNLABELED, Gives
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.types import Batch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CHUNK = 2**24
 """Number of logits that a loss or divergence reads at once: 64 MiB in fp32."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from numpy.typing import ArrayLike
 
@@ -18,12 +18,9 @@ from temper.errors import DataError, ModelError, SettingError
 from temper.functional.losses import Divergence
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.types import UNLABELED as UNLABELED
 from temper.types import Batch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 GivenLoss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 """A user's loss function: logits [B, C] and labels [B] to losses [B] or their mean."""

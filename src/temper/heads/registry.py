@@ -5,15 +5,12 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from temper.heads.classification import Classification
 from temper.heads.head import GivenLoss, Head
 from temper.heads.regression import Regression
+from temper.lazy import Tensor
 from temper.types import Batch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Collected from all modules of the package, so a new head only needs a new file.
 HEADS: dict[str, type[Head]] = {

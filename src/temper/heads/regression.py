@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,9 +12,7 @@ from temper.functional.losses import Divergence, squared_difference
 from temper.functional.precision import at_least_single
 from temper.functional.resampling import FloatArray
 from temper.heads.head import Gives, Head
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from temper.lazy import Tensor
 
 SMOOTHING_NEEDS_CLASSES = (
     "Label smoothing needs classes, but the labels are numbers (a regression). Leave it out, or "

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from temper.errors import DataError, ModelError, SettingError
 from temper.functional.precision import at_least_single
 from temper.heads.classification import Classification, check_classes
 from temper.heads.head import UNLABELED, Gives
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.types import Batch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Spans(Classification):

@@ -15,7 +15,7 @@ preset ``released``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -23,12 +23,10 @@ from temper.forward import Losses, Noise, Plan, StepContext, plain, with_weight
 from temper.forward.consistency import consistency
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
+from temper.lazy import Tensor
 from temper.methods import register
 from temper.methods.attack import AttackConfig, check_divergence
 from temper.types import Reduction, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register(

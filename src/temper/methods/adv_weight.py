@@ -17,19 +17,15 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import Parameters, UpdateRule
 from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
+from temper.lazy import Tensor
 from temper.methods import Method, register
 from temper.methods.variants import Off, Variant
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import StepContext
 from temper.functional import norms
 from temper.functional.norms import Norm
+from temper.lazy import Tensor
 from temper.methods.method import Method
 from temper.methods.variants import Variant
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 

@@ -13,18 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import Parameters, UpdateRule
 from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
+from temper.lazy import Tensor
 from temper.methods import Method, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 
 @dataclass(frozen=True)

@@ -13,22 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import Parameters, UpdateRule
 from temper.functional.precision import at_least_single
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods.method import Method
 from temper.methods.registry import register
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 
 class AgreeingUpdate(UpdateRule):

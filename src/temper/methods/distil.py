@@ -12,7 +12,7 @@ teacher: Tarvainen and Valpola, NeurIPS 2017. Differs: docs/methods/distil.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -20,14 +20,11 @@ from temper.backward.averaging import FinalAverage, RunningAverage
 from temper.backward.rule import UpdateRule
 from temper.errors import DataError
 from temper.forward import Losses, Plan, StepContext, plain
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import Method, register
 from temper.methods.variants import Variant
 from temper.models.modes import in_mode
 from temper.types import Step, Term
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 TEACHER_RULE = "teacher"
 """Name of the update rule that averages the weights."""

@@ -11,16 +11,14 @@ noise.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Noise, Plan, StepContext
+from temper.lazy import Tensor
 from temper.methods import Method, register
 from temper.types import Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register(

@@ -14,20 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, with_weight
 from temper.heads import Head
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import Method, register
 from temper.methods.method import check_whole_text
 from temper.seeding import generator
 from temper.types import Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register(

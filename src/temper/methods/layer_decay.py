@@ -11,16 +11,13 @@ al., ICLR 2020 (0.8 and 0.9); Sun et al., CCL 2019 (0.95). Differs: docs/methods
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import Parameters, UpdateRule
 from temper.methods import Method, register
 from temper.types import State, Step
-
-if TYPE_CHECKING:
-    from temper.models.network import Parameters
 
 
 @dataclass(frozen=True)

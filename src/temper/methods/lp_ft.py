@@ -11,22 +11,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from temper.backward.rule import UpdateRule, known_total
+from temper.backward.rule import Parameters, UpdateRule, known_total
 from temper.errors import ModelError
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import Method, register
 from temper.methods.variants import Variant
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

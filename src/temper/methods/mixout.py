@@ -14,21 +14,16 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.rule import InitialWeightsRule, UpdateRule
+from temper.backward.rule import InitialWeightsRule, Parameters, UpdateRule
 from temper.functional.masks import CHUNK, LEVELS, highest_kept, pieces_with_draws, quantize
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import Method, register
 from temper.seeding import Streams
 from temper.types import State, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

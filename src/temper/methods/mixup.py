@@ -21,14 +21,12 @@ from pydantic import Field, FiniteFloat
 from temper.forward import Losses, Plan, StepContext, plain
 from temper.functional import norms
 from temper.heads import Head
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import Method, register
 from temper.methods.method import check_whole_text
 from temper.types import Batch, Step, Term
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.models.network import Network
 
 

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, FiniteFloat
 
 from temper.forward import Losses, Plan, StepContext, plain
 from temper.forward.perturbations import gradient_at, zeros
 from temper.functional import norms
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import register
 from temper.methods.attack import AttackConfig
 from temper.models.passes import Recording
 from temper.seeding import generator
 from temper.types import Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register(

@@ -12,7 +12,7 @@ computes its gradient in a separate pass (11F).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
@@ -20,13 +20,10 @@ from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.forward.perturbations import gradient_at, zeros
 from temper.functional import norms
 from temper.functional.losses import Divergence
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import register
 from temper.methods.attack import AttackConfig, check_divergence
 from temper.types import Reduction, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register(

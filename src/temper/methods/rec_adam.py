@@ -16,21 +16,16 @@ import logging
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.rule import InitialWeightsRule, UpdateRule
-from temper.lazy import torch
+from temper.backward.rule import InitialWeightsRule, Parameters, UpdateRule
+from temper.lazy import Tensor, torch
 from temper.methods import Method, register
 from temper.methods.variants import Off, Variant
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

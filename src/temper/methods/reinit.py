@@ -9,18 +9,15 @@ Source: Zhang et al., ICLR 2021, section 5. Differs: docs/methods/reinit.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import Parameters, UpdateRule
 from temper.errors import ModelError
 from temper.methods import Method, register
 from temper.seeding import Streams, generator
 from temper.types import State
-
-if TYPE_CHECKING:
-    from temper.models.network import Parameters
 
 
 @dataclass(frozen=True)

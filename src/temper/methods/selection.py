@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import Parameters, UpdateRule
 from temper.errors import TemperError
 from temper.functional.masks import (
     FINE_LEVELS,
@@ -35,16 +35,11 @@ from temper.functional.masks import (
     thin_by_bucket,
     thin_by_code,
 )
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods.method import Method
 from temper.methods.variants import Off, Variant
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

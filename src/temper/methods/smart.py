@@ -14,22 +14,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, FiniteFloat
 
 from temper.backward.averaging import update_average
-from temper.backward.rule import UpdateRule, WeightAverageRule
+from temper.backward.rule import Parameters, UpdateRule, WeightAverageRule
 from temper.forward import Losses, Plan, StepContext
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import register
 from temper.methods.vat import VAT
 from temper.types import State, Step, Term
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

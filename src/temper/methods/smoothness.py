@@ -40,7 +40,7 @@ from temper.functional.smoothness import (
     squared_norm,
 )
 from temper.heads import Head
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods.method import Method, check_whole_text
 from temper.methods.variants import Variant
 from temper.models.shards import keep_whole
@@ -48,8 +48,6 @@ from temper.seeding import generator
 from temper.types import Step, Term
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from temper.models.states import Trace
 
 RATIO_OF_LOGITS = 0.02

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from temper.backward.averaging import update_average, warn_of_running_statistics
 from temper.backward.rule import (
     InitialWeightsRule,
+    Parameters,
     UpdateRule,
     WeightAverageRule,
     known_total,
@@ -26,9 +27,6 @@ from temper.backward.rule import (
 from temper.methods import Method, register
 from temper.seeding import Streams
 from temper.types import State, Step
-
-if TYPE_CHECKING:
-    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 

@@ -15,22 +15,19 @@ Source: UEGR, arXiv 2503.16550. Where the paper contradicts itself: docs/methods
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
 from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.functional.losses import Divergence
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import register
 from temper.methods.attack import AttackConfig, check_divergence
 from temper.methods.selection import SelectionConfig
 from temper.methods.variants import Variant
 from temper.seeding import generator
 from temper.types import Reduction, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 

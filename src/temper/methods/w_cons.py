@@ -11,22 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, FiniteFloat
 
-from temper.backward.rule import InitialWeightsRule, UpdateRule
+from temper.backward.rule import InitialWeightsRule, Parameters, UpdateRule
 from temper.functional.masks import CHUNK, CHUNK_ON_DEVICE
 from temper.functional.precision import at_least_single
-from temper.lazy import torch
+from temper.lazy import Tensor, torch
 from temper.methods import Method, register
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from temper.models.network import Parameters
 
 
 @dataclass(frozen=True)

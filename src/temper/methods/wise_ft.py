@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from temper.backward.rule import InitialWeightsRule, UpdateRule
+from temper.backward.rule import InitialWeightsRule, Parameters, UpdateRule
 from temper.methods import Method, register
 from temper.types import State
-
-if TYPE_CHECKING:
-    from temper.models.network import Parameters
 
 logger = logging.getLogger(__name__)
 
