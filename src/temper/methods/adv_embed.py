@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Noise, Plan, StepContext, plain, with_weight
 from temper.forward.consistency import consistency
@@ -26,6 +26,7 @@ from temper.functional.norms import Norm
 from temper.lazy import Tensor
 from temper.methods import register
 from temper.methods.attack import AttackConfig, check_divergence
+from temper.methods.bounds import Nonnegative
 from temper.types import Reduction, Step
 
 
@@ -46,10 +47,8 @@ class AdvEmbed(AttackConfig):
         "released": {"adversarial_weight": 0.0, "divergence_weight": 0.01, "detached": True},
     }
 
-    epsilon: FiniteFloat = Field(
-        default=0.1,
-        ge=0.0,
-        description="Largest entry of each token's attack step (the paper: 0.1).",
+    epsilon: Nonnegative = Field(
+        default=0.1, description="Largest entry of each token's attack step (the paper: 0.1)."
     )
     relative: bool = Field(
         default=False, description="Whether epsilon is a fraction of the token's norm."
@@ -65,20 +64,18 @@ class AdvEmbed(AttackConfig):
         default="output",
         description="`output` of the embeddings block as published, or `word` embeddings.",
     )
-    noise: FiniteFloat = Field(
+    noise: Nonnegative = Field(
         default=1e-5,
-        ge=0.0,
         description="Upper limit of the uniform noise on the clean pass (released code: 1e-5).",
     )
-    clean_weight: FiniteFloat = Field(default=0.5, ge=0.0, description="Weight of the clean loss.")
-    adversarial_weight: FiniteFloat = Field(
+    clean_weight: Nonnegative = Field(default=0.5, description="Weight of the clean loss.")
+    adversarial_weight: Nonnegative = Field(
         default=0.5,
-        ge=0.0,
         description="Weight of the adversarial loss. If it is 0, set `divergence_weight` too: 0 "
         "switches the attack off.",
     )
-    divergence_weight: FiniteFloat = Field(
-        default=0.01, ge=0.0, description="Weight lambda of the divergence from the clean pass."
+    divergence_weight: Nonnegative = Field(
+        default=0.01, description="Weight lambda of the divergence from the clean pass."
     )
     divergence: Divergence = Field(
         default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."

@@ -19,13 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.backward.rule import Parameters, UpdateRule
 from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
 from temper.lazy import Tensor
 from temper.methods import Method, register
-from temper.methods.variants import Off, Variant
+from temper.methods.bounds import Nonnegative, Positive
+from temper.methods.variants import Off, Variant, variant
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +37,8 @@ class ASAM(Variant):
     """A ball whose radius scales with the sizes of the weights (ASAM)."""
 
     kind: Literal["asam"] = "asam"
-    eta: float = Field(
-        default=0.01, gt=0.0, description="Constant added to the absolute value of each weight."
+    eta: Positive = Field(
+        default=0.01, description="Constant added to the absolute value of each weight."
     )
 
 
@@ -103,16 +104,13 @@ class AdvWeight(Method):
         "asam_released": {"adaptive": True, "rho": 0.5},
     }
 
-    rho: FiniteFloat = Field(
+    rho: Nonnegative = Field(
         default=0.05,
-        ge=0.0,
         description="Radius of the ascent step; 0 is plain fine-tuning. The radius of ASAM is "
         "relative to the weights, and at least ten times as large.",
     )
-    adaptive: ASAM | Off = Field(
-        default=Off(),
-        discriminator="kind",
-        description="`asam` scales the ball by the sizes of the weights; `off` is SAM.",
+    adaptive: ASAM | Off = variant(
+        Off(), "`asam` scales the ball by the sizes of the weights; `off` is SAM."
     )
 
     def check(self) -> None:

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Plan, StepContext, SubModels
 from temper.forward.perturbations import gradient_at
 from temper.methods import register
 from temper.methods.attack import AttackConfig, Projected, Single
+from temper.methods.bounds import Nonnegative
+from temper.methods.variants import variant
 from temper.types import Step
 
 
@@ -33,13 +35,11 @@ class AT(AttackConfig):
 
     OFF: ClassVar = {"adversarial_weight": 0.0}
 
-    adversarial_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the adversarial loss; 0 is plain fine-tuning."
+    adversarial_weight: Nonnegative = Field(
+        default=1.0, description="Weight of the adversarial loss; 0 is plain fine-tuning."
     )
-    ascent: Single | Projected = Field(
-        default=Single(),
-        discriminator="kind",
-        description="One `single` step with the whole budget, or several `projected` steps (PGD).",
+    ascent: Single | Projected = variant(
+        Single(), "One `single` step with the whole budget, or several `projected` steps (PGD)."
     )
 
     def plan(self, now: Step) -> Plan:

@@ -6,12 +6,13 @@ import logging
 import math
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import StepContext
 from temper.functional import norms
 from temper.functional.norms import Norm
 from temper.lazy import Tensor
+from temper.methods.bounds import Nonnegative, Positive
 from temper.methods.method import Method
 from temper.methods.variants import Variant
 
@@ -34,9 +35,7 @@ class Projected(Variant):
 
     kind: Literal["projected"] = "projected"
     steps: int = Field(default=2, ge=2, description="Number of ascent steps.")
-    step_size: FiniteFloat = Field(
-        default=0.5, gt=0.0, description="Size of a step as a fraction of epsilon."
-    )
+    step_size: Positive = Field(default=0.5, description="Size of a step as a fraction of epsilon.")
 
 
 class AttackConfig(Method):
@@ -44,9 +43,8 @@ class AttackConfig(Method):
 
     SIZE: ClassVar[str] = "epsilon"
 
-    epsilon: FiniteFloat = Field(
+    epsilon: Nonnegative = Field(
         default=0.025,
-        ge=0.0,
         description="Budget of the perturbation (UEGR's paper: 0.01, 0.1 or 0.4 absolute). With 0 "
         "the adversarial passes still run; to skip them, set their weights to 0.",
     )

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.backward.rule import Parameters, UpdateRule
 from temper.backward.sharpness import WeightAscent, WeightPart, has_direction, l2_norms
 from temper.lazy import Tensor
 from temper.methods import Method, register
+from temper.methods.bounds import Nonnegative
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,8 @@ class AWP(Method):
         "trades": {"gamma": 0.005},
     }
 
-    gamma: FiniteFloat = Field(
+    gamma: Nonnegative = Field(
         default=0.01,
-        ge=0.0,
         description="Fraction of each matrix's norm (the paper: 0.01 with plain adversarial "
         "training, 0.005 with TRADES); 0 is plain fine-tuning.",
     )

@@ -22,6 +22,7 @@ from temper.backward.rule import Parameters, UpdateRule
 from temper.errors import TemperError
 from temper.lazy import Tensor, torch
 from temper.methods import Method, register
+from temper.methods.bounds import Positive
 from temper.seeding import Streams
 from temper.types import Gradients, State
 
@@ -145,10 +146,8 @@ class ChildTuningD(Method):
         description="Fraction of the blocks' entries that train (the released script: 0.3); 1 is "
         "plain fine-tuning.",
     )
-    largest_norm: float = Field(
+    largest_norm: Positive = Field(
         default=1.0,
-        gt=0.0,
-        allow_inf_nan=False,
         description="Norm to which each tensor's gradient is clipped before it is squared "
         "(released code: `max_grad_norm`, 1).",
     )

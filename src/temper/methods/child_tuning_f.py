@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.backward.rule import Parameters, UpdateRule
 from temper.functional.masks import (
@@ -26,6 +26,7 @@ from temper.functional.masks import (
 )
 from temper.lazy import Tensor, torch
 from temper.methods import Method, register
+from temper.methods.bounds import PositiveFraction
 from temper.seeding import Streams
 from temper.types import Gradients, State
 
@@ -103,10 +104,8 @@ class ChildTuningF(Method):
 
     OFF: ClassVar = {"reserve_p": 1.0}
 
-    reserve_p: FiniteFloat = Field(
+    reserve_p: PositiveFraction = Field(
         default=0.3,
-        gt=0.0,
-        le=1.0,
         description="Probability that an entry is kept (the released script: 0.3); 1 is plain "
         "fine-tuning.",
     )

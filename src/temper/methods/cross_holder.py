@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field
-
 from temper.errors import SettingError
 from temper.functional.smoothness import Law
 from temper.heads import Head
@@ -25,6 +23,7 @@ from temper.methods.smoothness import (
     SmoothnessConfig,
     Weight,
 )
+from temper.methods.variants import variant
 
 
 @register(
@@ -39,10 +38,9 @@ class CrossHolder(SmoothnessConfig):
 
     LAW: ClassVar[Law] = "zero_sum"
 
-    strength: GradientRatio | Weight = Field(
-        default=GradientRatio(ratio=RATIO_OF_LOGITS),
-        discriminator="kind",
-        description="Strength of the penalty, as a `gradient_ratio` or as a `weight` (eta). The "
+    strength: GradientRatio | Weight = variant(
+        GradientRatio(ratio=RATIO_OF_LOGITS),
+        "Strength of the penalty, as a `gradient_ratio` or as a `weight` (eta). The "
         "default is small, because a penalty on the logits opposes the task loss.",
     )
 

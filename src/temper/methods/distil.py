@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.backward.averaging import FinalAverage, RunningAverage
 from temper.backward.rule import UpdateRule
@@ -22,7 +22,8 @@ from temper.errors import DataError
 from temper.forward import Losses, Plan, StepContext, plain
 from temper.lazy import Tensor, torch
 from temper.methods import Method, register
-from temper.methods.variants import Variant
+from temper.methods.bounds import Nonnegative, Positive, Rate
+from temper.methods.variants import Variant, variant
 from temper.models.modes import in_mode
 from temper.types import Step, Term
 
@@ -34,15 +35,11 @@ class OwnAverage(Variant):
     """The network itself at an average of its weights, without dropout."""
 
     kind: Literal["average"] = "average"
-    decay: float = Field(
-        default=0.999,
-        ge=0.0,
-        lt=1.0,
-        description="Maximum weight of the previous average in the running average.",
+    decay: Rate = Field(
+        default=0.999, description="Maximum weight of the previous average in the running average."
     )
-    warm_up: float = Field(
+    warm_up: Nonnegative = Field(
         default=9.0,
-        ge=0.0,
         description="How slowly the weight of the previous average rises to `decay`, as in the "
         "method `ema`. 1: the mean of all steps until `decay` is reached.",
     )
@@ -74,20 +71,17 @@ class Distil(Method):
 
     OFF: ClassVar = {"weight": 0.0, "clean_weight": 1.0}
 
-    teacher: OwnAverage | Ensemble = Field(
-        default=OwnAverage(),
-        discriminator="kind",
-        description="`average` of the network's own weights, or `ensemble` of trained models.",
+    teacher: OwnAverage | Ensemble = variant(
+        OwnAverage(), "`average` of the network's own weights, or `ensemble` of trained models."
     )
-    weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the divergence from the teacher."
+    weight: Nonnegative = Field(
+        default=1.0, description="Weight of the divergence from the teacher."
     )
-    temperature: FiniteFloat = Field(
+    temperature: Positive = Field(
         default=2.0,
-        gt=0.0,
         description="Temperature T, by which the logits of student and teacher are divided.",
     )
-    clean_weight: FiniteFloat = Field(default=1.0, ge=0.0, description="Weight of the task loss.")
+    clean_weight: Nonnegative = Field(default=1.0, description="Weight of the task loss.")
 
     def check(self) -> None:
         super().check()

@@ -18,6 +18,7 @@ from pydantic import Field
 from temper.backward.averaging import FinalAverage
 from temper.backward.rule import UpdateRule
 from temper.methods import Method, register
+from temper.methods.bounds import Fraction, Nonnegative, Rate
 
 
 @register(
@@ -37,25 +38,18 @@ class EMA(Method):
         "mean": {"decay": 1.0, "warm_up": 1.0, "begin": 0.75},
     }
 
-    decay: float = Field(
+    decay: Fraction = Field(
         default=0.999,
-        ge=0.0,
-        le=1.0,
         description="Maximum weight b of the previous average. 0 is plain fine-tuning; with 1 "
         "only the warm-up limits b.",
     )
-    warm_up: float = Field(
+    warm_up: Nonnegative = Field(
         default=9.0,
-        ge=0.0,
-        allow_inf_nan=False,
         description="How slowly b rises to `decay`: 0 has no warm-up, 1 averages all steps so far "
         "equally, 9 about the last tenth of them.",
     )
-    begin: float = Field(
-        default=0.0,
-        ge=0.0,
-        lt=1.0,
-        description="Fraction of the run, from its start, that is not averaged.",
+    begin: Rate = Field(
+        default=0.0, description="Fraction of the run, from its start, that is not averaged."
     )
 
     def check(self) -> None:

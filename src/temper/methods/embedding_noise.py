@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Noise, Plan, StepContext
 from temper.lazy import Tensor
 from temper.methods import Method, register
+from temper.methods.bounds import Nonnegative
 from temper.types import Step
 
 
@@ -42,9 +43,8 @@ class EmbeddingNoise(Method):
 
     SIZE: ClassVar[str] = "alpha"
 
-    alpha: FiniteFloat = Field(
+    alpha: Nonnegative = Field(
         default=5.0,
-        ge=0.0,
         description="Size of an example's noise; its l2 norm is about alpha / sqrt 3 (the paper: "
         "5, 10 or 15 on decoders of 7 billion weights); 0 is plain fine-tuning.",
     )

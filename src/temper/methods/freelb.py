@@ -17,12 +17,13 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Noise, Plan, StepContext, plain
 from temper.functional import norms
 from temper.lazy import Tensor, torch
 from temper.methods import Method, register
+from temper.methods.bounds import Nonnegative, Positive
 from temper.types import Step
 
 logger = logging.getLogger(__name__)
@@ -82,28 +83,23 @@ class FreeLB(Method):
         le=64,
         description="Number K of passes, including the one at the starting point.",
     )
-    adversarial_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the mean loss of the K passes."
+    adversarial_weight: Nonnegative = Field(
+        default=1.0, description="Weight of the mean loss of the K passes."
     )
-    clean_weight: FiniteFloat = Field(
-        default=0.0, ge=0.0, description="Weight of the additional clean loss."
+    clean_weight: Nonnegative = Field(
+        default=0.0, description="Weight of the additional clean loss."
     )
-    step_size: FiniteFloat = Field(
+    step_size: Positive = Field(
         default=0.0125,
-        gt=0.0,
         description="l2 length of each example's step (the paper: 0.025 to 0.2 absolute).",
     )
-    init: float = Field(
+    init: Nonnegative = Field(
         default=0.0,
-        ge=0.0,
-        allow_inf_nan=False,
         description="Size of the random start, whose l2 norm is about init / sqrt 3 (the paper: 0 "
         "to 1 absolute). With 0 the first pass is the clean one.",
     )
-    max_norm: float = Field(
+    max_norm: Nonnegative = Field(
         default=0.0,
-        ge=0.0,
-        allow_inf_nan=False,
         description="Maximum l2 norm of delta (the paper: 0 to 0.7 absolute); 0 is no limit.",
     )
     relative: bool = Field(

@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Plan, StepContext, with_weight
 from temper.heads import Head
 from temper.lazy import Tensor, torch
 from temper.methods import Method, register
+from temper.methods.bounds import Nonnegative, PositiveFraction
 from temper.methods.method import check_whole_text
 from temper.seeding import generator
 from temper.types import Step
@@ -39,28 +40,18 @@ class HiddenCut(Method):
 
     OFF: ClassVar = {"cut_weight": 0.0, "divergence_weight": 0.0}
 
-    ratio: float = Field(
+    ratio: PositiveFraction = Field(
         default=0.1,
-        gt=0.0,
-        le=1.0,
-        allow_inf_nan=False,
         description="Length of a span as a fraction of the real tokens, at least one token.",
     )
-    candidates: float = Field(
+    candidates: PositiveFraction = Field(
         default=0.4,
-        gt=0.0,
-        le=1.0,
-        allow_inf_nan=False,
         description="Fraction of the real tokens at which a span may begin: those with the most "
         "attention.",
     )
-    cut_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the cut pass's loss."
-    )
-    divergence_weight: FiniteFloat = Field(
-        default=1.0,
-        ge=0.0,
-        description="Weight of the Jensen-Shannon divergence, averaged over the rows.",
+    cut_weight: Nonnegative = Field(default=1.0, description="Weight of the cut pass's loss.")
+    divergence_weight: Nonnegative = Field(
+        default=1.0, description="Weight of the Jensen-Shannon divergence, averaged over the rows."
     )
     special_tokens: bool = Field(
         default=True, description="Also cut special tokens such as [CLS] and [SEP]."

@@ -19,16 +19,16 @@ from pydantic import Field
 
 from temper.backward.layer_jacobians import LayerJacobians
 from temper.methods import register
+from temper.methods.bounds import Count, Positive
 from temper.methods.smoothness import SmoothnessConfig
-from temper.methods.variants import Variant
+from temper.methods.variants import Variant, variant
 
 
 class _Measured(Variant):
     """Layer weights from the base model's Jacobian norms s, measured before training."""
 
-    rows: int = Field(
+    rows: Count = Field(
         default=256,
-        ge=1,
         description="Number of training rows on which the Jacobian norms s are measured.",
     )
 
@@ -37,9 +37,8 @@ class Log(_Measured):
     """``softmax(-log(s) / temperature)``."""
 
     kind: Literal["log"] = "log"
-    temperature: float = Field(
+    temperature: Positive = Field(
         default=1.0,
-        gt=0.0,
         description="Temperature of the softmax; high values give nearly uniform weights.",
     )
 
@@ -91,10 +90,9 @@ class JacHess(SmoothnessConfig):
         "lazy": {"every": 4},
     }
 
-    layers: Log | Normalized | Printed | Inverse | Uniform | Logits = Field(
-        default=Log(),
-        discriminator="kind",
-        description="Penalized states: all blocks, weighted by `log`, `normalized`, `printed`, "
+    layers: Log | Normalized | Printed | Inverse | Uniform | Logits = variant(
+        Log(),
+        "Penalized states: all blocks, weighted by `log`, `normalized`, `printed`, "
         "`inverse` or `uniform`, or only the `logits`.",
     )
 

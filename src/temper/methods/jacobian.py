@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.functional.smoothness import Law
 from temper.methods import register
+from temper.methods.bounds import Nonnegative
 from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
+from temper.methods.variants import variant
 
 
 @register(
@@ -32,16 +34,14 @@ class Jacobian(SmoothnessConfig):
     LAW: ClassVar[Law] = "sphere"
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"strength": {"weight": 0.01}}}
 
-    strength: GradientRatio | Weight = Field(
-        default=GradientRatio(ratio=RATIO_OF_LOGITS),
-        discriminator="kind",
-        description="Strength of the penalty, as a `gradient_ratio` or as a `weight` (eta, the "
+    strength: GradientRatio | Weight = variant(
+        GradientRatio(ratio=RATIO_OF_LOGITS),
+        "Strength of the penalty, as a `gradient_ratio` or as a `weight` (eta, the "
         "factor on half of the squared norm; the paper: 0.01 for images). The default "
         "is small, because a penalty on the logits opposes the task loss.",
     )
-    hessian_weight: FiniteFloat = Field(
+    hessian_weight: Nonnegative = Field(
         default=0.0,
-        ge=0.0,
         description="Factor on half of the Hessian's mean squared norm, which the paper does not "
         "have.",
     )

@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.backward.rule import Parameters, UpdateRule
 from temper.methods import Method, register
+from temper.methods.bounds import PositiveFraction
 from temper.types import State, Step
 
 
@@ -53,10 +54,8 @@ class LayerDecayConfig(Method):
 
     PRETRAINED = "trains pre-trained layers more slowly than the head"
 
-    decay: FiniteFloat = Field(
+    decay: PositiveFraction = Field(
         default=0.9,
-        gt=0.0,
-        le=1.0,
         description="Factor between the learning rates of a layer and the next lower one; 1 is "
         "plain fine-tuning.",
     )

@@ -19,7 +19,8 @@ from temper.backward.rule import Parameters, UpdateRule, known_total
 from temper.errors import ModelError
 from temper.lazy import Tensor, torch
 from temper.methods import Method, register
-from temper.methods.variants import Variant
+from temper.methods.bounds import Fraction, Positive
+from temper.methods.variants import Variant, variant
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
 
@@ -30,10 +31,8 @@ class ByFraction(Variant):
     """A fraction of all steps."""
 
     kind: Literal["fraction"] = "fraction"
-    fraction: float = Field(
+    fraction: Fraction = Field(
         default=0.2,
-        ge=0.0,
-        le=1.0,
         description="Fraction of the steps that train only the head; 0 is plain fine-tuning, 1 "
         "is linear probing. The default is ours: the paper has two runs.",
     )
@@ -137,19 +136,13 @@ class LPFT(Method):
 
     PRETRAINED = "trains the head on pre-trained features first"
 
-    probe: ByFraction | BySteps = Field(
-        default=ByFraction(),
-        discriminator="kind",
-        description=(
-            "Length of the phase in which only the head trains: a `fraction` of all steps, or a "
-            "number of `steps`."
-        ),
+    probe: ByFraction | BySteps = variant(
+        ByFraction(),
+        "Length of the phase in which only the head trains: a `fraction` of all steps, or a "
+        "number of `steps`.",
     )
-    head_learning_rate_scale: float = Field(
-        default=1.0,
-        gt=0.0,
-        allow_inf_nan=False,
-        description="Factor on the learning rate while only the head trains.",
+    head_learning_rate_scale: Positive = Field(
+        default=1.0, description="Factor on the learning rate while only the head trains."
     )
 
     def update(self) -> list[UpdateRule]:

@@ -16,13 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Plan, StepContext, plain
 from temper.functional import norms
 from temper.heads import Head
 from temper.lazy import Tensor, torch
 from temper.methods import Method, register
+from temper.methods.bounds import Nonnegative, Positive
 from temper.methods.method import check_whole_text
 from temper.types import Batch, Step, Term
 
@@ -42,10 +43,9 @@ class MixupConfig(Method):
 
     OFF: ClassVar = {"weight": 0.0, "clean_weight": 1.0}
 
-    weight: FiniteFloat = Field(default=1.0, ge=0.0, description="Weight of the loss on mixtures.")
-    alpha: FiniteFloat = Field(
+    weight: Nonnegative = Field(default=1.0, description="Weight of the loss on mixtures.")
+    alpha: Positive = Field(
         default=0.4,
-        gt=0.0,
         description="Parameter > 0 of the Beta distribution of q. Small values leave most rows "
         "nearly unmixed; 1 is uniform.",
     )
@@ -54,8 +54,8 @@ class MixupConfig(Method):
         description="Where rows are mixed: `words`, the word embeddings, or `pooled`, the state "
         "that the last linear layer reads.",
     )
-    clean_weight: FiniteFloat = Field(
-        default=0.0, ge=0.0, description="Weight of the loss on the unmixed rows."
+    clean_weight: Nonnegative = Field(
+        default=0.0, description="Weight of the loss on the unmixed rows."
     )
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Plan, StepContext, plain
 from temper.forward.perturbations import gradient_at, zeros
@@ -22,6 +22,7 @@ from temper.functional import norms
 from temper.lazy import Tensor, torch
 from temper.methods import register
 from temper.methods.attack import AttackConfig
+from temper.methods.bounds import Nonnegative, Positive
 from temper.models.passes import Recording
 from temper.seeding import generator
 from temper.types import Step
@@ -39,18 +40,16 @@ class PGD(AttackConfig):
 
     OFF: ClassVar = {"adversarial_weight": 0.0, "clean_weight": 1.0}
 
-    adversarial_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Weight of the adversarial loss."
+    adversarial_weight: Nonnegative = Field(
+        default=1.0, description="Weight of the adversarial loss."
     )
-    clean_weight: FiniteFloat = Field(
-        default=0.0, ge=0.0, description="Weight of the additional clean loss."
+    clean_weight: Nonnegative = Field(
+        default=0.0, description="Weight of the additional clean loss."
     )
     steps: int = Field(
         default=3, ge=1, le=64, description="Number K of ascent steps (the paper: 7 for CIFAR-10)."
     )
-    step_size: FiniteFloat = Field(
-        default=0.5, gt=0.0, description="Size of a step as a fraction of epsilon."
-    )
+    step_size: Positive = Field(default=0.5, description="Size of a step as a fraction of epsilon.")
     random_start: bool = Field(
         default=False,
         description="Whether the ascent starts from noise inside the budget (the paper: yes).",

@@ -16,13 +16,14 @@ import logging
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Noise, Plan, StepContext
 from temper.forward.consistency import consistency
 from temper.functional.losses import Divergence
 from temper.methods import Method, register
 from temper.methods.attack import warn_of_small_divergence
+from temper.methods.bounds import Nonnegative
 from temper.types import Reduction, Step
 
 logger = logging.getLogger(__name__)
@@ -53,15 +54,13 @@ class R3F(Method):
 
     SIZE: ClassVar[str] = "epsilon"
 
-    weight: FiniteFloat = Field(
+    weight: Nonnegative = Field(
         default=2.0,
-        ge=0.0,
         description="Weight of the divergence; 0 is plain fine-tuning. The paper's lambda of 1 is "
         "2 here, because of the factor 1/2.",
     )
-    epsilon: FiniteFloat = Field(
+    epsilon: Nonnegative = Field(
         default=1e-5,
-        ge=0.0,
         description="Half width of uniform noise, or standard deviation of normal noise.",
     )
     law: Literal["uniform", "normal"] = Field(

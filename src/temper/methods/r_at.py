@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.forward.perturbations import gradient_at, zeros
@@ -23,6 +23,7 @@ from temper.functional.losses import Divergence
 from temper.lazy import Tensor, torch
 from temper.methods import register
 from temper.methods.attack import AttackConfig, check_divergence
+from temper.methods.bounds import Nonnegative
 from temper.types import Reduction, Step
 
 
@@ -38,16 +39,13 @@ class RAT(AttackConfig):
 
     OFF: ClassVar = {"adversarial_weight": 0.0, "divergence_weight": 0.0}
 
-    adversarial_weight: FiniteFloat = Field(
+    adversarial_weight: Nonnegative = Field(
         default=1.0,
-        ge=0.0,
         description="Weight of the mean adversarial loss. If it is 0, set `divergence_weight` too: "
         "0 switches the attack off.",
     )
-    divergence_weight: FiniteFloat = Field(
-        default=0.5,
-        ge=0.0,
-        description="Weight of the divergence between the two adversarial passes.",
+    divergence_weight: Nonnegative = Field(
+        default=0.5, description="Weight of the divergence between the two adversarial passes."
     )
     divergence: Divergence = Field(
         default="sym_kl", description="Type of divergence: `sym_kl` as published, or `js`."

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Plan, StepContext, SubModels
 from temper.functional.losses import Divergence
 from temper.methods import Method, register
+from temper.methods.bounds import Nonnegative
 from temper.types import Reduction, Step
 
 
@@ -38,9 +39,8 @@ class RDrop(Method):
         "released_roberta": {"weight": 0.7, "reduction": "sum"},
     }
 
-    weight: FiniteFloat = Field(
+    weight: Nonnegative = Field(
         default=1.0,
-        ge=0.0,
         description="Weight of the divergence (the paper: 0.5 to 5 for the batch mean); 0 is "
         "plain fine-tuning.",
     )

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.backward.rule import InitialWeightsRule, Parameters, UpdateRule
 from temper.lazy import Tensor, torch
 from temper.methods import Method, register
-from temper.methods.variants import Off, Variant
+from temper.methods.bounds import Count, Nonnegative, Positive
+from temper.methods.variants import Off, Variant, variant
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
 
@@ -34,15 +35,13 @@ class Sigmoid(Variant):
     """Weight of the task at step t, ``lambda(t) = 1 / (1 + exp(-k (t - t0)))``."""
 
     kind: Literal["sigmoid"] = "sigmoid"
-    k: float = Field(
+    k: Positive = Field(
         default=0.5,
-        gt=0.0,
         description="Steepness of lambda(t) (the paper searched 0.05, 0.1, 0.2, 0.5 and 1; "
         "released code: 0.5).",
     )
-    t0: int = Field(
+    t0: Count = Field(
         default=250,
-        ge=1,
         description="Step, counted from 1, at which lambda is 1/2 (the paper searched 100, 250, "
         "500 and 1000; released code: 250). Set it below the number of steps.",
     )
@@ -164,15 +163,12 @@ class RecAdam(Method):
         "bert_sts": {"anneal": {"k": 1.0, "t0": 1000}},
     }
 
-    anneal: Sigmoid | Off = Field(
-        default=Sigmoid(),
-        discriminator="kind",
-        description="How the weight lambda of the task grows: by a `sigmoid`, or `off` for plain "
-        "fine-tuning.",
+    anneal: Sigmoid | Off = variant(
+        Sigmoid(),
+        "How the weight lambda of the task grows: by a `sigmoid`, or `off` for plain fine-tuning.",
     )
-    gamma: FiniteFloat = Field(
+    gamma: Nonnegative = Field(
         default=5000.0,
-        ge=0.0,
         description="Strength of the pull (the paper: 5000, at learning rates of 1e-5 and 2e-5). "
         "An early step covers the fraction gamma times learning rate of the way back "
         "to the initial weights.",

@@ -16,6 +16,7 @@ from pydantic import Field
 from temper.backward.rule import Parameters, UpdateRule
 from temper.errors import ModelError
 from temper.methods import Method, register
+from temper.methods.bounds import Positive
 from temper.seeding import Streams, generator
 from temper.types import State
 
@@ -78,12 +79,7 @@ class Reinit(Method):
     layers: int = Field(
         default=1, ge=0, description="Number of re-initialized blocks; 0 is plain fine-tuning."
     )
-    std: float = Field(
-        default=0.02,
-        gt=0.0,
-        allow_inf_nan=False,
-        description="Standard deviation of the new random weights.",
-    )
+    std: Positive = Field(default=0.02, description="Standard deviation of the new random weights.")
 
     def update(self) -> list[UpdateRule]:
         return [TopLayers(self.layers, self.std)] if self.layers else []

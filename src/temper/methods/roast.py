@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import Field
-
 from temper.methods import register
 from temper.methods.adv_embed import AdvEmbed
 from temper.methods.selection import SelectionConfig, Selective
-from temper.methods.variants import Off
+from temper.methods.variants import Off, variant
 
 
 @register(
@@ -41,9 +39,8 @@ class RoAST(AdvEmbed, SelectionConfig):
         **AdvEmbed.PRESETS,
     }
 
-    mask: Selective | Off = Field(
-        default=Selective(refresh="epoch"),
-        discriminator="kind",
-        description="`selective` or `off`. A mask lasts an epoch, as published. The default alpha "
+    mask: Selective | Off = variant(
+        Selective(refresh="epoch"),
+        "`selective` or `off`. A mask lasts an epoch, as published. The default alpha "
         "and beta are the mildest published ones, for which p is at least 0.23.",
     )

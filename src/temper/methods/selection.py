@@ -36,8 +36,9 @@ from temper.functional.masks import (
     thin_by_code,
 )
 from temper.lazy import Tensor, torch
+from temper.methods.bounds import Fraction
 from temper.methods.method import Method
-from temper.methods.variants import Off, Variant
+from temper.methods.variants import Off, Variant, variant
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
 
@@ -48,10 +49,8 @@ class Selective(Variant):
     """A random mask over the gradient, which keeps salient entries more often."""
 
     kind: Literal["selective"] = "selective"
-    alpha: FiniteFloat = Field(
+    alpha: Fraction = Field(
         default=0.6,
-        ge=0.0,
-        le=1.0,
         description="Saliency in [0, 1] at which the probability is 1/2; about the fraction of "
         "entries that is dropped.",
     )
@@ -61,10 +60,8 @@ class Selective(Variant):
         le=100.0,
         description="How steeply the probability rises with the saliency.",
     )
-    p_min: float = Field(
+    p_min: Fraction = Field(
         default=1e-3,
-        ge=0.0,
-        le=1.0,
         description="Lower bound of the probability; 0 is no bound (draws then use 32 bits).",
     )
     scale: bool = Field(
@@ -305,11 +302,7 @@ def _kept(params: Parameters, kept: dict[str, Tensor]) -> Tensor:
 class SelectionConfig(Method):
     """Settings of the selective update."""
 
-    mask: Selective | Off = Field(
-        default=Selective(),
-        discriminator="kind",
-        description="Mask over the gradient: `selective` or `off`.",
-    )
+    mask: Selective | Off = variant(Selective(), "Mask over the gradient: `selective` or `off`.")
 
     def check(self) -> None:
         super().check()

@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.backward.averaging import update_average
 from temper.backward.rule import Parameters, UpdateRule, WeightAverageRule
 from temper.forward import Losses, Plan, StepContext
 from temper.lazy import Tensor, torch
 from temper.methods import register
+from temper.methods.bounds import Fraction, Nonnegative, Rate
 from temper.methods.vat import VAT
 from temper.types import State, Step, Term
 
@@ -90,24 +91,17 @@ class SMART(VAT):
         "paper": {**VAT.PRESETS["smart_paper"], "proximal_weight": 2.0},
     }
 
-    proximal_weight: FiniteFloat = Field(
+    proximal_weight: Nonnegative = Field(
         default=2.0,
-        ge=0.0,
         description="Weight of the divergence from the average network. The paper's 1 is 2 here, "
         "because its divergence has no factor 1/2. 0 keeps no average and costs 8F.",
     )
-    decay: float = Field(
-        default=0.99, ge=0.0, lt=1.0, description="Decay of the average in the early steps."
-    )
-    final_decay: float = Field(
+    decay: Rate = Field(default=0.99, description="Decay of the average in the early steps.")
+    final_decay: Rate = Field(
         default=0.999,
-        ge=0.0,
-        lt=1.0,
         description="Decay after the early steps. Not used if the number of steps is unknown.",
     )
-    early: float = Field(
-        default=0.1, ge=0.0, le=1.0, description="Fraction of the steps that use `decay`."
-    )
+    early: Fraction = Field(default=0.1, description="Fraction of the steps that use `decay`.")
 
     def plan(self, now: Step) -> Plan:
         if not self.proximal_weight:

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.backward.layer_jacobians import LayerJacobians
 from temper.backward.rule import UpdateRule
@@ -41,8 +41,9 @@ from temper.functional.smoothness import (
 )
 from temper.heads import Head
 from temper.lazy import Tensor, torch
+from temper.methods.bounds import Count, Nonnegative, Positive
 from temper.methods.method import Method, check_whole_text
-from temper.methods.variants import Variant
+from temper.methods.variants import Variant, variant
 from temper.models.shards import keep_whole
 from temper.seeding import generator
 from temper.types import Step, Term
@@ -66,9 +67,8 @@ class GradientRatio(Variant):
     """eta is set so that the penalty's gradient has a given size relative to the task loss's."""
 
     kind: Literal["gradient_ratio"] = "gradient_ratio"
-    ratio: float = Field(
+    ratio: Positive = Field(
         default=1.0,
-        gt=0.0,
         description="Norm of the penalty's gradient divided by that of the task loss. The factor "
         "eta that gives this ratio is the median over the first 8 steps, and then "
         "fixed. It is measured on the first micro-batch of a step. The ratio "
@@ -80,18 +80,15 @@ class Weight(Variant):
     """eta is set directly."""
 
     kind: Literal["weight"] = "weight"
-    weight: FiniteFloat = Field(
-        ge=0.0, description="Factor eta on the penalty; 0 is plain fine-tuning."
-    )
+    weight: Nonnegative = Field(description="Factor eta on the penalty; 0 is plain fine-tuning.")
 
 
 class Difference(Variant):
     """Finite differences of gradients, each from one pass."""
 
     kind: Literal["difference"] = "difference"
-    step_size: float = Field(
+    step_size: Positive = Field(
         default=2e-3,
-        gt=0.0,
         description="Size of the step, as a fraction of the RMS of the example's embeddings.",
     )
 
@@ -101,9 +98,8 @@ class FourPoint(Variant):
 
     kind: Literal["four_point"] = "four_point"
     # A second difference of states divides by the square of the step.
-    step_size: float = Field(
+    step_size: Positive = Field(
         default=3e-2,
-        gt=0.0,
         description="Size of the step, as a fraction of the RMS of the example's embeddings.",
     )
 
@@ -116,26 +112,18 @@ class SmoothnessConfig(Method):
     LAW: ClassVar[Law] = "signs"
     """Distribution of the random projections, see `probes`."""
 
-    strength: GradientRatio | Weight = Field(
-        default=GradientRatio(),
-        discriminator="kind",
-        description="Strength of the penalty, as a `gradient_ratio` or as a `weight` (eta).",
+    strength: GradientRatio | Weight = variant(
+        GradientRatio(), "Strength of the penalty, as a `gradient_ratio` or as a `weight` (eta)."
     )
-    jacobian_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Factor on the Jacobian term."
+    jacobian_weight: Nonnegative = Field(default=1.0, description="Factor on the Jacobian term.")
+    hessian_weight: Nonnegative = Field(
+        default=1.0, description="Factor on the Hessian term; 0 skips its passes."
     )
-    hessian_weight: FiniteFloat = Field(
-        default=1.0, ge=0.0, description="Factor on the Hessian term; 0 skips its passes."
+    scheme: Difference | FourPoint = variant(
+        Difference(), "Estimator of the norms: `difference` or `four_point`."
     )
-    scheme: Difference | FourPoint = Field(
-        default=Difference(),
-        discriminator="kind",
-        description="Estimator of the norms: `difference` or `four_point`.",
-    )
-    every: int = Field(
-        default=1,
-        ge=1,
-        description="Apply the penalty only in every n-th step, with n times the weight.",
+    every: Count = Field(
+        default=1, description="Apply the penalty only in every n-th step, with n times the weight."
     )
 
     def check(self) -> None:

@@ -25,6 +25,7 @@ from temper.backward.rule import (
     rules_of,
 )
 from temper.methods import Method, register
+from temper.methods.bounds import Count
 from temper.seeding import Streams
 from temper.types import State, Step
 
@@ -115,9 +116,8 @@ class SoupConfig(Method):
         "averages members, which stay in one basin only if they start from pre-trained weights"
     )
 
-    members: int = Field(
+    members: Count = Field(
         default=3,
-        ge=1,
         description="Number k of members, each trained for `train.epochs` epochs; 1 is plain "
         "fine-tuning.",
     )

@@ -15,35 +15,32 @@ Source: UEGR, arXiv 2503.16550. Where the paper contradicts itself: docs/methods
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Field, model_validator
 
 from temper.forward import Losses, Plan, StepContext, SubModels, with_weight
 from temper.functional.losses import Divergence
 from temper.lazy import Tensor, torch
 from temper.methods import register
 from temper.methods.attack import AttackConfig, check_divergence
+from temper.methods.bounds import Count, Nonnegative, Rate
 from temper.methods.selection import SelectionConfig
-from temper.methods.variants import Variant
+from temper.methods.variants import Variant, variant
 from temper.seeding import generator
 from temper.types import Reduction, Step
-
-Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class Gradient(Variant):
     """Dropout rates by example and channel that follow the clean pass's gradient (section V-A)."""
 
     kind: Literal["gradient"] = "gradient"
-    low: FiniteFloat = Field(
+    low: Rate = Field(
         default=0.05,
-        ge=0.0,
-        lt=1.0,
         description="Smallest adaptive rate. The paper's best range for models trained from "
         "scratch, 0.3 to 0.5, is the default for those.",
     )
-    high: FiniteFloat = Field(default=0.2, ge=0.0, lt=1.0, description="Largest adaptive rate.")
+    high: Rate = Field(default=0.2, description="Largest adaptive rate.")
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -88,15 +85,13 @@ class UEGR(AttackConfig, SelectionConfig):
     passes: int = Field(
         default=2, ge=1, le=64, description="Number K of adversarial passes (sub-models)."
     )
-    adversarial_weight: FiniteFloat = Field(
+    adversarial_weight: Nonnegative = Field(
         default=1.0,
-        ge=0.0,
         description="Weight of the mean adversarial loss. If it is 0, set `divergence_weight` too: "
         "0 switches the attack off, above 0 keeps only the divergence.",
     )
-    divergence_weight: FiniteFloat = Field(
+    divergence_weight: Nonnegative = Field(
         default=0.01,
-        ge=0.0,
         description="Weight lambda of the divergence. A single pass has no pairs, so no "
         "divergence.",
     )
@@ -108,10 +103,8 @@ class UEGR(AttackConfig, SelectionConfig):
         description="Reduction of the divergence over the rows: `sum` as in R-Drop's, R-AT's and "
         "RoAST's code, or `mean`.",
     )
-    adaptive: Gradient | Uniform | Fixed = Field(
-        default=Gradient(),
-        discriminator="kind",
-        description="Dropout rates of the adversarial passes: `gradient`, `uniform` or `fixed`.",
+    adaptive: Gradient | Uniform | Fixed = variant(
+        Gradient(), "Dropout rates of the adversarial passes: `gradient`, `uniform` or `fixed`."
     )
     sites: Literal["all", "last"] = Field(
         default="all",
@@ -123,8 +116,8 @@ class UEGR(AttackConfig, SelectionConfig):
         description="Whether the divergence also compares the adversarial passes with the detached "
         "clean pass. With one adversarial pass there is no other divergence.",
     )
-    every: int = Field(
-        default=1, ge=1, description="Attack only in every n-th step, with n times the weight."
+    every: Count = Field(
+        default=1, description="Attack only in every n-th step, with n times the weight."
     )
     fraction: float = Field(
         default=1.0,

@@ -2,7 +2,7 @@
 
 A field is a union with the discriminator ``kind``::
 
-    adaptive: Gradient | Uniform | Fixed = Field(default=Gradient(), discriminator="kind")
+    adaptive: Gradient | Uniform | Fixed = variant(Gradient(), "Dropout rates.")
 
 Its value may be a variant, the name of a kind, or a table. ``kind`` may be omitted if the keys of
 the table identify it; otherwise the default's kind is used. Missing keys take the values of the
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from temper.errors import unknown
@@ -47,6 +47,11 @@ class Off(Variant):
     """The kind that switches a setting off."""
 
     kind: Literal["off"] = "off"
+
+
+def variant(default: Variant, description: str) -> Any:
+    """Return the pydantic field of a setting with several kinds."""
+    return Field(default=default, discriminator="kind", description=description)
 
 
 def kinds_of(field: FieldInfo) -> dict[str, type[Variant]]:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.forward import Losses, Noise, Plan, StepContext
 from temper.forward.perturbations import gradient_at
@@ -26,6 +26,8 @@ from temper.functional.precision import in_half_precision
 from temper.lazy import Tensor, torch
 from temper.methods import register
 from temper.methods.attack import AttackConfig, Projected, Single
+from temper.methods.bounds import Nonnegative, Positive
+from temper.methods.variants import variant
 from temper.types import Reduction, Step, Term
 
 logger = logging.getLogger(__name__)
@@ -55,9 +57,8 @@ class VAT(AttackConfig):
         "smart_paper": {"epsilon": 1e-5, "relative": False, "init_noise": 1e-5, "weight": 2.0},
     }
 
-    epsilon: FiniteFloat = Field(
+    epsilon: Nonnegative = Field(
         0.025,
-        ge=0.0,
         description="Budget. The default, 0.025 of the largest entry of each token, "
         "transfers between models (SMART's paper: 1e-5 absolute, which is inert).",
     )
@@ -76,22 +77,17 @@ class VAT(AttackConfig):
         description="Perturbed embeddings: the `output` of the embeddings block (as SMART), or "
         "`word` embeddings.",
     )
-    weight: FiniteFloat = Field(
+    weight: Nonnegative = Field(
         default=2.0,
-        ge=0.0,
         description="Weight of the divergence; 0 is plain fine-tuning. The 1 of SMART's paper is "
         "2 here, because of our factor 1/2.",
     )
-    ascent: Single | Projected = Field(
-        default=Single(),
-        discriminator="kind",
-        description="One `single` step with the whole budget (as SMART), or several `projected` "
-        "steps.",
+    ascent: Single | Projected = variant(
+        Single(),
+        "One `single` step with the whole budget (as SMART), or several `projected` steps.",
     )
-    init_noise: float = Field(
+    init_noise: Positive = Field(
         default=1e-3,
-        gt=0.0,
-        allow_inf_nan=False,
         description="Standard deviation of the noise that the ascent starts from (SMART's paper: "
         "1e-5, which is below what single precision resolves). Keep it well below the "
         'budget\'s entries; "attack/alignment" near 1 in the logs says that it is.',

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field
 
 from temper.backward.rule import InitialWeightsRule, Parameters, UpdateRule
 from temper.functional.masks import CHUNK, CHUNK_ON_DEVICE
 from temper.functional.precision import at_least_single
 from temper.lazy import Tensor, torch
 from temper.methods import Method, register
+from temper.methods.bounds import Nonnegative
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
 
@@ -98,9 +99,8 @@ class WCons(Method):
 
     PRETRAINED = "keeps the weights near pre-trained ones"
 
-    weight: FiniteFloat = Field(
+    weight: Nonnegative = Field(
         default=0.01,
-        ge=0.0,
         description="Weight of the squared distance; 0 is plain fine-tuning. The default is not "
         "tuned; the papers select it by task. L2-SP's alpha is twice this weight.",
     )

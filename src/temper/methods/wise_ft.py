@@ -18,6 +18,7 @@ from pydantic import Field
 
 from temper.backward.rule import InitialWeightsRule, Parameters, UpdateRule
 from temper.methods import Method, register
+from temper.methods.bounds import Fraction
 from temper.types import State
 
 logger = logging.getLogger(__name__)
@@ -68,10 +69,8 @@ class WiseFT(Method):
 
     PRETRAINED = "interpolates with the pre-trained weights"
 
-    alpha: float = Field(
+    alpha: Fraction = Field(
         default=0.5,
-        ge=0.0,
-        le=1.0,
         description="Weight of the trained weights (the paper's default: 0.5). 1 is plain "
         "fine-tuning; 0 keeps only the head as trained.",
     )
