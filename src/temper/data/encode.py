@@ -16,7 +16,7 @@ from temper.data.spans import token_positions
 from temper.data.stored import Stored, StoredBytes
 from temper.data.tags import first_tokens
 from temper.data.token_spans import Span, check_spans, trimmed
-from temper.data.windows import check_stride, encoded_row, joined, windows_of_rows
+from temper.data.windows import check_stride, encoded_row, joined
 from temper.errors import DataError, SettingError, brief
 from temper.types import UNLABELED, Windows
 
@@ -80,21 +80,18 @@ def encode(
         SettingError: ``max_length`` is above the limit of the tokenizer's model.
         DataError: A text has no token.
     """
-    added = _checked(examples, tokenizer, max_length, windows)
     kind = kind or examples.kind
+    encoder = _Encoder(examples, tokenizer, kind, max_length, windows)
     items: list[dict[str, Any]] = []
     cut = 0
     for start in range(0, len(examples), _CHUNK):
-        rows = list(range(start, min(start + _CHUNK, len(examples))))
-        encoded, cut_here = _encode_rows(
-            examples, rows, tokenizer=tokenizer, max_length=max_length, kind=kind, windows=windows
-        )
+        encoded, cut_here = encoder.encode(range(start, min(start + _CHUNK, len(examples))))
         items += encoded
         cut += cut_here
     if examples.labels is not None and kind not in _WRITTEN:
         for item, label in zip(items, examples.labels, strict=True):
             item |= _labeled(item, label, kind)
-    unknown, tokens = _count_unknown(items, tokenizer, added=added)
+    unknown, tokens = encoder.count_unknown(items)
     return EncodedExamples(
         items,
         truncated=cut / max(len(items), 1),
@@ -118,9 +115,8 @@ class LazilyEncoded:
         max_length: int,
         windows: Windows | None = None,
     ) -> None:
-        self._added = _checked(examples, tokenizer, max_length, windows)
-        self.examples, self.tokenizer, self.max_length = examples, tokenizer, max_length
-        self.windows = windows
+        self._encoder = _Encoder(examples, tokenizer, examples.kind, max_length, windows)
+        self.examples = examples
         self.columns: dict[str, Sequence[Any]] = {}
         if examples.labels is not None and examples.kind not in _WRITTEN:
             self.columns["labels"] = examples.labels
@@ -130,7 +126,7 @@ class LazilyEncoded:
         self._ids = StoredBytes()
         self._others: tuple[str, ...] = ()
         self._cut = self._unknown = self._tokens = 0
-        self.lengths.at(range(min(len(self), ENCODED_FIRST) if self._added else len(self)))
+        self.lengths.at(range(min(len(self), ENCODED_FIRST) if self._encoder.added else len(self)))
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -183,16 +179,9 @@ class LazilyEncoded:
         return result
 
     def _encode(self, rows: list[int]) -> None:
-        items, cut = _encode_rows(
-            self.examples,
-            rows,
-            tokenizer=self.tokenizer,
-            max_length=self.max_length,
-            kind=self.examples.kind,
-            windows=self.windows,
-        )
+        items, cut = self._encoder.encode(rows)
         self._cut += cut
-        unknown, tokens = _count_unknown(items, self.tokenizer, added=self._added)
+        unknown, tokens = self._encoder.count_unknown(items)
         self._unknown += unknown
         self._tokens += tokens
         self._others = tuple(name for name in _STORED if name in items[0])
@@ -336,167 +325,195 @@ def _unknown_token(tokenizer: Any) -> int | None:
     return None if unknown in taken else unknown
 
 
-def _added_tokens(examples: Examples, tokenizer: Any) -> int:
-    if (count := getattr(tokenizer, "num_special_tokens_to_add", None)) is not None:
-        # Much faster than tokenizing, which matters for predictions of single texts.
-        return int(count(pair=examples.text_pair is not None))
-    return len(tokenizer([""], None if examples.text_pair is None else [""])["input_ids"][0])
+class _Encoder:
+    """Encodes rows of a set, without the labels of a head.
 
+    ``added`` is the number of special tokens that are added to each row.
+    """
 
-def _count_unknown(
-    items: Sequence[Mapping[str, Any]], tokenizer: Any, *, added: int
-) -> tuple[int, int]:
-    """Count the unknown tokens and all tokens of rows, without the ``added`` special ones."""
-    tokens = sum(max(len(item["input_ids"]) - added, 0) for item in items)
-    unknown = _unknown_token(tokenizer)
-    if unknown is None:
-        return 0, tokens
-    return sum(item["input_ids"].count(unknown) for item in items), tokens
-
-
-def _checked(examples: Examples, tokenizer: Any, max_length: int, windows: Windows | None) -> int:
-    """Check the length settings; return the number of special tokens added to each row."""
-    limit = tokenizer.model_max_length
-    if not 1 <= max_length <= limit:
-        raise SettingError(
-            f"`max_length` must be between 1 and {limit}, the longest input of this model, got "
-            f"{max_length}. Use --max-length {limit} or less, and a stride for longer texts "
-            "(--stride, --set predictor.stride)."
-        )
-    added = _added_tokens(examples, tokenizer)
-    if windows is not None:
-        check_stride(tokenizer, windows, max_length=max_length, added=added)
-    return added
-
-
-def _encode_rows(
-    examples: Examples,
-    rows: list[int],
-    *,
-    tokenizer: Any,
-    max_length: int,
-    kind: Kind,
-    windows: Windows | None = None,
-) -> tuple[list[dict[str, Any]], int]:
-    """Return encoded rows, without labels of a head, and the number of rows that were cut."""
-    if kind == "completions":
-        return _with_completions(examples, rows, tokenizer, max_length)
-    if kind == "choices":
-        return _with_choices(examples, rows, tokenizer, max_length)
-    if kind == "spans" and examples.text_pair is None:
-        raise DataError("Questions need a context as second text. Give columns for both.")
-    if kind == "seq2seq" and examples.source.get("messages"):
-        raise DataError(
-            "An encoder-decoder reads no conversations, and the rows are lists of messages. Give "
-            "prompts as texts, or a decoder-only language model."
-        )
-    located = kind in ("tokens", "spans")
-    if located:
-        check_spans(tokenizer)
-    asked = {"return_offsets_mapping": True} if located else {}
-    whole = _call(tokenizer, examples, rows, truncation=False, **asked)
-    long = [index for index, item in enumerate(whole) if len(item["input_ids"]) > max_length]
-    if long and windows is None:
-        again = [rows[index] for index in long]
-        short = _call(tokenizer, examples, again, truncation=True, max_length=max_length, **asked)
-        for index, item in zip(long, short, strict=True):
-            whole[index] = item
-    for row, item in zip(rows, whole, strict=True):
-        if not item["input_ids"]:
-            raise DataError(
-                f"Row {row + 1} of set {examples.name!r} has no tokens with this tokenizer "
-                f"(text {brief(examples.text[row])}). Remove it."
+    def __init__(
+        self,
+        examples: Examples,
+        tokenizer: Any,
+        kind: Kind,
+        max_length: int,
+        windows: Windows | None = None,
+    ) -> None:
+        limit = tokenizer.model_max_length
+        if not 1 <= max_length <= limit:
+            raise SettingError(
+                f"`max_length` must be between 1 and {limit}, the longest input of this model, got "
+                f"{max_length}. Use --max-length {limit} or less, and a stride for longer texts "
+                "(--stride, --set predictor.stride)."
             )
-    if windows is not None:
-        pairs = examples.text_pair
-        split, cut = windows_of_rows(
-            [examples.text[rows[index]] for index in long],
-            None if pairs is None else [pairs[rows[index]] for index in long],
-            tokenizer,
-            windows=windows,
-            max_length=max_length,
-            added=_added_tokens(examples, tokenizer),
-        )
-        of_long = dict(zip(long, split, strict=True))
-        return [of_long.get(index) or joined([item]) for index, item in enumerate(whole)], cut
-    if kind == "seq2seq" and examples.labels is not None:
-        targets = [examples.labels[row] for row in rows]
-        written = tokenizer(text_target=targets, verbose=False)["input_ids"]
-        either = {*long, *(index for index, ids in enumerate(written) if len(ids) > max_length)}
+        pairs = examples.text_pair is not None
+        if (count := getattr(tokenizer, "num_special_tokens_to_add", None)) is not None:
+            # Much faster than tokenizing, which matters for predictions of single texts.
+            self.added = int(count(pair=pairs))
+        else:
+            self.added = len(tokenizer([""], [""] if pairs else None)["input_ids"][0])
+        if windows is not None:
+            check_stride(tokenizer, windows, max_length=max_length, added=self.added)
+        self.examples, self.tokenizer, self.kind = examples, tokenizer, kind
+        self.max_length, self.windows = max_length, windows
+
+    def encode(self, rows: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
+        """Return the encoded rows, and the number of them that were cut."""
+        examples, kind, max_length = self.examples, self.kind, self.max_length
+        if kind == "completions":
+            return self._completions(rows)
+        if kind == "choices":
+            return self._choices(rows)
+        if kind == "spans" and examples.text_pair is None:
+            raise DataError("Questions need a context as second text. Give columns for both.")
+        if kind == "seq2seq" and examples.source.get("messages"):
+            raise DataError(
+                "An encoder-decoder reads no conversations, and the rows are lists of messages. "
+                "Give prompts as texts, or a decoder-only language model."
+            )
+        if kind in ("tokens", "spans"):
+            check_spans(self.tokenizer)
+        whole = self._tokens(rows, truncation=False)
+        long = [index for index, item in enumerate(whole) if len(item["input_ids"]) > max_length]
+        if long and self.windows is None:
+            again = [rows[index] for index in long]
+            short = self._tokens(again, truncation=True, max_length=max_length)
+            for index, item in zip(long, short, strict=True):
+                whole[index] = item
+        for row, item in zip(rows, whole, strict=True):
+            if not item["input_ids"]:
+                raise DataError(
+                    f"Row {row + 1} of set {examples.name!r} has no tokens with this tokenizer "
+                    f"(text {brief(examples.text[row])}). Remove it."
+                )
+        if self.windows is not None:
+            split, cut = self._in_windows([rows[index] for index in long], self.windows)
+            of_long = dict(zip(long, split, strict=True))
+            return [of_long.get(index) or joined([item]) for index, item in enumerate(whole)], cut
+        if kind == "seq2seq" and examples.labels is not None:
+            return whole, self._add_targets(rows, whole, long)
+        return whole, len(long)
+
+    def count_unknown(self, items: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+        """Count the unknown tokens and all tokens of rows, without the added special ones."""
+        tokens = sum(max(len(item["input_ids"]) - self.added, 0) for item in items)
+        unknown = _unknown_token(self.tokenizer)
+        if unknown is None:
+            return 0, tokens
+        return sum(item["input_ids"].count(unknown) for item in items), tokens
+
+    def _texts(self, rows: Sequence[int]) -> tuple[list[str], list[str] | None]:
+        pairs = self.examples.text_pair
+        texts = [self.examples.text[row] for row in rows]
+        return texts, None if pairs is None else [pairs[row] for row in rows]
+
+    def _tokens(self, rows: Sequence[int], **options: Any) -> list[dict[str, Any]]:
+        """Tokenize rows; tags and spans also need the positions of tokens."""
+        texts, pairs = self._texts(rows)
+        if self.kind in ("tokens", "spans"):
+            options["return_offsets_mapping"] = True
+        # verbose would warn of rows above the model's length before they are cut.
+        encoded = self.tokenizer(texts, pairs, padding=False, verbose=False, **options)
+        items: list[dict[str, Any]] = []
+        for index in range(len(rows)):
+            item = encoded_row(encoded, index)
+            if "offset_mapping" in encoded and pairs is None:
+                item["words"] = first_tokens(texts[index], encoded["offset_mapping"][index])
+            elif "offset_mapping" in encoded:
+                assert pairs is not None
+                offsets, sides = encoded["offset_mapping"][index], encoded.sequence_ids(index)
+                spans = [
+                    trimmed(pairs[index], 1, *offset) if side == 1 else Span(0, -1, -1)
+                    for side, offset in zip(sides, offsets, strict=True)
+                ]
+                item["starts"] = [span.start for span in spans]
+                item["ends"] = [span.end for span in spans]
+            items.append(item)
+        return items
+
+    def _in_windows(self, rows: list[int], windows: Windows) -> tuple[list[dict[str, Any]], int]:
+        """Encode long rows as windows of ``max_length`` tokens, with ``sizes``.
+
+        In a pair the second text is split, and each window begins with the whole first text. If
+        that leaves no room, the pair is cut instead.
+        """
+        texts, pairs = self._texts(rows)
+        fits = [True] * len(rows)
+        if pairs is not None:
+            first = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+            fits = [self.max_length - self.added - len(ids) > windows.stride for ids in first]
+
+        def encoded(indices: list[int], **options: Any) -> Any:
+            given = self._texts([rows[index] for index in indices])
+            options |= {"max_length": self.max_length, "padding": False, "verbose": False}
+            return self.tokenizer(*given, **options)
+
+        parts: list[list[dict[str, list[int]]]] = [[] for _ in rows]
+        if split := [index for index, fit in enumerate(fits) if fit]:
+            result = encoded(
+                split,
+                truncation=True if pairs is None else "only_second",
+                stride=windows.stride,
+                return_overflowing_tokens=True,
+            )
+            for number, index in enumerate(result["overflow_to_sample_mapping"]):
+                parts[split[index]].append(encoded_row(result, number))
+        cut = sum(len(part) > windows.max_windows for part in parts)
+        if whole := [index for index, fit in enumerate(fits) if not fit]:
+            result = encoded(whole, truncation=True)
+            for number, index in enumerate(whole):
+                parts[index].append(encoded_row(result, number))
+            cut += len(whole)
+        return [joined(part[: windows.max_windows]) for part in parts], cut
+
+    def _add_targets(
+        self, rows: Sequence[int], items: list[dict[str, Any]], long: list[int]
+    ) -> int:
+        """Add the target tokens of an encoder-decoder; return how many rows were cut."""
+        labels, limit = self.examples.labels or [], self.max_length
+        targets = [labels[row] for row in rows]
+        written = self.tokenizer(text_target=targets, verbose=False)["input_ids"]
+        either = {*long, *(index for index, ids in enumerate(written) if len(ids) > limit)}
         if len(either) > len(long):
-            limit = {"truncation": True, "max_length": max_length}
-            written = tokenizer(text_target=targets, verbose=False, **limit)["input_ids"]
-        for item, ids in zip(whole, written, strict=True):
+            options = {"truncation": True, "max_length": limit, "verbose": False}
+            written = self.tokenizer(text_target=targets, **options)["input_ids"]
+        for item, ids in zip(items, written, strict=True):
             item["labels"] = list(ids)
-        return whole, len(either)
-    return whole, len(long)
+        return len(either)
 
-
-def _call(
-    tokenizer: Any, examples: Examples, rows: list[int], **options: Any
-) -> list[dict[str, Any]]:
-    texts = [examples.text[row] for row in rows]
-    pairs = None if examples.text_pair is None else [examples.text_pair[row] for row in rows]
-    # verbose would warn of rows above the model's length before they are cut.
-    encoded = tokenizer(texts, pairs, padding=False, verbose=False, **options)
-    items: list[dict[str, Any]] = []
-    for index in range(len(rows)):
-        item = encoded_row(encoded, index)
-        if "offset_mapping" in encoded and pairs is None:
-            item["words"] = first_tokens(texts[index], encoded["offset_mapping"][index])
-        elif "offset_mapping" in encoded:
-            assert pairs is not None
-            offsets, sides = encoded["offset_mapping"][index], encoded.sequence_ids(index)
-            spans = [
-                trimmed(pairs[index], 1, *offset) if side == 1 else Span(0, -1, -1)
-                for side, offset in zip(sides, offsets, strict=True)
-            ]
-            item |= {"starts": [span.start for span in spans], "ends": [span.end for span in spans]}
-        items.append(item)
-    return items
-
-
-def _with_completions(
-    examples: Examples, rows: list[int], tokenizer: Any, max_length: int
-) -> tuple[list[dict[str, Any]], int]:
-    labels = examples.labels
-    result = encoded_completions(
-        [examples.text[row] for row in rows],
-        None if labels is None else [labels[row] for row in rows],
-        tokenizer,
-        chat=bool(examples.source.get("messages")),
-        max_length=max_length,
-    )
-    items, cuts = zip(*result, strict=True)
-    return list(items), sum(cuts)
-
-
-def _with_choices(
-    examples: Examples, rows: list[int], tokenizer: Any, max_length: int
-) -> tuple[list[dict[str, Any]], int]:
-    """Encode each choice as a pair with its question; return the rows and how many were cut."""
-    pairs = () if examples.text_pair is None else examples.text_pair
-    choices = [choices_of(pairs[row] if pairs else "") for row in rows]
-    if len(counts := {*map(len, choices)}) > 1:
-        raise DataError(
-            "All questions must have the same number of choices, got "
-            f"{' and '.join(map(str, sorted(counts)))}."
+    def _completions(self, rows: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
+        labels = self.examples.labels
+        result = encoded_completions(
+            self._texts(rows)[0],
+            None if labels is None else [labels[row] for row in rows],
+            self.tokenizer,
+            chat=bool(self.examples.source.get("messages")),
+            max_length=self.max_length,
         )
-    questions = [
-        examples.text[row] for row, options in zip(rows, choices, strict=True) for _ in options
-    ]
-    flat = Examples("choices", questions, [*chain.from_iterable(choices)])
-    result, _ = _encode_rows(
-        flat, [*range(len(flat))], tokenizer=tokenizer, max_length=max_length, kind="unlabeled"
-    )
-    items, cut, start = [], 0, 0
-    for options in choices:
-        item = joined(result[start : start + len(options)])
-        start += len(options)
-        # A choice that was not cut may happen to be as long as the limit.
-        cut += max(item["sizes"]) >= max_length
-        items.append(item)
-    return items, cut
+        items, cuts = zip(*result, strict=True)
+        return list(items), sum(cuts)
+
+    def _choices(self, rows: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
+        """Encode each choice as a pair with its question."""
+        texts, pairs = self._texts(rows)
+        choices = [choices_of(pair) for pair in pairs or [""] * len(rows)]
+        if len(counts := {*map(len, choices)}) > 1:
+            raise DataError(
+                "All questions must have the same number of choices, got "
+                f"{' and '.join(map(str, sorted(counts)))}."
+            )
+        questions = [text for text, options in zip(texts, choices, strict=True) for _ in options]
+        flat = Examples("choices", questions, [*chain.from_iterable(choices)])
+        encoder = _Encoder(flat, self.tokenizer, "unlabeled", self.max_length)
+        result, _ = encoder.encode(range(len(flat)))
+        items, cut, start = [], 0, 0
+        for options in choices:
+            item = joined(result[start : start + len(options)])
+            start += len(options)
+            # A choice that was not cut may happen to be as long as the limit.
+            cut += max(item["sizes"]) >= self.max_length
+            items.append(item)
+        return items, cut
 
 
 def _labeled(item: Mapping[str, Any], label: Any, kind: Kind) -> dict[str, Any]:

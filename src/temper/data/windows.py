@@ -45,52 +45,6 @@ def check_stride(tokenizer: Any, windows: Windows, *, max_length: int, added: in
         )
 
 
-def windows_of_rows(
-    texts: Sequence[str],
-    pairs: Sequence[str] | None,
-    tokenizer: Any,
-    *,
-    windows: Windows,
-    max_length: int,
-    added: int,
-) -> tuple[list[dict[str, Any]], int]:
-    """Encode long texts as windows of ``max_length`` tokens, of which ``added`` are special.
-
-    In a pair the second text is split, and each window begins with the whole first text. If that
-    leaves no room, the pair is cut instead.
-
-    Returns:
-        One mapping per row, with ``sizes``, and the number of rows that were cut.
-    """
-    fits = [True] * len(texts)
-    if pairs is not None:
-        first = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-        fits = [max_length - added - len(ids) > windows.stride for ids in first]
-
-    def encoded(rows: list[int], **options: Any) -> Any:
-        seconds = None if pairs is None else [pairs[row] for row in rows]
-        options |= {"max_length": max_length, "padding": False, "verbose": False}
-        return tokenizer([texts[row] for row in rows], seconds, **options)
-
-    parts: list[list[dict[str, list[int]]]] = [[] for _ in texts]
-    if split := [row for row, fit in enumerate(fits) if fit]:
-        result = encoded(
-            split,
-            truncation=True if pairs is None else "only_second",
-            stride=windows.stride,
-            return_overflowing_tokens=True,
-        )
-        for index, number in enumerate(result["overflow_to_sample_mapping"]):
-            parts[split[number]].append(encoded_row(result, index))
-    cut = sum(len(part) > windows.max_windows for part in parts)
-    if whole := [row for row, fit in enumerate(fits) if not fit]:
-        result = encoded(whole, truncation=True)
-        for index, row in enumerate(whole):
-            parts[row].append(encoded_row(result, index))
-        cut += len(whole)
-    return [joined(part[: windows.max_windows]) for part in parts], cut
-
-
 def joined(parts: Sequence[Mapping[str, list[int]]]) -> dict[str, Any]:
     """Concatenate the windows of a row.
 
