@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +22,7 @@ from temper.data.columns import (
 )
 from temper.data.completions import completion_columns, completion_rows
 from temper.data.examples import LABELS_OF, NAMED, Examples, Splits, with_codes, without_misfits
-from temper.data.formats import format_of, read_table, stem_of
+from temper.data.formats import format_of, stem_of
 from temper.data.labels import LabelColumn, LabelKind, Labels, label_kind
 from temper.data.settings import DataSettings
 from temper.data.spans import span_columns, span_rows
@@ -142,15 +141,6 @@ class Opened:
     single: bool = False
     options: TableOptions = field(default_factory=TableOptions)
     known: tuple[Columns, ...] = ()
-
-
-def open_folder(folder: Path, options: TableOptions) -> Opened:
-    """List the splits of a folder with one file per split."""
-    splits = {
-        name: partial(read_table, path, options) for name, path in split_files(folder).items()
-    }
-    names = named_labels(folder)
-    return Opened(str(folder), folder.resolve().name, splits, names, options=options)
 
 
 def read_split(

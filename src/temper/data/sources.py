@@ -22,9 +22,9 @@ from temper.data.reading import (
     check_texts,
     choose_split,
     named_labels,
-    open_folder,
     read_set,
     read_splits,
+    split_files,
 )
 from temper.data.settings import DataSettings
 from temper.data.splitting import finish_splits
@@ -59,16 +59,16 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
         )
     if base == "demo":
         sets: Splits | Examples = _demo_splits(settings, config)
-    elif settings.task is not None:
-        opened = replace(_open(base, config, settings.reading), known=tuple(known))
-        sets = TaskCopy(TASKS[settings.task], opened, settings).splits()
     else:
-        opened = replace(_open(base, config, settings.reading), known=tuple(known))
-        sets = read_splits(settings, opened)
-    if settings.unlabeled is None:
-        return finish_splits(sets, settings)
-    train = sets.train if isinstance(sets, Splits) else sets
-    unlabeled = _read_unlabeled(settings, settings.unlabeled, train=train)
+        opened = _open(base, config, settings.reading, known)
+        if settings.task is None:
+            sets = read_splits(settings, opened)
+        else:
+            sets = TaskCopy(TASKS[settings.task], opened, settings).splits()
+    unlabeled = None
+    if settings.unlabeled is not None:
+        train = sets.train if isinstance(sets, Splits) else sets
+        unlabeled = _read_unlabeled(settings, settings.unlabeled, train=train)
     return finish_splits(sets, settings, unlabeled=unlabeled)
 
 
@@ -79,7 +79,7 @@ def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> E
     base, config, split = _parse(settings.source, settings.config)
     if split is not None:
         settings = settings.model_copy(update={"eval_split": split})
-    opened = replace(_open(base, config, settings.reading), known=tuple(known))
+    opened = _open(base, config, settings.reading, known)
     return TaskCopy(task, opened, settings).dev()
 
 
@@ -141,7 +141,7 @@ def load_examples(
         if labeled is False:
             reading = _without_labels(reading, columns, *known)
         examples = read_set(
-            replace(_open(base, config, reading), known=tuple(known)),
+            _open(base, config, reading, known),
             split=split,
             columns=columns,
             kind=kind,
@@ -208,10 +208,16 @@ def _exists(source: str) -> bool:
     return source != "demo" and os.path.exists(os.path.expanduser(source))
 
 
-def _open(base: str, config: str | None, options: TableOptions) -> Opened:
+def _open(
+    base: str, config: str | None, options: TableOptions, known: Sequence[Columns] = ()
+) -> Opened:
+    return replace(_found(base, config, options), options=options, known=tuple(known))
+
+
+def _found(base: str, config: str | None, options: TableOptions) -> Opened:
     if names_memory(base):
         readers, single = splits_of(base)
-        return Opened(base, base, readers, single=single, options=options)
+        return Opened(base, base, readers, single=single)
     # os.path returns False if pathlib raises: an unknown home, a name too long, a NUL.
     path = Path(os.path.expanduser(base))
     if _exists(base):
@@ -222,18 +228,19 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
             )
         if path.is_dir():
             if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
-                return replace(_open_saved(path), options=options)
+                return _open_saved(path)
             if (path / "tokenizer_config.json").is_file():
                 raise DataError(
                     f"{base} is the folder of a model. Name a file or folder of rows; a model to "
                     "start from is given with --model."
                 )
-            return open_folder(path, options)
+            files = split_files(path)
+            splits = {split: partial(read_table, file, options) for split, file in files.items()}
+            return Opened(str(path), path.resolve().name, splits, named_labels(path))
         splits = {"train": partial(read_table, path, options)}
-        names = named_labels(path.parent)
-        return Opened(base, stem_of(path), splits, names, single=True, options=options)
+        return Opened(base, stem_of(path), splits, named_labels(path.parent), single=True)
     _check_hub_id(base)
-    return replace(_open_hub(base, config), options=options)
+    return _open_hub(base, config)
 
 
 def _check_hub_id(base: str) -> None:
