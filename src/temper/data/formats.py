@@ -11,6 +11,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from temper.data.columns import KeptColumns
@@ -49,7 +50,7 @@ def read_table(path: Path, options: TableOptions | None = None) -> Table:
     source = TextFile(path).source()
     if suffix == ".parquet":
         packed = path.name.lower().endswith(".gz")
-        content = read_bytes(path) if packed else str(path)
+        content: bytes | str = read_bytes(path) if packed else str(path)
         if not path.stat().st_size or not content.strip():
             raise empty
         return _parquet(content, path=path, source=source)
@@ -189,43 +190,35 @@ def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Tab
     import pyarrow
     from pyarrow import parquet
 
-    def broken(error: Exception) -> DataError:
-        reason = str(error).splitlines()[0]
-        return DataError(f"{path} is not a whole Parquet file ({reason}). Write it again.")
+    @contextmanager
+    def whole() -> Iterator[None]:
+        try:
+            yield
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(
+                f"{path} is not a whole Parquet file ({reason}). Write it again."
+            ) from None
 
-    try:
-        in_memory = isinstance(content, bytes)
+    with whole():
+        read = pyarrow.BufferReader(content) if isinstance(content, bytes) else content
         # A page at a time: the packed column of a row group is often as large as the file.
-        file = parquet.ParquetFile(
-            pyarrow.BufferReader(content) if in_memory else content,
-            buffer_size=_READ,
-            pre_buffer=False,
-        )
+        file = parquet.ParquetFile(read, buffer_size=_READ, pre_buffer=False)
         schema, rows = file.schema_arrow, file.metadata.num_rows
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise broken(error) from None
     check_names(schema.names, title=str(path))
     if not rows:
         raise DataError(f"{path} has no rows.")
 
     def column(name: str) -> Iterator[object]:
-        try:
+        with whole():
             for batch in file.iter_batches(_BATCH, columns=[name], use_threads=False):
                 yield from batch.column(name).to_pylist()
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise broken(error) from None
         # Arrow keeps freed memory in its pool.
         pyarrow.default_memory_pool().release_unused()
 
     classes = _class_names(schema.metadata or {})
-    return Table(
-        str(path),
-        tuple(schema.names),
-        column,
-        rows,
-        label_names=classes,
-        source=source,
-    )
+    names = tuple(schema.names)
+    return Table(str(path), names, column, rows, label_names=classes, source=source)
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> dict[str, tuple[str, ...]]:

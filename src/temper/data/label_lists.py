@@ -75,10 +75,10 @@ def indices_of(
     if numbers:
         count = 1 + max((label for row in lists for label in row), default=0)
         label_names = tuple(names) if names is not None else tuple(map(str, range(count)))
-        indices: dict[object, int] = {position: position for position in range(len(label_names))}
     else:
         label_names = tuple(names or sorted({label for row in lists for label in row}))
-        indices = {name: position for position, name in enumerate(label_names)}
+    keys: Iterable[object] = range(len(label_names)) if numbers else label_names
+    indices = {key: position for position, key in enumerate(keys)}
     rows = []
     for index, row in enumerate(lists):
         applies = [0] * len(label_names)

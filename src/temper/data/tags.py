@@ -41,12 +41,7 @@ def has_words(table: Table, column: str) -> bool:
 
 
 def tagged_rows(
-    table: Table,
-    column: str,
-    tags: str | None,
-    names: Sequence[str] | None,
-    *,
-    skip: bool,
+    table: Table, column: str, tags: str | None, names: Sequence[str] | None, *, skip: bool
 ) -> tuple[Examples, Table]:
     """Read lists of words, and their tags if there is a column ``tags``.
 
@@ -56,8 +51,7 @@ def tagged_rows(
     columns = (column,) if tags is None else (column, tags)
 
     def read(words: object, *row_tags: object) -> tuple[list[str], list[str]]:
-        are_words = isinstance(words, list | tuple) and all(isinstance(w, str) for w in words)
-        if not are_words or not words:
+        if not isinstance(words, list | tuple) or not words or not all(map(_is_text, words)):
             raise ValueError(f"{column!r} must be a list of words, got {words!r:.60}")
         # A word with a space inside, or an empty one, would break the split of the joined text.
         plain = ["_".join(word.split()) or "_" for word in words]
@@ -83,6 +77,10 @@ def tagged_rows(
         table.title, text, labels=labels, label_names=ordered, kind="tokens", notices=notices
     )
     return examples, table
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _tags(value: object, words: int, names: Sequence[str] | None) -> list[str]:

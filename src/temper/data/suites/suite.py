@@ -244,10 +244,21 @@ def load_set(
     ``labels`` are the task's labels by index. None is for OOD sets, whose labels are not read.
     """
     entry = found.entry
-    parts = {
-        part: _load_part(path, split, entry, labels, reading)
-        for part, (path, split) in found.places.items()
-    }
+
+    def loaded(path: Path, split: str | None) -> Examples:
+        examples = load_examples(
+            str(path),
+            split=split,
+            columns=Columns(group=entry.group_column),
+            kind=None if labels is None else "classification",
+            labeled=labels is not None,
+            reading=reading,
+        )
+        if labels is None or examples.label_names is not None:
+            return examples
+        return examples.map_labels(labels)
+
+    parts = {part: loaded(*place) for part, place in found.places.items()}
     if entry.parts and entry.group_column is None:
         parts = {
             part: replace(examples, group=[part] * len(examples))
@@ -284,26 +295,6 @@ def _place(root: Path, text: str) -> Place | None:
         return path, choose_split(split_files(path), split, title=text)
     except DataError:
         return None
-
-
-def _load_part(
-    path: Path,
-    split: str | None,
-    entry: SuiteSet,
-    labels: Sequence[str] | None,
-    reading: TableOptions | None,
-) -> Examples:
-    examples = load_examples(
-        str(path),
-        split=split,
-        columns=Columns(group=entry.group_column),
-        kind=None if labels is None else "classification",
-        labeled=labels is not None,
-        reading=reading,
-    )
-    if labels is None or examples.label_names is not None:
-        return examples
-    return examples.map_labels(labels)
 
 
 def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]:

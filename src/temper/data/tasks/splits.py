@@ -60,7 +60,7 @@ class TaskCopy:
         test = None
         if "test" in self.opened.splits and "test" not in (*dev_splits, train_split):
             # Only its texts are used, to find overlap with the training rows.
-            test = self.read("test", "test", sized=False, labeled=False)
+            test = self.read("test", "test", labeled=False)
         return Splits(train, dev, test, (evaluated_as_dev(self.opened),) if at_test else ())
 
     def dev(self) -> Examples:
@@ -120,8 +120,8 @@ class TaskCopy:
         stand_in = self.task.stand_ins.get(name)
         return stand_in if result is None and stand_in in splits else result
 
-    def read(self, split: str, name: str, *, sized: bool = True, labeled: bool = True) -> Examples:
-        """Read a split with the task's labels; if ``sized``, report a size other than published."""
+    def read(self, split: str, name: str, *, labeled: bool = True) -> Examples:
+        """Read a split with the task's labels, and report a size other than published."""
         examples = read_split(
             self.opened,
             split,
@@ -138,7 +138,7 @@ class TaskCopy:
         )
         if examples.labels is not None and self.task.labels is not None:
             examples = self._with_labels(examples, split, self.task.labels)
-        size = self._size(split, len(examples)) if sized else ()
+        size = self._size(split, len(examples)) if labeled else ()
         return replace(examples, notices=(*examples.notices, *size))
 
     def _with_labels(self, examples: Examples, split: str, labels: tuple[str, ...]) -> Examples:
