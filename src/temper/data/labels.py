@@ -132,13 +132,14 @@ class LabelColumn:
         values = self._of_one_type(raw)
         if isinstance(values[0], bool):
             named = replace(self, names=self.names or ("false", "true"))
-            return named._from_numbers([int(value) for value in values], values, notices)
-        if not isinstance(values[0], str):
-            return self._from_numbers(values, values, notices)
-        numbers = self._numbers(values)
-        if numbers is None:
-            return self._from_words(values)
-        return self._from_numbers(numbers, values, notices)
+            labels = named._from_numbers([int(value) for value in values], values)
+        elif not isinstance(values[0], str):
+            labels = self._from_numbers(values, values)
+        elif (numbers := self._numbers(values)) is None:
+            labels = self._from_words(values)
+        else:
+            labels = self._from_numbers(numbers, values)
+        return replace(labels, notices=(*notices, *labels.notices))
 
     def _unlabeled(self, raw: list[object]) -> bool:
         """Return whether no row has a label: all are missing, or -1, which is not a name."""
@@ -367,23 +368,16 @@ class LabelColumn:
             )
         return tuple(notices)
 
-    def _from_numbers(
-        self,
-        numbers: Sequence[int | float],
-        written: Sequence[object],
-        notices: tuple[str, ...],
-    ) -> Labels:
-        def targets(*more: str) -> Labels:
-            values = [float(number) for number in numbers]
-            return Labels(values, None, "regression", (*notices, *more))
+    def _from_numbers(self, numbers: Sequence[int | float], written: Sequence[object]) -> Labels:
+        def targets(*notices: str) -> Labels:
+            return Labels([float(number) for number in numbers], None, "regression", notices)
 
-        if self.kind == "regression":
+        whole = [int(number) for number in numbers]
+        if self.kind == "regression" or whole != list(numbers):
             return targets()
         title = self.table.title
-        whole = [int(number) for number in numbers]
+        notices: tuple[str, ...] = ()
         guessed = self.kind is None and self.names is None
-        if whole != list(numbers):
-            return targets()
         if guessed and not all(isinstance(number, int) for number in numbers):
             such = f"{title}: labels such as {float(numbers[0])} in {self.name!r} are whole numbers"
             if min(whole) != 0 or not 1 <= max(whole) == len(set(whole)) - 1:
@@ -396,7 +390,7 @@ class LabelColumn:
                 "--set data.kind=regression if they are targets.",
             )
         if self.names is not None:
-            return self._from_codes(whole, written, notices)
+            return self._from_codes(whole, written)
         negative = next((index for index, label in enumerate(whole) if label < 0), None)
         if guessed and negative is not None:
             raise self._bad(
@@ -425,15 +419,14 @@ class LabelColumn:
         indices = [index_of[codes[value]] for value in written]
         return Labels(indices, names, "classification", notices)
 
-    def _from_codes(
-        self, whole: list[int], written: Sequence[object], notices: tuple[str, ...]
-    ) -> Labels:
+    def _from_codes(self, whole: list[int], written: Sequence[object]) -> Labels:
         """Read whole numbers as names if the known names are numerals, else as indices."""
         names = self.names or ()
+        notices: tuple[str, ...] = ()
         if self._by_name():
             index_of = {_code(name): index for index, name in enumerate(names)}
             codes = [_code(value) for value in written]
-            return Labels([index_of[code] for code in codes], names, "classification", notices)
+            return Labels([index_of[code] for code in codes], names, "classification")
         first = self.first or 0
         if self.first is None and not self.are_indices and min(whole) > 0:
             first = int(max(whole) == len(names))
