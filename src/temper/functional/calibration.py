@@ -158,6 +158,18 @@ def adaptive_calibration_error(
         return np.full(weights.shape[:-1], np.nan)[()]
     order = np.argsort(values, kind="stable")
     ordered = values[order]
+
+    def sums_before(ends: IntegerArray, weights: FloatArray) -> FloatArray:
+        """Return ``sum(weights (hits - values))`` over the first e ordered rows, for each e."""
+        sums, reached = np.zeros(len(ends)), 0.0
+        for rows in stretches(len(order)):
+            chosen = order[rows]
+            running = np.cumsum(weights[chosen] * (hits[chosen] - values[chosen]))
+            inside = (ends > rows.start) & (ends <= rows.stop)
+            sums[inside] = reached + running[ends[inside] - rows.start - 1]
+            reached += running[-1]
+        return sums
+
     edges = np.arange(bins + 1) / bins
     result = []
     for resample in weights.reshape(-1, len(hits)):
@@ -168,7 +180,7 @@ def adaptive_calibration_error(
         # interpolated between the sums at the group's ends.
         cuts = ordered[np.minimum(mass.searchsorted(edges * total), len(mass) - 1)]
         ends = np.sort(np.append(ordered.searchsorted(cuts), ordered.searchsorted(cuts, "right")))
-        gaps = _sums_before(ends, resample, hits, values, order)
+        gaps = sums_before(ends, resample)
         sums = np.diff(np.interp(edges * total, np.where(ends > 0, mass[ends - 1], 0.0), gaps))
         result.append(np.abs(sums).sum() / total if total > 0 else np.nan)
     return np.asarray(result, dtype=np.float64).reshape(weights.shape[:-1])[()]
@@ -223,24 +235,6 @@ def reliability(correct: ArrayLike, confidences: ArrayLike, *, bins: int) -> Rel
     right = np.where(rows > 0, np.bincount(numbers, hits, bins) / filled, np.nan)
     sure = np.where(rows > 0, np.bincount(numbers, values, bins) / filled, np.nan)
     return Reliability(rows, right, sure)
-
-
-def _sums_before(
-    ends: IntegerArray,
-    weights: FloatArray,
-    hits: FloatArray,
-    values: FloatArray,
-    order: IntegerArray,
-) -> FloatArray:
-    """Return ``sum(weights (hits - values))`` over the first e rows of ``order``, for each e."""
-    sums, reached = np.zeros(len(ends)), 0.0
-    for rows in stretches(len(order)):
-        chosen = order[rows]
-        running = np.cumsum(weights[chosen] * (hits[chosen] - values[chosen]))
-        inside = (ends > rows.start) & (ends <= rows.stop)
-        sums[inside] = reached + running[ends[inside] - rows.start - 1]
-        reached += running[-1]
-    return sums
 
 
 def _check_bins(bins: int) -> None:
