@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from temper.data.examples import Examples
-from temper.data.stored import StoredTexts
-from temper.data.table import Table, read_rows
+from temper.data.examples import Examples, question_rows
+from temper.data.table import Table
 from temper.errors import DataError, brief
 
 QUESTION_COLUMNS = ("question", "prompt", "ctx")
@@ -49,18 +48,7 @@ def choice_rows(
         answers = []
     sizes = Counter(map(_size, table.column(choices)))
     read = partial(_row, size=sizes.most_common(1)[0][0])
-    columns = (question, choices, *answers)
-    rows, table = read_rows(table, columns, read, skip=skip)
-    roles = zip(("text", "text_pair", "label"), columns, strict=False)
-    examples = Examples(
-        table.title,
-        text=StoredTexts.of(asked for asked, _, _ in rows),
-        text_pair=StoredTexts.of(as_text(given) for _, given, _ in rows),
-        labels=[index for _, _, index in rows] if answers else None,
-        kind="choices" if answers else "unlabeled",
-        source={"columns": dict(roles)},
-    )
-    return examples, table
+    return question_rows(table, (question, choices, *answers), read, kind="choices", skip=skip)
 
 
 def as_text(choices: Sequence[str]) -> str:
@@ -95,7 +83,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _row(question: object, choices: object, *answer: Any, size: int) -> Any:
-    """Return the question, the list of its choices, and the index of the right choice.
+    """Return the question, its choices as a JSON list, and the index of the right choice.
 
     ``choices`` is a list of texts, or a mapping with the lists ``text`` and ``label``. ``answer``
     is the index, the label, the letter or the text of the right choice.
@@ -109,7 +97,7 @@ def _row(question: object, choices: object, *answer: Any, size: int) -> Any:
     texts = _texts(choices)
     if len(texts) != size:
         raise ValueError(f"expected {size} choices as most rows have, got {len(texts)}")
-    return question, texts, _index(answer[0], texts, labels) if answer else None
+    return question, as_text(texts), _index(answer[0], texts, labels) if answer else None
 
 
 def _index(answer: Any, texts: Sequence[str], labels: Sequence[Any]) -> int:

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from temper.data.stored import RowHashes, values_at
-from temper.data.table import skipped_rows
+from temper.data.stored import RowHashes, StoredTexts, values_at
+from temper.data.table import Table, read_rows, skipped_rows
 from temper.errors import DataError, shortened, unknown
 from temper.functional.label_names import are_indices, are_named, is_numeral, match_names
 from temper.heads import HEADS
@@ -297,6 +297,26 @@ class Examples:
         """Return a row's file and number, or its set and index, for errors."""
         file = self.source.get("path") or self.source.get("id")
         return f"{file or f'set {self.name!r}'}, row {self.numbers[index]}"
+
+
+def question_rows(
+    table: Table, columns: Sequence[str], read: Callable[..., Any], *, kind: Kind, skip: bool
+) -> tuple[Examples, Table]:
+    """Read rows of a question, a second text and, with three ``columns``, a label of a kind.
+
+    ``read`` converts the values of a row. The table is returned without bad rows.
+    """
+    rows, table = read_rows(table, columns, read, skip=skip)
+    labeled = len(columns) > 2
+    examples = Examples(
+        table.title,
+        text=StoredTexts.of(question for question, _, _ in rows),
+        text_pair=StoredTexts.of(second for _, second, _ in rows),
+        labels=[label for _, _, label in rows] if labeled else None,
+        kind=kind if labeled else "unlabeled",
+        source={"columns": dict(zip(("text", "text_pair", "label"), columns, strict=False))},
+    )
+    return examples, table
 
 
 def check_one_label(examples: Examples, *, what: str) -> None:

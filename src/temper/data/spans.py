@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from temper.data.examples import Examples
-from temper.data.stored import StoredTexts
-from temper.data.table import Table, read_rows
+from temper.data.examples import Examples, question_rows
+from temper.data.table import Table
 from temper.errors import brief
 from temper.types import UNLABELED
 
@@ -44,19 +43,8 @@ def span_rows(
 
     The table is returned without bad rows.
     """
-    labeled = labeled and len(columns) > 2
     columns = columns if labeled else columns[:2]
-    rows, table = read_rows(table, columns, _row, skip=skip)
-    roles = zip(("text", "text_pair", "label"), columns, strict=False)
-    examples = Examples(
-        table.title,
-        text=StoredTexts.of(question for question, _, _ in rows),
-        text_pair=StoredTexts.of(context for _, context, _ in rows),
-        labels=[answers for _, _, answers in rows] if labeled else None,
-        kind="spans" if labeled else "unlabeled",
-        source={"columns": dict(roles)},
-    )
-    return examples, table
+    return question_rows(table, columns, _row, kind="spans", skip=skip)
 
 
 def _row(question: object, context: object, *answers: Any) -> Any:
