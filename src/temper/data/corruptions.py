@@ -51,7 +51,8 @@ class Vocabulary:
         special = set(getattr(tokenizer, "all_special_ids", None) or ())
         added = getattr(tokenizer, "added_tokens_decoder", None) or {}
         special |= {number for number, token in added.items() if getattr(token, "special", False)}
-        roles = {getattr(tokenizer, f"{role}_token_id", None) for role in _ROLES} - {None}
+        played = [getattr(tokenizer, f"{role}_token_id", None) for role in _ROLES]
+        roles = {number for number in played if number is not None}
         listed = getattr(tokenizer, "get_vocab", None)
         known = set(listed().values()) if listed is not None else set()
         ordinary = {
