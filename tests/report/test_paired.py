@@ -21,7 +21,6 @@ from temper.report.derived import Scores, add_mean_rank
 from temper.report.table import (
     Paired,
     PairedScoreRecord,
-    RowVarianceAtSeeds,
     _cell,
     _with_differences,
     comparison,
@@ -41,14 +40,14 @@ def record(value: float | None, key: ScoreKey = KEY, **more: Any) -> ScoreRecord
 def over_rows(seed: int, low: float, high: float, p: float, n: int) -> Paired:
     """Return what a study of one seed keeps of `KEY`."""
     named = {"perspective": KEY.perspective, "set": KEY.set, "name": KEY.name}
-    return Paired(seed, PairedScoreRecord(**named, low=low, high=high, p=p, n=n))
+    return Paired(frozenset({seed}), PairedScoreRecord(**named, low=low, high=high, p=p, n=n))
 
 
 def differ(
     seeds: dict[int, tuple[float, float]],
     *,
     higher: bool | None = True,
-    paired: Paired | RowVarianceAtSeeds | None = None,
+    paired: Paired | None = None,
     margin: float | None = None,
     common: Collection[int] | None = None,
     largest: float | None = None,
@@ -66,7 +65,8 @@ def differ(
         cells,
         "plain",
         higher=higher,
-        common=dict.fromkeys(cells, tuple(seeds) if common is None else common),
+        common=dict.fromkeys(cells, len(seeds if common is None else common)),
+        of_rows=True,
         paired={} if paired is None else {"uegr": paired},
         margin=margin,
         largest=largest,
@@ -125,7 +125,7 @@ def test_a_difference_of_too_few_seeds_or_rows_has_no_verdict(
 
 def test_two_seeds_give_no_interval_beyond_possible_differences() -> None:
     # Seeds that vary less than the rows leave almost no degrees of freedom.
-    paired = RowVarianceAtSeeds(frozenset({0, 1}), RowVariance(1e-4, (0.01, 0.01)))
+    paired = Paired(frozenset({0, 1}), RowVariance(1e-4, (0.01, 0.01)))
     seeds = {0: (0.50, 0.52), 1: (0.52, 0.53)}
     free = differ(seeds, paired=paired)
     assert free.low is not None

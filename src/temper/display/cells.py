@@ -14,6 +14,7 @@ from temper.display.wording import plural
 from temper.functional.effects import LEAST_SEEDS, LEVEL, effect
 from temper.functional.units import MARGIN, Unit
 
+Item = TypeVar("Item")
 Kind = TypeVar("Kind", bound=Hashable)
 
 NAMED = 6
@@ -200,11 +201,11 @@ class Row:
         return f"minimum detectable difference {self.unit.text(difference.least)}"
 
 
-def grouped(rows: Iterable[Row], kind: Callable[[Row], Kind]) -> dict[Kind, list[Row]]:
-    """Return kind -> rows; kinds are in the order of their first rows."""
-    groups: dict[Kind, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(kind(row), []).append(row)
+def grouped(items: Iterable[Item], kind: Callable[[Item], Kind]) -> dict[Kind, list[Item]]:
+    """Return kind -> items; kinds are in the order of their first items."""
+    groups: dict[Kind, list[Item]] = {}
+    for item in items:
+        groups.setdefault(kind(item), []).append(item)
     return groups
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
-from types import MappingProxyType
+from typing import Any
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from temper.display.cells import (
     ScoreKey,
     TrainingCost,
     Verdict,
+    grouped,
 )
 from temper.display.folders import Source, read
 from temper.display.records import NamedRecord, Number, Record, ScoreRecord, parse
@@ -32,7 +33,7 @@ from temper.errors import CheckpointError
 from temper.files import write_text
 from temper.functional.effects import LEAST_SEEDS, RowVariance, effect
 from temper.functional.intervals import LEAST_ROWS, holm
-from temper.functional.units import MARGIN, PERCENT, Unit, check_detect, check_margin
+from temper.functional.units import MARGIN, PERCENT, check_detect, check_margin
 from temper.report.derived import (
     Scores,
     add_mean_rank,
@@ -81,21 +82,16 @@ class PairedRecord(Record):
 
 @dataclass(frozen=True)
 class Paired:
-    """Difference from the reference at one seed, with interval and p over examples."""
+    """Statistic over rows of a method's difference from the reference at common seeds.
 
-    seed: int | None
-    record: PairedScoreRecord
+    For one seed it has interval and p over examples.
+    """
 
-
-@dataclass(frozen=True)
-class RowVarianceAtSeeds:
-    """Variance over rows of a method's difference from the reference at common seeds."""
-
-    seeds: frozenset[int]
-    variance: RowVariance
+    seeds: frozenset[int | None]
+    statistic: PairedScoreRecord | RowVariance
 
 
-PairedStatistics = dict[tuple[str, ScoreKey], Paired | RowVarianceAtSeeds]
+PairedStatistics = dict[tuple[str, ScoreKey], Paired]
 
 
 def read_paired(folder: Path, *, against: str | None = None) -> PairedStatistics:
@@ -111,10 +107,10 @@ def read_paired(folder: Path, *, against: str | None = None) -> PairedStatistics
     columns = record.columns if against is None else record.equal_compute.get(against, {})
     for column, kept in columns.items():
         for one in kept.scores:
-            result[column, ScoreKey.of(one)] = Paired(kept.seed, one)
+            result[column, ScoreKey.of(one)] = Paired(frozenset({kept.seed}), one)
         for many in kept.variances:
             variance = RowVariance(many.rows, many.columns)
-            result[column, ScoreKey.of(many)] = RowVarianceAtSeeds(frozenset(kept.seeds), variance)
+            result[column, ScoreKey.of(many)] = Paired(frozenset(kept.seeds), variance)
     return result
 
 
@@ -225,20 +221,18 @@ def _of_means(paired: PairedStatistics, scores: Scores, columns: Sequence[str]) 
     result: PairedStatistics = {}
     means = [key for key in scores.means if views().of(key.perspective).own_rows]
     for key, column in product(means, columns):
-        kept = [paired.get((column, member)) for member in scores.means[key]]
-        sets = [one for one in kept if isinstance(one, RowVarianceAtSeeds)]
-        if len(sets) < len(kept) or len({one.seeds for one in sets}) > 1:
+        kept = [paired[column, one] for one in scores.means[key] if (column, one) in paired]
+        sets = [one.statistic for one in kept if isinstance(one.statistic, RowVariance)]
+        if len(sets) < len(scores.means[key]) or len({one.seeds for one in kept}) > 1:
             continue
-        parts = [(one.variance.difference, *one.variance.columns) for one in sets]
+        parts = [(one.difference, *one.columns) for one in sets]
         whole, first, second = (sum(part) / len(sets) ** 2 for part in zip(*parts, strict=True))
-        result[column, key] = RowVarianceAtSeeds(sets[0].seeds, RowVariance(whole, (first, second)))
+        result[column, key] = Paired(kept[0].seeds, RowVariance(whole, (first, second)))
     return result
 
 
 def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
-    groups: dict[str, list[ScoreKey]] = {}
-    for key in keys:
-        groups.setdefault(key.perspective, []).append(key)
+    groups = grouped(keys, lambda key: key.perspective)
     return {key for name, alike in groups.items() for key in views().of(name).minor(alike)}
 
 
@@ -334,19 +328,18 @@ def _row(
     higher = higher_is_better(key.name, stated)
     shown = unit(key.name, scores.metric)
     if source.reference is not None:
-        judged = {
-            column.name: {seed for seed, run in column.runs.items() if run.scores is not None}
-            for column in source.columns
-        }
+        seeds = {column.name: column.runs.keys() for column in source.columns}
+        values = [value for cell in cells.values() for value in cell.seeds.values()]
+        is_fraction = shown == PERCENT and all(0.0 <= value <= 1.0 for value in values)
         cells = _with_differences(
             cells,
             source.reference,
             higher=higher,
-            common={name: judged[name] & judged[source.reference] for name in judged},
+            common={name: len(seeds[name] & seeds[source.reference]) for name in seeds},
             of_rows=view.counts == "examples",
             paired={name: paired[name, key] for name in cells if (name, key) in paired},
             margin=shown.margin(margin),
-            largest=_largest(shown, cells.values()) if view.counts == "examples" else None,
+            largest=1.0 if view.counts == "examples" and is_fraction else None,
         )
     return Row(key, view.title, view.label(key), higher, shown, cells)
 
@@ -375,63 +368,39 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
     )
 
 
-def _largest(shown: Unit, cells: Iterable[Cell]) -> float | None:
-    """Return the largest possible difference of a score in percent; None for other scores."""
-    values = [value for cell in cells for value in cell.seeds.values()]
-    return 1.0 if shown == PERCENT and all(0.0 <= value <= 1.0 for value in values) else None
-
-
 def _with_differences(
     cells: dict[str, Cell],
     reference: str,
     *,
-    higher: bool | None,
-    common: Mapping[str, Collection[int]],
-    of_rows: bool = True,
-    paired: Mapping[str, Paired | RowVarianceAtSeeds] = MappingProxyType({}),
-    margin: float | None = None,
-    largest: float | None = None,
+    common: Mapping[str, int],
+    of_rows: bool,
+    paired: Mapping[str, Paired],
+    **how: Any,
 ) -> dict[str, Cell]:
     """Add the paired differences of one score, with Holm's correction over methods.
 
-    ``common`` maps a method to the seeds at which both it and the reference were evaluated.
-    ``of_rows``: whether n counts rows; a verdict then needs a minimum of them. ``largest`` is the
-    largest possible difference, at which intervals end.
+    ``common`` maps a method to the number of seeds at which both it and the reference were
+    evaluated. ``how`` are the arguments of `_judged`.
     """
     base = cells[reference]
-    result = {
-        name: _judged(
-            _limited(
-                _difference(
-                    cell,
-                    base,
-                    paired.get(name),
-                    common=len(common[name]),
-                    of_rows=of_rows,
-                ),
-                largest,
-            ),
-            higher=higher,
-            margin=margin,
-        )
-        for name, cell in cells.items()
-        if name != reference
-    }
-    tested = {name: item.p for name, item in result.items() if item.p is not None}
-    corrected = dict(zip(tested, holm(list(tested.values())), strict=True)) if tested else {}
-    differences = {name: replace(item, holm_p=corrected.get(name)) for name, item in result.items()}
+    differences = {}
+    for name, cell in cells.items():
+        if name != reference:
+            found = _difference(cell, base, paired.get(name), common=common[name], of_rows=of_rows)
+            differences[name] = _judged(found, **how)
+    tested = {name: item.p for name, item in differences.items() if item.p is not None}
+    for name, p in zip(tested, holm(list(tested.values())), strict=True):
+        differences[name] = replace(differences[name], holm_p=p)
     return {name: replace(cell, difference=differences.get(name)) for name, cell in cells.items()}
 
 
 def _difference(
-    cell: Cell,
-    base: Cell,
-    paired: Paired | RowVarianceAtSeeds | None,
-    *,
-    common: int,
-    of_rows: bool,
+    cell: Cell, base: Cell, paired: Paired | None, *, common: int, of_rows: bool
 ) -> Difference:
-    """Return a method's difference from the reference, with its interval or the reason for none."""
+    """Return a method's difference from the reference, with its interval or the reason for none.
+
+    ``of_rows``: whether n counts rows; a verdict then needs a minimum of them.
+    """
     shared = [seed for seed in cell.seeds if seed in base.seeds]
     seeds = {seed: cell.seeds[seed] - base.seeds[seed] for seed in shared}
     result = partial(Difference, seeds, mean(seeds.values()) if seeds else None)
@@ -442,51 +411,37 @@ def _difference(
     rows = [item.fewest for item in (cell, base) if item.fewest is not None]
     if of_rows and rows and min(rows) < LEAST_ROWS:
         return result(verdict="too few rows", why=f"{min(rows)} of at least {LEAST_ROWS}")
-    if isinstance(paired, Paired) and shared == [paired.seed]:
-        record = paired.record
-        return result(low=record.low, high=record.high, p=record.p, examples=record.n)
-    kept = isinstance(paired, RowVarianceAtSeeds) and paired.seeds == set(shared)
-    test = effect(
-        [cell.seeds[seed] for seed in shared],
-        [base.seeds[seed] for seed in shared],
-        rows=paired.variance if isinstance(paired, RowVarianceAtSeeds) and kept else None,
-    )
+    kept = paired.statistic if paired is not None and paired.seeds == set(shared) else None
+    if isinstance(kept, PairedScoreRecord):
+        return result(low=kept.low, high=kept.high, p=kept.p, examples=kept.n)
+    ours, theirs = ([item.seeds[seed] for seed in shared] for item in (cell, base))
+    test = effect(ours, theirs, rows=kept)
     if test is None and len(seeds) < LEAST_SEEDS:
         return result(why=f"{plural(len(seeds), 'common seed')} of at least {LEAST_SEEDS}")
     if test is None:
         return result(why="the same scores at every seed")
-    return result(
-        low=test.low,
-        high=test.high,
-        p=test.p,
-        standard_error=test.standard_error,
-        freedom=test.freedom,
-        row_variance=test.row_variance,
-        least=test.least,
-    )
+    names = ("low", "high", "p", "standard_error", "freedom", "row_variance", "least")
+    return result(**{name: getattr(test, name) for name in names})
 
 
-def _limited(found: Difference, largest: float | None) -> Difference:
-    """Cut an interval at the largest possible difference, which two seeds may exceed by far."""
-    if largest is None or found.low is None or found.high is None:
+def _judged(
+    found: Difference, *, higher: bool | None, margin: float | None, largest: float | None
+) -> Difference:
+    """Add the verdict, and cut the interval at ``largest``, the largest possible difference."""
+    low, high, least = found.low, found.high, found.least
+    if low is None or high is None:
         return found
-    within = found.least is None or found.least <= largest
+    if largest is not None:
+        # The interval of two seeds may exceed it by far.
+        low, high = max(low, -largest), min(high, largest)
+        least = least if least is not None and least <= largest else None
     return replace(
         found,
-        low=max(found.low, -largest),
-        high=min(found.high, largest),
-        least=found.least if within else None,
-    )
-
-
-def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> Difference:
-    if found.low is None or found.high is None:
-        return found
-    inside = found.low <= 0.0 <= found.high
-    return replace(
-        found,
-        includes_zero=inside,
-        verdict=_verdict(found.low, found.high, higher=higher, margin=margin),
+        low=low,
+        high=high,
+        least=least,
+        includes_zero=low <= 0.0 <= high,
+        verdict=_verdict(low, high, higher=higher, margin=margin),
         margin=margin,
     )
 
