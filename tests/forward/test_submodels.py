@@ -71,7 +71,7 @@ def test_adaptive_rates_follow_the_gradient_s_norm_over_real_tokens() -> None:
 def test_rates_are_detached_and_none_without_a_gradient() -> None:
     submodels = SubModels(adaptive="gradient", low=0.1, high=0.3)
     recording = Recording()
-    recording.sites.channel_norms[("seen", 0)] = torch.tensor([[3.0, 1.0, 2.0]])
+    recording.norms[("seen", 0)] = torch.tensor([[3.0, 1.0, 2.0]])
     result = submodels.rate(recording, ("seen", 0))
     torch.testing.assert_close(result, torch.tensor([[0.3, 0.1, 0.2]]))
     assert submodels.rate(recording, ("unseen", 0)) is None

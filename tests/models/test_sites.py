@@ -163,7 +163,7 @@ def test_recorded_norms_are_those_of_the_gradient_over_real_tokens(make: object)
     loss.backward()
     for hook in hooks:
         hook.remove()
-    assert [name for name, _ in recording.sites.shapes] == list(outputs)
+    assert [name for name, _ in recording.shapes] == list(outputs)
     for name, gradient in zip(outputs, gradients, strict=True):
         if gradient.dim() == 2:
             expected = gradient.abs()
@@ -171,7 +171,7 @@ def test_recorded_norms_are_those_of_the_gradient_over_real_tokens(make: object)
             expected = torch.stack(
                 [gradient[row, : [6, 2, 4][row]].square().sum(0).sqrt() for row in range(3)]
             )
-        torch.testing.assert_close(recording.sites.channel_norms[(name, 0)], expected)
+        torch.testing.assert_close(recording.norms[(name, 0)], expected)
 
 
 def test_xlnet_layers_are_sites_despite_the_time_first_layout() -> None:
@@ -182,7 +182,7 @@ def test_xlnet_layers_are_sites_despite_the_time_first_layout() -> None:
     recording = Recording(channel_norms=True)
     zero = torch.zeros(3, 5, 8, requires_grad=True)
     network.logits(batch, delta=zero, recording=recording).sum().backward()
-    shapes = {norms.shape[0] for norms in recording.sites.channel_norms.values()}
+    shapes = {norms.shape[0] for norms in recording.norms.values()}
     assert shapes == {3}
 
 
@@ -198,7 +198,7 @@ def gradients_under(model: nn.Module, batch: Batch, plan: DropoutPlan) -> dict[s
     recording = Recording(channel_norms=True)
     logits = network.logits(batch, delta=delta, recording=recording, seed=1)
     logits.square().sum().backward()
-    result = {f"norm {key}": norm for key, norm in recording.sites.channel_norms.items()}
+    result = {f"norm {key}": norm for key, norm in recording.norms.items()}
     moved = delta.detach().repeat(plan.copies, 1, 1).requires_grad_()
     logits = network.logits(batch.repeat(plan.copies), delta=moved, dropout=plan, seed=2)
     logits.square().sum().backward()

@@ -75,7 +75,7 @@ class SubModels:
                     "adaptive='gradient' needs the recording of the clean pass. Pass "
                     "clean_recording=step.clean.recording after its backward."
                 )
-            rates = {key: self.rate(recording, key) for key in recording.sites.shapes}
+            rates = {key: self.rate(recording, key) for key in recording.shapes}
         return DropoutPlan(
             seed=seed,
             copies=self.passes,
@@ -97,7 +97,7 @@ class SubModels:
 
     def rate(self, recording: Recording, key: SiteKey) -> Tensor | None:
         """Return the rates [B, D] of a dropout layer, or None if no gradient reached it."""
-        norms = recording.sites.channel_norms.get(key)
+        norms = recording.norms.get(key)
         if norms is None:
             return None
         return self.low + (self.high - self.low) * within_example_rank(norms)

@@ -201,40 +201,29 @@ def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Para
     reshard(model)
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     shards = Shards.of(model, trainable)
-    within = {id(p) for _, block in blocks for p in block.parameters()}
+    inside = {id(p): index for index, (_, block) in enumerate(blocks) for p in block.parameters()}
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     head = find_head(model, blocks) & frozenset(trainable)
     embeddings = frozenset(name for name, p in trainable.items() if id(p) in tables)
-    return Parameters(
-        shards.parts() if shards else trainable,
-        blocks=frozenset(name for name, p in trainable.items() if id(p) in within),
-        head=head,
-        embeddings=embeddings,
-        depths=_depths(model, blocks, head=head, embeddings=embeddings),
-        has_running_statistics=any(
-            getattr(module, "running_mean", None) is not None for module in model.modules()
-        ),
-        shards=shards,
-    )
-
-
-def _depths(
-    model: nn.Module,
-    blocks: list[tuple[str, nn.Module]],
-    *,
-    head: frozenset[str],
-    embeddings: frozenset[str],
-) -> dict[str, int]:
-    inside = {id(p): index for index, (_, block) in enumerate(blocks) for p in block.parameters()}
+    depths = {}
     lowest, depth = len(blocks) + 1, len(blocks) + 1 if blocks else 0
-    result = {}
     for name, parameter in model.named_parameters():
         # A module between two blocks belongs to the block before it.
         depth = len(blocks) - inside[id(parameter)] if id(parameter) in inside else depth
         if parameter.requires_grad:
             layer = lowest if name in embeddings else depth
-            result[name] = 0 if name in head else layer
-    return result
+            depths[name] = 0 if name in head else layer
+    return Parameters(
+        shards.parts() if shards else trainable,
+        blocks=frozenset(name for name, p in trainable.items() if id(p) in inside),
+        head=head,
+        embeddings=embeddings,
+        depths=depths,
+        has_running_statistics=any(
+            getattr(module, "running_mean", None) is not None for module in model.modules()
+        ),
+        shards=shards,
+    )
 
 
 def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozenset[str]:

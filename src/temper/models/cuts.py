@@ -65,11 +65,14 @@ class BlockCuts:
         self._cuts: tuple[Tensor, ...] | None = None
         self._calls = 0
         self._hooks: list[RemovableHandle] = []
-        encoder, _ = encoder_and_decoder(innermost(model), blocks)
-        if not encoder or not _takes(model, "output_attentions"):
+        inner = innermost(model)
+        encoder, _ = encoder_and_decoder(inner, blocks)
+        taken = inspect.signature(inner.forward).parameters
+        takes_any = any(item.kind is item.VAR_KEYWORD for item in taken.values())
+        if not encoder or not ("output_attentions" in taken or takes_any):
             raise ModelError(
                 f"Cutting spans needs a transformer that returns attention probabilities, and "
-                f"{type(innermost(model)).__name__} has no transformer blocks, or its forward "
+                f"{type(inner).__name__} has no transformer blocks, or its forward "
                 f"does not take output_attentions. {INSTEAD}"
             )
         self._implementation = switch_to_eager(
@@ -178,17 +181,6 @@ def attended(probabilities: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.bool().unsqueeze(-1), mean, 0.0).sum(1)
 
 
-def _takes(model: nn.Module, name: str) -> bool:
-    parameters = inspect.signature(innermost(model).forward).parameters
-    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-def _is_matrix(module: nn.Module) -> bool:
-    """Return whether a layer multiplies by a matrix; includes LoRA's and GPT-2's layers."""
-    weight = getattr(module, "weight", None)
-    return isinstance(weight, Tensor) and weight.dim() == 2 and not isinstance(module, nn.Embedding)
-
-
 def _last_matrices(
     model: nn.Module,
     blocks: Sequence[tuple[str, nn.Module]],
@@ -206,7 +198,10 @@ def _last_matrices(
     # Hooks of outer layers fire last, so a LoRA layer counts instead of the matrices inside it.
     for name, block in blocks:
         for module in block.modules():
-            if _is_matrix(module):
+            weight = getattr(module, "weight", None)
+            # Includes LoRA's and GPT-2's layers.
+            is_matrix = isinstance(weight, Tensor) and weight.dim() == 2
+            if is_matrix and not isinstance(module, nn.Embedding):
                 hooks.append(module.register_forward_hook(partial(note, name)))
     row = {name: tensor[:1] for name, tensor in batch.inputs.items()}
     try:

@@ -34,8 +34,15 @@ def save_model(model: Any, tokenizer: Any, folder: Path | str, **options: Any) -
 def check_folder(folder: Path) -> None:
     """Raise if a JSON file or the header of a safetensors file in a model's folder is damaged."""
     for name in OBJECTS:
-        if (folder / name).is_file():
-            read_object(folder / name)
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ModelError(_damaged(path, error)) from error
+        if not isinstance(content, dict):
+            raise ModelError(_damaged(path, f"a {type(content).__name__} instead of an object"))
     weights = sorted(folder.glob("*.safetensors"))
     for path in weights:
         shapes(path)
@@ -83,17 +90,6 @@ def check_names(names: Iterable[object], source: str) -> None:
             f"The config of {source} names two classes {twice[0]!r} (`id2label`). Give them "
             "different names in config.json."
         )
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; raise a `ModelError` if the file is damaged."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(_damaged(path, error)) from error
-    if not isinstance(content, dict):
-        raise ModelError(_damaged(path, f"a {type(content).__name__} instead of an object"))
-    return content
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:

@@ -122,7 +122,8 @@ def load_classifier(
             is_new = wanted or adapter is not None
             model, drawn = load_weights(auto, base, config, new_head=is_new)
             if adapter is not None:
-                model = _add_adapter(model, source, classes=classes, trained=wanted)
+                new = wanted and not _brings_head(adapter)
+                model = _add_adapter(model, source, classes=classes, new_head=new)
             if new_head:
                 drawn = sorted({*drawn, *draw_head(model)})
         if order is not None:
@@ -178,8 +179,7 @@ class PretrainedReader:
     def check(cls, name: str) -> None:
         """Call `check_kind` for a named model, without loading its weights."""
         with loading(name):
-            source = _whole_model(name)
-            config, tokenizer = _load_config(source, weights=source), load_tokenizer(source, name)
+            _, config, tokenizer = _whole_model(name)
         cls.check_kind(config, tokenizer)
 
     @classmethod
@@ -191,9 +191,7 @@ class PretrainedReader:
         """
         where = device_of(device)
         with loading(name):
-            source = _whole_model(name)
-            tokenizer = load_tokenizer(source, name)
-            config = _load_config(source, weights=source)
+            source, config, tokenizer = _whole_model(name)
             model, report = _load_model(cls.kind, source, config)
         missing = [key for key in report["missing_keys"] if not cls.spare or cls.spare not in key]
         wrong = sorted({*missing, *(key for key, *_ in report["mismatched_keys"])})
@@ -276,20 +274,17 @@ def _located(source: str) -> tuple[str, Any | None]:
 def configured(source: str, name: str) -> tuple[str, Any | None, str, Any]:
     """Return a model's folder or Hub id, PEFT config (or None), base model, and config."""
     source, adapter = _located(source)
-    base = source if adapter is None else _base_of(adapter, name)
+    base = source
+    if adapter is not None:
+        if not adapter.base_model_name_or_path:
+            raise ModelError(
+                f"The base model of the adapter {name!r} is unknown. Set "
+                "`base_model_name_or_path` in its adapter_config.json."
+            )
+        base = resolve(adapter.base_model_name_or_path)
     # The config in an adapter's run folder has the labels, which the base's config lacks.
     has_config = adapter is not None and Path(source, "config.json").is_file()
     return source, adapter, base, _load_config(source if has_config else base, weights=base)
-
-
-def _base_of(adapter: Any, name: str) -> str:
-    base = adapter.base_model_name_or_path
-    if not base:
-        raise ModelError(
-            f"The base model of the adapter {name!r} is unknown. Set `base_model_name_or_path` in "
-            "its adapter_config.json."
-        )
-    return resolve(base)
 
 
 def _load_config(source: str, *, weights: str) -> Any:
@@ -422,14 +417,15 @@ def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tupl
     return model, [*report["missing_keys"], *resized]
 
 
-def _whole_model(name: str) -> str:
+def _whole_model(name: str) -> tuple[str, Any, Any]:
+    """Return folder or Hub id, config and tokenizer of a model that is not an adapter."""
     source = resolve(name)
     if _located(source)[1] is not None:
         raise ModelError(
             f"{name!r} is a PEFT adapter; a whole model is needed here. Merge it into its base "
             "(merge_and_unload) and save that."
         )
-    return source
+    return source, _load_config(source, weights=source), load_tokenizer(source, name)
 
 
 def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
@@ -440,17 +436,13 @@ def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
     )
 
 
-def _add_adapter(model: Any, source: str, *, classes: int | None, trained: bool) -> Any:
-    from peft import PeftConfig
-
+def _add_adapter(model: Any, source: str, *, classes: int | None, new_head: bool) -> Any:
     if classes not in (None, model.config.num_labels):
         raise ModelError(
             f"The adapter in {source} has a head for {classes} classes, but the data have "
             f"{model.config.num_labels}. Train an adapter for these classes."
         )
-    if trained and not _brings_head(PeftConfig.from_pretrained(source)):
-        return with_trained_head(model, source)
-    return put_on(model, source)
+    return with_trained_head(model, source) if new_head else put_on(model, source)
 
 
 def put_on(model: Any, source: str) -> Any:

@@ -189,7 +189,8 @@ def write_int8(
     names = {_content(module.weight.T): name for name, module in modules.items()}
     with TemporaryDirectory(dir=folder) as scratch:
         source = Path(scratch) / MODEL
-        write_onnx(network, longest(rows), source, states=True)
+        longest = max(rows, key=lambda row: row["input_ids"].shape[1])
+        write_onnx(network, longest, source, states=True)
         _check_alike(network, source, rows[0])
         products = _quantize(source, folder / MODEL, names, coarse)
     network.config.save_pretrained(folder)
@@ -202,10 +203,6 @@ def write_int8(
         "fine": sorted(products - coarse),
     }
     return write_json(folder / RECORD, record)
-
-
-def longest(rows: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
-    return max(rows, key=lambda row: row["input_ids"].shape[1])
 
 
 def _quantize(

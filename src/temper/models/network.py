@@ -177,9 +177,8 @@ class Network:
                 "Another Network or Stepper controls the model's dropout layers. Call its "
                 "remove_hooks() first, or share one Network or Stepper."
             )
-        log = recording.sites if recording is not None and norms else None
-        time_first = self._place.time_first
-        control.begin(SiteContext(batch.sequences[1], dropout, log, norms, time_first))
+        log, time_first = recording if norms else None, self._place.time_first
+        control.begin(SiteContext(batch.sequences[1], dropout, log, time_first))
         self._delta = None if delta is None else (delta, site)
         self._recording, self._detached = recording, detached
         draws: AbstractContextManager[None] = nullcontext()

@@ -36,29 +36,23 @@ class DropoutPlan:
 
 
 @dataclass
-class SiteLog:
-    """Site -> output shape, in forward order, and -> gradient norms [B, D] after backward."""
-
-    shapes: dict[SiteKey, tuple[int, ...]] = field(default_factory=dict)
-    channel_norms: dict[SiteKey, Tensor] = field(default_factory=dict)
-
-
-@dataclass
 class Recording:
     """The record of a forward and its backward.
 
     Args:
-        channel_norms: Whether backward records each site's gradient norms by channel, in ``sites``.
+        channel_norms: Whether backward records each site's gradient norms by channel, in ``norms``.
         embeddings: The unperturbed, detached embeddings [B, T, D], after the forward.
-        sites: Shapes and gradient norms of the dropout sites.
+        shapes: Dropout site -> shape of its output, in forward order.
+        norms: Dropout site -> gradient norms [B, D], after the backward.
     """
 
     channel_norms: bool = False
     embeddings: Tensor | None = None
-    sites: SiteLog = field(default_factory=SiteLog)
+    shapes: dict[SiteKey, tuple[int, ...]] = field(default_factory=dict)
+    norms: dict[SiteKey, Tensor] = field(default_factory=dict)
 
     def take(self, indices: Tensor) -> Recording:
         """Return the recording of the rows at ``indices`` [b]."""
         embeddings = None if self.embeddings is None else self.embeddings[indices]
-        norms = {key: norm[indices] for key, norm in self.sites.channel_norms.items()}
-        return replace(self, embeddings=embeddings, sites=replace(self.sites, channel_norms=norms))
+        norms = {key: norm[indices] for key, norm in self.norms.items()}
+        return replace(self, embeddings=embeddings, norms=norms)

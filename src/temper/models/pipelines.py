@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from temper.models.kinds import check_outputs, head_of
 from temper.models.modes import in_mode
 
 FunctionToApply = Literal["none", "softmax"]
-_APPLIED = ("none", "softmax")
+_APPLIED = get_args(FunctionToApply)
 # Tokenizers without a known limit have a number far above any real one.
 _NO_LIMIT = 10**6
 
@@ -72,7 +72,13 @@ class TextPipeline:
         self.function_to_apply = "none" if self.regression else function_to_apply
         self.labels = [str(config.id2label[index]) for index in range(config.num_labels)]
         check_names(self.labels, "the pipeline's model")
-        self.max_length = _longest(pipeline.tokenizer) if max_length is None else max_length
+        limit = int(pipeline.tokenizer.model_max_length) if max_length is None else max_length
+        if max_length is None and limit > _NO_LIMIT:
+            raise ModelError(
+                "The maximum length of the pipeline's tokenizer is unknown. Give `max_length`, or "
+                "set `model_max_length` of the tokenizer."
+            )
+        self.max_length = limit
         if self.max_length < 1:
             raise ModelError(f"`max_length` must be >= 1, got {max_length}.")
 
@@ -184,13 +190,3 @@ def estimator_classes(estimator: Any) -> list[Any] | None:
             f"are {classes}. Fit it on such labels."
         )
     return list(classes)
-
-
-def _longest(tokenizer: Any) -> int:
-    limit = int(tokenizer.model_max_length)
-    if limit > _NO_LIMIT:
-        raise ModelError(
-            "The maximum length of the pipeline's tokenizer is unknown. Give `max_length`, or set "
-            "`model_max_length` of the tokenizer."
-        )
-    return limit

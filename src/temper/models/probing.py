@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from temper.errors import ModelError
 from temper.models.blocks import remove_hooks
 from temper.models.modes import in_mode
-from temper.models.passes import SiteKey, SiteLog
+from temper.models.passes import Recording, SiteKey
 from temper.models.sites import SiteContext, SiteControl
 from temper.seeding import seeded
 from temper.types import Batch
@@ -92,7 +92,7 @@ def probe(
     if row.sequences[0].shape == (1, 1):
         # Rows and tokens must differ in number, to distinguish [B, T] from [T, B].
         row = row.repeat(2)
-    (ids, mask), log = row.sequences, SiteLog()
+    (ids, mask), log = row.sequences, Recording()
     matches: list[tuple[bool, str, nn.Embedding, int, bool]] = []
     calls: Counter[nn.Module] = Counter()
     first: list[tuple[nn.Module, int]] = []

@@ -20,7 +20,7 @@ from temper.errors import ModelError
 from temper.functional.masks import LEVELS, below, quantize, random_levels
 from temper.functional.precision import at_least_single
 from temper.models.blocks import remove_hooks
-from temper.models.passes import DropoutPlan, SiteKey, SiteLog
+from temper.models.passes import DropoutPlan, Recording, SiteKey
 from temper.seeding import derive_seed, generator
 
 
@@ -32,15 +32,13 @@ class SiteContext:
         mask: Tokens that are not padding, of the repeated batch [K*B, T].
         plan: The dropout rates; None keeps the model's own dropout.
         log: Is filled with shapes and gradient norms; None records nothing.
-        norms: Whether the backward records gradient norms by channel.
         time_first: Whether hidden states are [T, B, D] (XLNet).
         totals: Site -> number of its calls; set when the forward has ended.
     """
 
     mask: Tensor | None = None
     plan: DropoutPlan | None = None
-    log: SiteLog | None = None
-    norms: bool = False
+    log: Recording | None = None
     time_first: bool = False
     totals: dict[str, int] | None = None
 
@@ -178,28 +176,25 @@ class SiteControl:
         if now.log is not None:
             if now.totals is None:
                 now.log.shapes[key] = tuple(y.shape)
-            if fits and now.norms and y.requires_grad:
-                y.register_hook(_recorder(key, now.log, now.mask, time_first))  # type: ignore[no-untyped-call]
+            if fits and now.log.channel_norms and y.requires_grad:
+                y.register_hook(partial(_record, now.log, key, now.mask, time_first))  # type: ignore[no-untyped-call]
         return y
 
 
-def _recorder(
-    key: SiteKey, log: SiteLog, mask: Tensor | None, time_first: bool
-) -> Callable[[Tensor], None]:
-    def record(gradient: Tensor) -> None:
-        # The first backward is that of the task's loss; later ones include other terms.
-        if key in log.channel_norms:
-            return
-        g = at_least_single(gradient.detach())
-        if g.dim() == 2:
-            log.channel_norms[key] = g.abs()
-            return
-        g = g.transpose(0, 1) if time_first else g
-        if mask is not None and mask.shape == g.shape[:2]:
-            g = g * mask.unsqueeze(-1)
-        log.channel_norms[key] = torch.linalg.vector_norm(g, dim=1)
-
-    return record
+def _record(
+    log: Recording, key: SiteKey, mask: Tensor | None, time_first: bool, gradient: Tensor
+) -> None:
+    # The first backward is that of the task's loss; later ones include other terms.
+    if key in log.norms:
+        return
+    g = at_least_single(gradient.detach())
+    if g.dim() == 2:
+        log.norms[key] = g.abs()
+        return
+    g = g.transpose(0, 1) if time_first else g
+    if mask is not None and mask.shape == g.shape[:2]:
+        g = g * mask.unsqueeze(-1)
+    log.norms[key] = torch.linalg.vector_norm(g, dim=1)
 
 
 def _dropped(
