@@ -229,7 +229,7 @@ def _original(name: str, dropout: float, labels: int) -> nn.Module:
         "opt": {"init_std": 0.4},
     }
     kind = (
-        classical.ARCHITECTURES[name].classifier
+        classical.ARCHITECTURES[name].classifier()
         if name in CLASSICAL
         else getattr(transformers, f"{architecture.name}ForSequenceClassification")
     )

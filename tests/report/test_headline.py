@@ -186,9 +186,12 @@ def test_one_study_in_twenty_at_most_recommends_a_column_that_does_not_differ() 
             cells = _with_differences(
                 cells,
                 "plain",
+                common=dict.fromkeys(cells, 3),
+                of_rows=True,
+                paired={},
                 higher=name != "ece_10",
-                common=dict.fromkeys(cells, range(3)),
                 margin=0.005,
+                largest=None,
             )
             key = ScoreKey(perspective, "dev", "clean", name)
             shown = unit(name, "accuracy")

@@ -127,8 +127,9 @@ def test_one_study_in_twenty_at_most_recommends_what_temperature_scaling_does_as
                 )
                 for column, own in zip(names, values, strict=True)
             }
+            how = {"higher": False, "margin": 0.005, "largest": None}
             cells = _with_differences(
-                cells, "plain", higher=False, common=dict.fromkeys(cells, range(3)), margin=0.005
+                cells, "plain", common=dict.fromkeys(cells, 3), of_rows=True, paired={}, **how
             )
             key = ScoreKey("calibration", "dev", condition, "ece_10")
             shown = unit("ece_10", "accuracy")

@@ -125,7 +125,7 @@ def _print_errors(errors: ErrorAnalysis) -> None:
 
 def _print_lines(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     if lines:
-        print_table([dict(zip(header, line, strict=True)) for line in lines], header)
+        print_table([dict(zip(header, line, strict=True)) for line in lines])
         say("")
 
 

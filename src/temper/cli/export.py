@@ -82,5 +82,5 @@ def export(
         for name, item in made["likeness"].items()
     ]
     title = f"Compared on {made['compared']['rows']} rows"
-    print_table(compared, tuple(compared[0]), title=title)
+    print_table(compared, title=title)
     say(f"Exported: {out}. Run it with: python {out / 'pipeline.py'} TEXT")

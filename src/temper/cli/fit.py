@@ -42,8 +42,7 @@ def fit(
     if as_json:
         print_json({"out": shown(fitted.folder), "model": shown(fitted.model), **fitted.record})
         return
-    table = candidate_lines(fitted.record["candidates"])
-    print_table(table, list(table[0]))
+    print_table(candidate_lines(fitted.record["candidates"]))
     for finding in fitted.findings:
         say(f"- {finding}")
     say(f"Suspicious labels: {shown(fitted.folder)}/labels.csv")

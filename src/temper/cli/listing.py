@@ -46,8 +46,7 @@ def show(
 ) -> None:
     """List methods, models, settings and other names that the options of commands accept."""
     if kind is None:
-        rows = [{"temper list": kind, "shows": SHOWN[kind]} for kind in KINDS]
-        print_table(rows, list(rows[0]))
+        print_table([{"temper list": kind, "shows": SHOWN[kind]} for kind in KINDS])
         return
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
@@ -72,7 +71,7 @@ def show(
         return
     for row in rows if kind == "settings" else ():
         row["meaning"] += f" [{row['takes']}]" if row["takes"] else ""
-    print_table(rows, COLUMNS.get(kind) or list(rows[0]))
+    print_table(rows, COLUMNS.get(kind))
     if kind in HINTS:
         say(HINTS[kind])
 
@@ -102,7 +101,7 @@ def _settings() -> list[dict[str, Any]]:
     of_one = (
         {**row, "meaning": f"If the name is {name}: {row['meaning']}"}
         for name, architecture in ARCHITECTURES.items()
-        for row in rows_of(architecture.settings, "architecture")
+        for row in rows_of(architecture, "architecture")
         if row["setting"] not in common
     )
     return [*rows, *of_one]
@@ -137,7 +136,7 @@ def _show_method(name: str, *, as_json: bool) -> None:
         for preset, values in about.config.PRESETS.items()
     ]
     if rows:
-        print_table(rows, ["preset", "sets"], title=f"\nmethod.preset of {name}")
+        print_table(rows, title=f"\nmethod.preset of {name}")
 
 
 def _methods() -> list[dict[str, Any]]:

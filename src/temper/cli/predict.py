@@ -28,6 +28,7 @@ from temper.files import write_json, write_text
 from temper.settings import section
 
 if TYPE_CHECKING:
+    from temper.calibration.classifier import Classifier
     from temper.calibration.predictions import CalibratedPredictions
 
 FORMATS = (".jsonl", ".csv", ".json")
@@ -74,9 +75,6 @@ def predict(
     table for --text, else JSON lines; --json prints one JSON array, and --out FILE.csv writes a
     table with a probability column per label.
     """
-    _check_out(out, raw=raw)
-    if summary is not None:
-        _check_folder(summary, "--summary")
     if text and data is not None:
         raise SettingError("--text and --data both give the texts. Leave one out.")
     if text_pair and len(text_pair) != len(text or []):
@@ -84,13 +82,11 @@ def predict(
             f"Give one --text-pair for each --text, got {len(text_pair)} --text-pair and "
             f"{len(text or [])} --text."
         )
+    source = None if text or data == "-" else data
+    _check_files(out, summary, source, raw=raw)
     given = options.given(PREDICT, locals())
     tree = options.read_settings(PREDICT, given, assignments)
-    reading = dict(tree.get("data", {}))
-    max_length = reading.pop("max_length", None)
-    source = None if text or data == "-" else data
-    if out is not None and source is not None and _same_file(out, Path(source).expanduser()):
-        raise SettingError(f"--out {out} is the file that --data reads. Give another --out.")
+    reading = {name: value for name, value in tree.get("data", {}).items() if name != "max_length"}
     unread = [*reading, *([] if columns is None else ["columns"])]
     if unread and source is None:
         what = "--text is" if text else "Stdin has no columns, it is"
@@ -109,15 +105,7 @@ def predict(
     source_name = "these texts" if source is None else f"the rows of {source}"
     check_pairs(model, checkpoint.paired, examples.text_pair is not None, rows=source_name)
     # After the rows, so that an error in a file is reported before torch is imported.
-    from temper.calibration.classifier import Classifier
-
-    classifier = Classifier.load(
-        checkpoint,
-        max_length=max_length,
-        batch_size=batch_size,
-        backend=known_backend(backend),
-        settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
-    )
+    classifier = load_classifier(checkpoint, tree, batch_size=batch_size, backend=backend)
     terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
     result = classifier.predict_examples(examples, terms)
     for message in result.notices:
@@ -130,27 +118,40 @@ def predict(
     elif as_json:
         print_json(predictions)
     elif text:
-        print_table(*_shown(predictions))
+        print_table(_shown(predictions))
     else:
         sys.stdout.write(lines(predictions))
 
 
-def _same_file(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.samefile(other)
-
-
-def _check_out(out: Path | None, *, raw: bool) -> None:
+def _check_files(out: Path | None, summary: Path | None, source: str | None, *, raw: bool) -> None:
     if out is not None and out.suffix not in FORMATS:
         raise SettingError(f"--out must end in {', '.join(FORMATS)}, got {out.name!r}.")
-    if out is not None:
-        _check_folder(out, "--out")
+    for option, file in (("--out", out), ("--summary", summary)):
+        if file is not None and not file.parent.is_dir():
+            raise SettingError(
+                f"The folder {file.parent} of {option} does not exist. Create it first."
+            )
     if raw and (out is None or out.suffix != ".csv"):
         raise SettingError("--raw has an effect only with --out FILE.csv. Leave it out.")
+    if out is not None and out.exists() and source is not None:
+        read = Path(source).expanduser()
+        if read.exists() and out.samefile(read):
+            raise SettingError(f"--out {out} is the file that --data reads. Give another --out.")
 
 
-def _check_folder(file: Path, option: str) -> None:
-    if not file.parent.is_dir():
-        raise SettingError(f"The folder {file.parent} of {option} does not exist. Create it first.")
+def load_classifier(
+    model: Checkpoint | str, tree: Mapping[str, Any], *, batch_size: int, backend: str
+) -> Classifier:
+    """Load a model with the settings ``data.max_length`` and ``predictor`` of ``tree``."""
+    from temper.calibration.classifier import Classifier
+
+    return Classifier.load(
+        model,
+        max_length=tree.get("data", {}).get("max_length"),
+        batch_size=batch_size,
+        backend=known_backend(backend),
+        settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
+    )
 
 
 def _read_table(
@@ -180,15 +181,15 @@ def _read_table(
 
 
 def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: bool) -> None:
-    made = {".jsonl": lines, ".json": array}.get(out.suffix)
-    write_text(out, table(predictions, raw=raw) if made is None else made(predictions))
+    made = {".jsonl": lines, ".json": array, ".csv": partial(table, raw=raw)}[out.suffix]
+    write_text(out, made(predictions))
     if as_json:
         print_json({"out": str(out), "rows": len(predictions)})
     else:
         say(f"Wrote {len(predictions)} predictions: {out}")
 
 
-def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+def _shown(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for prediction in predictions:
         row: dict[str, Any] = {}
@@ -221,7 +222,7 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
         if "abstain" in prediction:
             row["abstain"] = prediction["abstain"]
         rows.append({**row, **{name: prediction[name] for name in TEXTS if name in prediction}})
-    return rows, list(rows[0])
+    return rows
 
 
 def read_lines(content: bytes) -> Examples:

@@ -162,9 +162,16 @@ def print_json(content: Any) -> None:
 
 
 def print_table(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[str] | None = None,
+    *,
+    title: str | None = None,
 ) -> None:
-    """Print rows as a table to stdout; long cells wrap at the width of a terminal, else at 200."""
+    """Print rows as a table to stdout; long cells wrap at the width of a terminal, else at 200.
+
+    ``columns`` are by default the keys of the first row.
+    """
+    columns = list(rows[0]) if columns is None else columns
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         # The first column is never wrapped.

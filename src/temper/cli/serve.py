@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 from functools import partial
-from typing import TYPE_CHECKING
 
 from temper.api.keywords import SERVE
 from temper.api.nested import check_loadable, refuse
-from temper.calibration.settings import known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
+from temper.cli.predict import load_classifier
 from temper.cli.screen import notice, say
 from temper.errors import SettingError, install_command
-from temper.evaluation.settings import PredictorSettings
 from temper.service.settings import ServiceSettings
 from temper.settings import section
-
-if TYPE_CHECKING:
-    from temper.service.web import Service
 
 PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
@@ -51,39 +46,30 @@ def serve(
     given = options.given(SERVE, locals())
     tree = options.read_settings(SERVE, given, assignments)
     service = section(ServiceSettings, "service", tree.get("service", {}))
-    _check_installed()
-    refuse(partial(check_loadable, Checkpoint(model)))
-    from temper.calibration.classifier import Classifier
-    from temper.service.run import address_of, bind, token_of_environment
-    from temper.service.run import serve as run
-    from temper.service.web import Service
-
-    token = token_of_environment()
-    with bind(service, token=token) as bound:
-        classifier = Classifier.load(
-            model,
-            max_length=tree.get("data", {}).get("max_length"),
-            batch_size=batch_size,
-            backend=known_backend(backend),
-            settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
-        )
-        terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
-        made = Service(classifier, service, terms, token=token)
-        for message in classifier.notices(terms):
-            notice(message)
-        url = address_of(bound)
-        say(f"Serving {model} at {url} (API: {url}/openapi.json)")
-        run(made, bound, stopped=_say_end)
-
-
-def _check_installed() -> None:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise SettingError(
             f"`temper serve` needs {', '.join(missing)}, not installed here. "
             f"Run: {install_command('serve')}"
         )
+    refuse(partial(check_loadable, Checkpoint(model)))
+    from temper.service.run import address_of, bind, token_of_environment
+    from temper.service.run import serve as run
+    from temper.service.web import Service
 
-
-def _say_end(service: Service) -> None:
-    say(f"Requests: {service.accepted} accepted, {service.completed} completed.")
+    token = token_of_environment()
+    with bind(service, token=token) as bound:
+        classifier = load_classifier(model, tree, batch_size=batch_size, backend=backend)
+        terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
+        made = Service(classifier, service, terms, token=token)
+        for message in classifier.notices(terms):
+            notice(message)
+        url = address_of(bound)
+        say(f"Serving {model} at {url} (API: {url}/openapi.json)")
+        run(
+            made,
+            bound,
+            stopped=lambda service: say(
+                f"Requests: {service.accepted} accepted, {service.completed} completed."
+            ),
+        )

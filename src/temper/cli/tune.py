@@ -87,8 +87,8 @@ def tune(
         for line in record["ranking"][:SHOWN]
     ]
     if models := record.get("models", []):
-        print_table([_model_line(line) for line in models], list(_model_line(models[0])))
-    print_table(table, list(table[0]))
+        print_table([_model_line(line) for line in models])
+    print_table(table)
     say(tuned.summary)
     say(f"Report: {page}")
     winner = f"{folder}/winner.toml"

@@ -260,6 +260,10 @@ def card(sources: CardSources) -> str:
     source = None if folder is None else read(folder)
     comparison = None if source is None else compare(source)
     front = _front_matter(sources, record, comparison)
+    scores = ["Not evaluated yet."]
+    if comparison is not None:
+        first = "Each score with its 95% interval over examples, and n."
+        scores = [first, *score_tables(comparison)]
     body = [
         f"# {escaped(sources.title)}",
         _summary(record),
@@ -268,7 +272,7 @@ def card(sources: CardSources) -> str:
         "## How it was trained",
         _training(record),
         "## Scores",
-        _scores(comparison),
+        *scores,
         "## Known limits",
         _limits(record, source, comparison),
     ]
@@ -297,14 +301,6 @@ def _kind(record: RunRecord | None) -> str:
     return "classification" if record is None or record.task is None else record.task.kind
 
 
-def _auto_class(record: RunRecord | None) -> str:
-    """Return the name of the Transformers class that loads the model with its head."""
-    from temper.heads import HEADS, Head
-
-    head = HEADS.get(_kind(record), Head)
-    return head.auto_class
-
-
 def _is_adapter(model: Path) -> bool:
     return (model / "adapter_config.json").exists()
 
@@ -329,9 +325,13 @@ def _from_scratch(record: RunRecord | None) -> bool:
 
 
 def _loading(sources: CardSources, record: RunRecord | None) -> str:
+    from temper.heads import HEADS, Head
+
     model, name = sources.model, json.dumps(sources.name or sources.model.resolve().name)
-    auto, scratch = _auto_class(record), _from_scratch(record)
-    first = "import temper.models.registration  # registers the network with AutoModel\n"
+    auto = HEADS.get(_kind(record), Head).auto_class
+    first = ""
+    if _from_scratch(record):
+        first = "import temper.models.registration  # registers the network with AutoModel\n"
     if _is_adapter(model) and (model / "config.json").exists():
         load = _adapter_loading(model, name, auto)
     elif _is_adapter(model):
@@ -342,7 +342,7 @@ def _loading(sources: CardSources, record: RunRecord | None) -> str:
         )
     else:
         load = (
-            f"{first if scratch else ''}from transformers import {auto}, AutoTokenizer\n\n"
+            f"{first}from transformers import {auto}, AutoTokenizer\n\n"
             f"model = {auto}.from_pretrained({name})\n"
             f"tokenizer = AutoTokenizer.from_pretrained({name})"
         )
@@ -389,26 +389,7 @@ def _training(record: RunRecord | None) -> str:
         if isinstance(entry, dict):
             facts[f"{name} data"] = f"{entry.get('rows')} rows, hash {entry.get('hash')}"
     facts |= {**flatten(record.settings), **record.versions}
-    lines = [f"- {escaped(name)}: {escaped(value)}" for name, value in facts.items()]
-    return "\n".join(lines)
-
-
-def _scores(comparison: Comparison | None) -> str:
-    if comparison is None:
-        return "Not evaluated yet."
-    first = "Each score with its 95% interval over examples, and n."
-    return "\n\n".join([first, *score_tables(comparison)])
-
-
-def _kept(record: RunRecord) -> str:
-    chosen = record.data.get("selection")
-    if not isinstance(chosen, dict):
-        return "The last checkpoint was kept. The validation set was not used to select it."
-    return (
-        f"The best epoch on {chosen.get('rows')} rows (hash {chosen.get('hash')}, seed "
-        f"{chosen.get('seed')}) taken out of the training rows was kept. The validation set was "
-        "not used to select it."
-    )
+    return bullets(f"{name}: {value}" for name, value in facts.items())
 
 
 def _limits(record: RunRecord | None, source: Source | None, comparison: Comparison | None) -> str:
@@ -418,7 +399,13 @@ def _limits(record: RunRecord | None, source: Source | None, comparison: Compari
         "Attacks and perturbations are lower bounds of the effect of stronger attacks.",
     ]
     if record is not None:
-        messages.append(_kept(record))
+        kept = "The last checkpoint was kept."
+        if isinstance(chosen := record.data.get("selection"), dict):
+            kept = (
+                f"The best epoch on {chosen.get('rows')} rows (hash {chosen.get('hash')}, seed "
+                f"{chosen.get('seed')}) taken out of the training rows was kept."
+            )
+        messages.append(f"{kept} The validation set was not used to select it.")
         messages += record.notices
         if record.truncated:
             messages.append(

@@ -8,7 +8,7 @@ with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from statistics import fmean
 from typing import Any
@@ -105,8 +105,7 @@ class Scores:
         return records.setdefault(run, record) is record
 
     def put(self, key: ScoreKey, run: RunId, value: float | None, **facts: Any) -> None:
-        named = {name: getattr(key, name) for name in ("perspective", "set", "condition", "name")}
-        self.add(key, run, ScoreRecord(**named, value=value, **facts))
+        self.add(key, run, ScoreRecord(**asdict(key), value=value, **facts))
 
     def common(self, perspective: str, condition: str = "clean") -> list[ScoreKey]:
         """Return the primary scores of a perspective on all sets that every run has a value for.
@@ -124,18 +123,16 @@ class Scores:
         ]
         kept = []
         how = "" if condition == "clean" else f" {view.condition(condition)}"
-        by_run = [self.values[key] for key in keys]
-        asked = [
-            run
-            for run in self.runs
-            if any(run not in records or records[run].value is not None for records in by_run)
-        ]
+        undefined = {
+            key: {run for run, record in self.values[key].items() if record.value is None}
+            for key in keys
+        }
+        asked = [run for run in self.runs if any(run not in runs for runs in undefined.values())]
         for key in keys:
-            records = self.values[key]
             lacking = [
                 run
                 for run in asked or self.runs
-                if run not in records or records[run].value is None
+                if run not in self.values[key] or run in undefined[key]
             ]
             if not lacking:
                 kept.append(key)
@@ -172,22 +169,22 @@ def add_set_means(scores: Scores) -> None:
         kinds = [key.condition for key in scores.values if (key.perspective, key.name) == named]
         for condition in dict.fromkeys(kinds):
             keys = scores.common(view.name, condition)
-            if len(keys) > 1:
-                _add_mean(scores, keys)
-
-
-def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
-    key = replace(keys[0], set=f"mean of {len(keys)} sets")
-    scores.means[key] = keys
-    for run in scores.runs:
-        records = [scores.values[one][run] for one in keys]
-        counts = [record.n for record in records if record.n is not None]
-        value = _mean(records)
-        why = records[0].reason if value is None else None
-        higher, total = records[0].higher_is_better, sum(counts) or None
-        fewest = _effective(records)
-        facts = {"n": total, "fewest": fewest, "reason": why}
-        scores.put(key, run, value, higher_is_better=higher, **facts)
+            if len(keys) < 2:
+                continue
+            key = replace(keys[0], set=f"mean of {len(keys)} sets")
+            scores.means[key] = keys
+            for run in scores.runs:
+                records = [scores.values[one][run] for one in keys]
+                value = _mean(records)
+                scores.put(
+                    key,
+                    run,
+                    value,
+                    higher_is_better=records[0].higher_is_better,
+                    n=sum(record.n or 0 for record in records) or None,
+                    fewest=_effective(records),
+                    reason=records[0].reason if value is None else None,
+                )
 
 
 def add_relative_improvement(scores: Scores, reference: str) -> None:

@@ -189,23 +189,20 @@ def _with_confidence(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassScores, ...]:
-    scores = [
-        [None if np.isnan(value) else float(value) for value in score]
-        for score in class_scores(confusion)
-    ]
     result = []
-    for index, (label, precision, recall, f1) in enumerate(zip(labels, *scores, strict=True)):
+    for index, (label, *scores) in enumerate(zip(labels, *class_scores(confusion), strict=True)):
         others = np.where(np.arange(len(labels)) == index, 0, confusion[index])
         mistaken_for = labels[int(others.argmax())] if others.any() else None
+        known = [None if np.isnan(score) else float(score) for score in scores]
         texts, mistaken = int(confusion[index].sum()), int(others.max())
-        result.append(ClassScores(label, precision, recall, f1, texts, mistaken_for, mistaken))
+        result.append(ClassScores(label, *known, texts, mistaken_for, mistaken))
     return tuple(result)
 
 
 def _confident(wrong: pd.DataFrame, labels: tuple[str, ...], texts: Texts) -> tuple[Mistake, ...]:
     """Return errors on unperturbed texts by descending confidence; each text once."""
-    rows = wrong.sort_values(["confidence", "row"], ascending=[False, True]).drop_duplicates("row")
-    rows = rows.head(SHOWN)
+    rows = wrong.sort_values(["confidence", "row"], ascending=[False, True])
+    rows = rows.drop_duplicates("row").head(SHOWN)
     return _mistakes(rows.assign(under=[("unperturbed",)] * len(rows)), labels, texts)
 
 
@@ -261,15 +258,6 @@ Suggest = Callable[[str], str]
 """Function that fills folder, base model and data into a command; empty if data is unknown."""
 
 
-def _suggest(model: Checkpoint) -> Suggest:
-    record = run_record(model)
-    data = None if record is None else record.settings.get("data", {}).get("source")
-    if record is None or not data:
-        return lambda command: ""
-    named = {"model": quote(str(model.folder)), "base": quote(record.model), "data": quote(data)}
-    return lambda command: command.format_map(named)
-
-
 def _findings(
     source: Source,
     run: Run,
@@ -280,7 +268,15 @@ def _findings(
 ) -> Iterator[Finding]:
     assert run.scores is not None
     model = Checkpoint.of(source.folder if source.kind == "run" else run.scores.model)
-    suggest = _suggest(model)
+    record = run_record(model)
+    data = None if record is None else record.settings.get("data", {}).get("source")
+
+    def suggest(command: str) -> str:
+        if record is None or not data:
+            return ""
+        names = {"model": str(model.folder), "base": record.model, "data": data}
+        return command.format_map({name: quote(value) for name, value in names.items()})
+
     yield from (Finding(sentence) for sentence in run.scores.seen)
     if weak := _hardly_trained(confusion, labels):
         yield weak

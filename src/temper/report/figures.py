@@ -119,7 +119,9 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
             reach, interval = (gain.low, gain.high), f"[{gain.low:+.2f}, {gain.high:+.2f}]"
         seeds = plural(len(gain.difference.seeds), "common seed")
         value = f"{gain.fraction:+.2f}"
-        marks[name, _score_name(row)] = Mark(gain.fraction, value, interval, seeds, reach)
+        arrow = "\u2191" if row.higher_is_better else "\u2193"
+        label = f"{row.group}: {row.label} {arrow}"
+        marks[name, label] = Mark(gain.fraction, value, interval, seeds, reach)
     if not marks:
         return []
     caption = (
@@ -139,11 +141,6 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
         chart = Bars("closed gap to a perfect score (%)", marks, looks)
     numbers = numbers_of(marks, "score", "closed (%)", "95% interval")
     return [Figure("Gap to a perfect score that is closed", caption, chart, numbers)]
-
-
-def _score_name(row: Row) -> str:
-    arrow = "\u2191" if row.higher_is_better else "\u2193"
-    return f"{row.group}: {row.label} {arrow}"
 
 
 def training(source: Source) -> list[Figure]:

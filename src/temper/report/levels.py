@@ -81,18 +81,19 @@ def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
     """Return the level of a method on each perspective, for the representative primary score."""
     result: list[Level] = []
     for rows in judged_rows(comparison):
-        scored = [row for row in rows if row.cells[column].mean is not None]
-        result += representative([_level(comparison, row, column) for row in scored])
+        scored = []
+        for row in rows:
+            cell, name = row.cells[column], row.key.name
+            if cell.mean is None:
+                continue
+            mean, low, high = (
+                percent_of_way(name, value, classes=comparison.classes, metric=comparison.metric)
+                for value in (cell.mean, cell.low, cell.high)
+            )
+            usual = None if mean is None else _usual().get(condition_of(row))
+            scored.append(Level(row, column, mean, low, high, usual))
+        result += representative(scored)
     return tuple(result)
-
-
-def _level(comparison: Comparison, row: Row, column: str) -> Level:
-    cell, usual = row.cells[column], _usual().get(condition_of(row))
-    mean, low, high = (
-        percent_of_way(row.key.name, value, classes=comparison.classes, metric=comparison.metric)
-        for value in (cell.mean, cell.low, cell.high)
-    )
-    return Level(row, column, mean, low, high, None if mean is None else usual)
 
 
 def percent_of_way(name: str, value: float | None, *, classes: int, metric: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from temper.display.cells import WITHIN, Comparison
+from temper.display.cells import WITHIN, Comparison, Row, grouped
 from temper.display.folders import Source
 from temper.display.wording import escaped, folded, pipe_table
 from temper.errors import SettingError, unknown
@@ -49,10 +49,15 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
 def document(source: Source, comparison: Comparison, opening: view.Opening | None = None) -> str:
     """Return the text of ``report.md``; text from data is escaped."""
     about = view.about(source, comparison)
+    first = [escaped(comparison.headline)]
+    if opening is not None:
+        lines = [[escaped(text) for text in line] for line in opening.lines]
+        table = pipe_table(opening.header, lines)
+        first = [f"**{escaped(opening.title)}**", bullets(opening.points), table]
     parts = [
         f"# {escaped(comparison.title)}",
         "\n".join(f"- {term}: {escaped(value)}" for term, value in about),
-        *(_opening(opening) if opening else [escaped(comparison.headline)]),
+        *first,
         "## Scores",
         _legend(comparison),
         *score_tables(comparison),
@@ -77,36 +82,27 @@ def document(source: Source, comparison: Comparison, opening: view.Opening | Non
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _opening(opening: view.Opening) -> list[str]:
-    lines = [[escaped(text) for text in line] for line in opening.lines]
-    return [
-        f"**{escaped(opening.title)}**",
-        bullets(opening.points),
-        pipe_table(opening.header, lines),
-    ]
-
-
 def score_tables(comparison: Comparison) -> list[str]:
     """Return headings and tables, one per perspective: scores, intervals, differences and n."""
     header = ["score", *(escaped(text) for _, text in comparison.headings), "n"]
-    groups: dict[str, list[list[str]]] = {}
-    for row in comparison.shown:
-        line = [escaped(row.heading())]
-        for name, cell in row.cells.items():
-            line.append(f"{row.text(name)} {row.interval_text(name)}".rstrip())
-            if cell.difference is not None:
-                worded = cell.difference.why or cell.difference.verdict in WITHIN
-                why = f" ({cell.difference.said})" if worded else view.mark_of(row, name)
-                line.append(" ".join(row.difference_text(name)).rstrip() + why)
-        counts = {count for cell in row.cells.values() for count in cell.examples}
-        seeds = {len(cell.seeds) for cell in row.cells.values()}
-        line.append(f"{_counts(seeds, 'seed')}, {_counts(counts, 'example')}")
-        groups.setdefault(row.group, []).append(line)
-    return [
-        part
-        for group, lines in groups.items()
-        for part in (f"### {escaped(group)}", pipe_table(header, lines))
-    ]
+    parts = []
+    for group, rows in grouped(comparison.shown, lambda row: row.group).items():
+        parts += [f"### {escaped(group)}", pipe_table(header, map(_line, rows))]
+    return parts
+
+
+def _line(row: Row) -> list[str]:
+    line = [escaped(row.heading())]
+    for name, cell in row.cells.items():
+        line.append(f"{row.text(name)} {row.interval_text(name)}".rstrip())
+        if cell.difference is not None:
+            worded = cell.difference.why or cell.difference.verdict in WITHIN
+            why = f" ({cell.difference.said})" if worded else view.mark_of(row, name)
+            line.append(" ".join(row.difference_text(name)).rstrip() + why)
+    counts = {count for cell in row.cells.values() for count in cell.examples}
+    seeds = {len(cell.seeds) for cell in row.cells.values()}
+    line.append(f"{_counts(seeds, 'seed')}, {_counts(counts, 'example')}")
+    return line
 
 
 def bullets(sentences: Iterable[str]) -> str:

@@ -111,6 +111,7 @@ def render(
     environment.filters["svg"] = lambda figure: Markup(svg(figure))
     names = ["page.js", *(["examples.js"] if shown else [])]
     scripts = [asset("temper.report", name) for name in names]
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
     return environment.get_template("page.html").render(
         **screen_values(source, comparison),
         opening=opening,
@@ -134,14 +135,9 @@ def render(
         costs=view.costs(source),
         facts=view.facts(source),
         scripts=[Markup(script) for script in scripts],
-        hashes=[_hash(script) for script in scripts],
+        hashes=[f"sha256-{base64.b64encode(digest).decode()}" for digest in digests],
         version=metadata.version("temper-lm"),
     )
-
-
-def _hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _keys(section: Section, comparison: Comparison) -> list[tuple[str, Markup]]:

@@ -39,19 +39,17 @@ def trained(record: RunRecord, folder: str) -> Headline:
         )
     reached = ", ".join(f"{value} {what}" for _, value, what in values)
     sentence = f"{' '.join(took)}, and reaches {reached}."
-    if len(values) == 1 and _hardly_learned(record):
-        sentence += (
-            " It has hardly learned: train longer or with a higher learning rate (--epochs, "
-            "--learning-rate), or give more rows."
-        )
+    if len(values) == 1:
+        (scores,) = filter(None, scored.values())
+        metric, classes = str(scores["metric"]), len(record.task.labels) if record.task else 0
+        score = scores["kept"].get("dev")
+        percent = percent_of_way(metric, score, classes=classes, metric=metric)
+        if percent is not None and percent < LEARNED:
+            sentence += (
+                " It has hardly learned: train longer or with a higher learning rate (--epochs, "
+                "--learning-rate), or give more rows."
+            )
     return Headline(sentence, _next(record, folder), values=tuple(values))
-
-
-def _hardly_learned(record: RunRecord) -> bool:
-    metric, score = str(record.epochs["metric"]), record.epochs["kept"].get("dev")
-    classes = len(record.task.labels) if record.task else 0
-    percent = percent_of_way(metric, score, classes=classes, metric=metric)
-    return percent is not None and percent < LEARNED
 
 
 def _value(task: str, scores: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from temper.display.cells import NAMED, NOT_SIGNIFICANT, WITHIN, Comparison, Difference, Row
@@ -64,24 +65,20 @@ def groups(comparison: Comparison) -> list[tuple[str, list[tuple[Row, list[Table
     for row in comparison.shown:
         cells = []
         for name, cell in row.cells.items():
-            cells.append(_value(row, name))
+            spread = cell.standard_deviation
+            value = TableCell(
+                main=row.unit.text(cell.mean),
+                spread="" if spread is None else f"\u00b1 {row.unit.text(spread)}",
+                below=row.interval_text(name),
+                decimals=0 if cell.mean is None else row.unit.decimals,
+                detail=_value_detail(row, name),
+                order=cell.mean,
+            )
+            cells.append(value)
             if cell.difference is not None:
                 cells.append(_difference(row, name, cell.difference))
         result.setdefault(row.group, []).append((row, cells))
     return list(result.items())
-
-
-def _value(row: Row, column: str) -> TableCell:
-    cell, unit = row.cells[column], row.unit
-    spread = cell.standard_deviation
-    return TableCell(
-        main=unit.text(cell.mean),
-        spread="" if spread is None else f"\u00b1 {unit.text(spread)}",
-        below=row.interval_text(column),
-        decimals=0 if cell.mean is None else unit.decimals,
-        detail=value_detail(row, column),
-        order=cell.mean,
-    )
 
 
 def mark_of(row: Row, column: str) -> str:
@@ -91,7 +88,7 @@ def mark_of(row: Row, column: str) -> str:
     return f" {MARKS[verdict]}" if verdict in ("better", "worse") else ""
 
 
-def value_detail(row: Row, column: str) -> str:
+def _value_detail(row: Row, column: str) -> str:
     """Return the tooltip of a value: n, standard deviation or interval, and run of each seed."""
     cell, unit = row.cells[column], row.unit
     what = views().of(row.key.perspective).counts
@@ -196,20 +193,14 @@ def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[
 
     If runs of a method have different values, all are shown.
     """
-    columns: list[dict[str, list[str]]] = []
-    for column in source.columns:
-        of_column: dict[str, list[str]] = {}
-        for run in column.runs.values():
-            record = {} if run.record is None else read(run.record)
-            for name, value in record.items():
-                values = of_column.setdefault(name, [])
-                if value not in values:
-                    values.append(value)
-        columns.append(of_column)
-    names = dict.fromkeys(name for of_column in columns for name in of_column)
+    records = [
+        [read(run.record) for run in column.runs.values() if run.record is not None]
+        for column in source.columns
+    ]
     result = []
-    for name in names:
-        shown = tuple(" | ".join(of_column.get(name, [])) or ABSENT for of_column in columns)
+    for name in dict.fromkeys(chain.from_iterable(chain.from_iterable(records))):
+        of_columns = (dict.fromkeys(run[name] for run in runs if name in run) for runs in records)
+        shown = tuple(" | ".join(values) or ABSENT for values in of_columns)
         result.append(Fact(name, shown, len(set(shown)) > 1))
     return sorted(result, key=lambda fact: not fact.differs)
 
@@ -218,10 +209,9 @@ def facts(source: Source) -> dict[str, list[Fact]]:
     """Return heading -> settings, versions or data of all methods; empty headings are left out."""
     records: dict[str, Callable[[RunRecord], dict[str, str]]] = {
         "Settings": lambda record: flatten(record.settings),
-        "Versions": lambda record: {
-            **record.versions,
-            **({"device": record.device} if record.device else {}),
-        },
+        "Versions": lambda record: (
+            record.versions | ({"device": record.device} if record.device else {})
+        ),
         "Data": lambda record: flatten(record.data),
     }
     result = {heading: _facts(source, read) for heading, read in records.items()}

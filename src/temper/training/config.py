@@ -296,7 +296,7 @@ def completed(tree: Mapping[str, Any]) -> Tree:
     model, train, result = tree.get("model"), tree.get("train", {}), dict(tree)
     defaults: Mapping[str, Any] = {}
     if is_scratch(model):
-        defaults = ARCHITECTURES[str(model)].settings.TRAIN
+        defaults = ARCHITECTURES[str(model)].TRAIN
     elif isinstance(model, str) and model in MODELS:
         defaults = {"learning_rate": float(MODELS[model]["learning_rate"])}
     if isinstance(train, Mapping):
@@ -322,7 +322,7 @@ def settings_class(model: object) -> type[ArchitectureSettings]:
             f"({', '.join(ARCHITECTURES)}), and the model {model!r} is pre-trained. "
             "Leave it out."
         )
-    return ARCHITECTURES[str(model)].settings
+    return ARCHITECTURES[str(model)]
 
 
 def _suited(method: Mapping[str, Any]) -> Tree:

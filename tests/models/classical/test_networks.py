@@ -45,7 +45,7 @@ def built(name: str, **how: Any) -> Any:
     }
     own = {"min_frequency": 1, **sizes[name], **how.pop("architecture", {})}
     labels = how.pop("labels", ["-", "+", "0"])
-    made = ARCHITECTURES[name].settings(**own)
+    made = ARCHITECTURES[name](**own)
     return build_classifier(name, TEXTS, labels=labels, settings=made, **how)
 
 

@@ -162,8 +162,7 @@ def build_classifier(
     """
     if name not in ARCHITECTURES:
         raise ModelError(unknown("network to be trained from scratch", name, ARCHITECTURES))
-    architecture = ARCHITECTURES[name]
-    settings = settings or architecture.settings()
+    settings = settings or ARCHITECTURES[name]()
     tokenizer = make_tokenizer(
         texts,
         units=settings.units,
@@ -177,14 +176,15 @@ def build_classifier(
     if isinstance(settings, TextHANSettings):
         known = tokenizer.get_vocab()
         options["sentence_ends"] = sorted(known[sign] for sign in SENTENCE_ENDS if sign in known)
-    config = architecture.classifier.config_class(
+    classifier = ARCHITECTURES[name].classifier()
+    config = classifier.config_class(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         **options,
         **head_settings(labels, kind=kind),
     )
     with seeded(derive_seed(seed, "head")):
-        model = architecture.classifier(config).eval()
+        model = classifier(config).eval()
     notices: tuple[str, ...] = ()
     if settings.vectors is not None:
         notices = (_copy_vectors(model, tokenizer, Path(settings.vectors)),)

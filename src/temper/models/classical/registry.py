@@ -6,7 +6,6 @@ The settings are the table ``architecture`` of a run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,13 +24,17 @@ SPECIAL = (PAD, UNKNOWN, SEPARATOR)
 
 
 class ArchitectureSettings(BaseModel):
-    """Settings of all classical networks.
+    """Settings of all classical networks, and facts about each.
 
     The alias of a setting is its name in the config of the network.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    # Name of the class in `temper.models.classical.networks`.
+    NETWORK: ClassVar[str]
+    SUMMARY: ClassVar[str]
+    SOURCE: ClassVar[str]
     # Default training settings, for Adam from random weights.
     TRAIN: ClassVar[dict[str, Any]] = {
         "learning_rate": 2e-3,
@@ -72,6 +75,26 @@ class ArchitectureSettings(BaseModel):
         "random embeddings.",
     )
 
+    @classmethod
+    def classifier(cls) -> type[ClassicalClassifier]:
+        # Imported on first use, because torch takes seconds.
+        from temper.models.classical import networks
+
+        result: type[ClassicalClassifier] = getattr(networks, cls.NETWORK)
+        return result
+
+    @classmethod
+    def listing(cls) -> dict[str, str]:
+        """Return the network's row for ``temper list models``."""
+        width = cls().embedding
+        return {
+            "source": "built from the training text",
+            "architecture": f"{cls.SUMMARY}, embeddings {width} wide",
+            "parameters": f"at least {width} per word",
+            "learning_rate": f"{cls.TRAIN['learning_rate']:g}",
+            "note": f"trained from scratch ({cls.SOURCE}); settings: architecture.KEY",
+        }
+
     def network(self) -> dict[str, Any]:
         """Return the settings that belong to the network's config, under their names there."""
         return self.model_dump(
@@ -82,6 +105,10 @@ class ArchitectureSettings(BaseModel):
 class TextCNNSettings(ArchitectureSettings):
     """Settings of ``text_cnn``."""
 
+    NETWORK = "TextCNNForSequenceClassification"
+    SUMMARY = "convolutions of 3, 4 and 5 words, 100 filters each"
+    SOURCE = "Kim 2014"
+
     windows: Windows = Field(
         default=(3, 4, 5), description="Widths of the convolutions in words (Kim 2014: 3, 4, 5)."
     )
@@ -90,6 +117,10 @@ class TextCNNSettings(ArchitectureSettings):
 
 class BiLSTMSettings(ArchitectureSettings):
     """Settings of ``bilstm``."""
+
+    NETWORK = "BiLSTMForSequenceClassification"
+    SUMMARY = "LSTM in both directions, 128 wide each, max pooling"
+    SOURCE = "Conneau et al. 2017"
 
     hidden: int = Field(
         128, ge=1, serialization_alias="hidden_size", description="State size of one direction."
@@ -105,6 +136,10 @@ class BiLSTMSettings(ArchitectureSettings):
 class TextHANSettings(ArchitectureSettings):
     """Settings of ``text_han``."""
 
+    NETWORK = "TextHANForSequenceClassification"
+    SUMMARY = "GRUs and attention over words, then sentences, 50 wide a direction"
+    SOURCE = "Yang et al. 2016"
+
     hidden: int = Field(
         50,
         ge=1,
@@ -116,56 +151,9 @@ class TextHANSettings(ArchitectureSettings):
     )
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """A classical network: its settings and its class.
-
-    ``name`` is the name of the class in `temper.models.classical.networks`.
-    """
-
-    settings: type[ArchitectureSettings]
-    name: str
-    summary: str
-    source: str
-
-    @property
-    def classifier(self) -> type[ClassicalClassifier]:
-        # Imported on first use, because torch takes seconds.
-        from temper.models.classical import networks
-
-        result: type[ClassicalClassifier] = getattr(networks, self.name)
-        return result
-
-    def listing(self) -> dict[str, str]:
-        """Return the network's row for ``temper list models``."""
-        width = self.settings().embedding
-        return {
-            "source": "built from the training text",
-            "architecture": f"{self.summary}, embeddings {width} wide",
-            "parameters": f"at least {width} per word",
-            "learning_rate": f"{self.settings.TRAIN['learning_rate']:g}",
-            "note": f"trained from scratch ({self.source}); settings: architecture.KEY",
-        }
-
-
-ARCHITECTURES: Mapping[str, Architecture] = {
-    "text_cnn": Architecture(
-        TextCNNSettings,
-        "TextCNNForSequenceClassification",
-        "convolutions of 3, 4 and 5 words, 100 filters each",
-        "Kim 2014",
-    ),
-    "bilstm": Architecture(
-        BiLSTMSettings,
-        "BiLSTMForSequenceClassification",
-        "LSTM in both directions, 128 wide each, max pooling",
-        "Conneau et al. 2017",
-    ),
-    "text_han": Architecture(
-        TextHANSettings,
-        "TextHANForSequenceClassification",
-        "GRUs and attention over words, then sentences, 50 wide a direction",
-        "Yang et al. 2016",
-    ),
+ARCHITECTURES: Mapping[str, type[ArchitectureSettings]] = {
+    "text_cnn": TextCNNSettings,
+    "bilstm": BiLSTMSettings,
+    "text_han": TextHANSettings,
 }
-"""Name in ``--model`` -> network; the name is also the ``model_type`` of its config."""
+"""Name in ``--model`` -> settings; the name is also the ``model_type`` of the network's config."""
