@@ -21,13 +21,13 @@ from temper.checkpoints.folder import read_json
 from temper.display.cells import Comparison
 from temper.display.folders import Source, evaluation_fault, evaluation_of, read
 from temper.display.records import AdapterRecord, RunRecord, parse, run_record
-from temper.display.wording import escaped, folded
+from temper.display.wording import folded
 from temper.errors import CheckpointError
 from temper.files import make_folder, write_text, writing
 from temper.locks import check_unlocked, locked
-from temper.report.markdown import bullets, score_tables
+from temper.report.markdown import score_tables
 from temper.report.table import compare
-from temper.report.view import flatten
+from temper.report.view import flatten, templates
 
 TASK = "text-classification"
 TASKS = {
@@ -244,6 +244,8 @@ def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
 
 def card(sources: CardSources) -> str:
     """Return the text of a model card."""
+    from temper.heads import HEADS, Head
+
     model = Checkpoint.of(sources.model)
     record = run_record(model)
     # `temper fit` starts from its linear classifier and writes the name of the base model here.
@@ -259,36 +261,46 @@ def card(sources: CardSources) -> str:
     # Read the scores of the evaluation folder only; a run's scores are read through its record.
     source = None if folder is None else read(folder)
     comparison = None if source is None else compare(source)
-    front = _front_matter(sources, record, comparison)
-    scores = ["Not evaluated yet."]
-    if comparison is not None:
-        first = "Each score with its 95% interval over examples, and n."
-        scores = [first, *score_tables(comparison)]
-    body = [
-        f"# {escaped(sources.title)}",
-        _summary(record),
-        "## How to load it",
-        sources.usage or _loading(sources, record),
-        "## How it was trained",
-        _training(record),
-        "## Scores",
-        *scores,
-        "## Known limits",
-        _limits(record, source, comparison),
-    ]
-    return f"---\n{front}\n---\n\n{MARK}\n\n" + "\n\n".join(body) + "\n"
+    kind = _kind(record)
+    is_adapter = (sources.model / "adapter_config.json").exists()
+    base = None
+    if is_adapter and config_file.exists():
+        base = parse(sources.model / "adapter_config.json", AdapterRecord).base_model_name_or_path
+    template = (
+        templates()
+        .get_template("card.md")
+        .render(
+            front=_front_matter(sources, record, comparison, is_adapter=is_adapter),
+            mark=MARK,
+            sources=sources,
+            record=record,
+            noun=NOUNS.get(kind, "A classifier of texts"),
+            scratch=record is not None and "architecture" in record.settings,
+            auto=HEADS.get(kind, Head).auto_class,
+            name=json.dumps(sources.name or sources.model.resolve().name),
+            adapter=is_adapter and config_file.exists(),
+            is_adapter=is_adapter,
+            packaged=PACKAGED.get(base or ""),
+            facts=None if record is None else _facts(record),
+            tables=None if comparison is None else score_tables(comparison),
+            limits=folded(_limits(record, source, comparison)),
+        )
+    )
+    return f"{template}\n"
 
 
 def _front_matter(
-    sources: CardSources, record: RunRecord | None, comparison: Comparison | None
+    sources: CardSources,
+    record: RunRecord | None,
+    comparison: Comparison | None,
+    *,
+    is_adapter: bool,
 ) -> str:
     method = [] if record is None else re.findall(r"[A-Za-z0-9_]+", record.method)
     result = [] if comparison is None else results(comparison, sources.data, record)
     data = ModelCardData(
         base_model=hub_id("" if record is None else record.model),
-        library_name="peft"
-        if sources.usage is None and _is_adapter(sources.model)
-        else "transformers",
+        library_name="peft" if sources.usage is None and is_adapter else "transformers",
         pipeline_tag=TASKS.get(_kind(record), TASK),
         tags=["temper", "robustness", *dict.fromkeys(method)],
         model_name=sources.title if result else None,
@@ -301,83 +313,7 @@ def _kind(record: RunRecord | None) -> str:
     return "classification" if record is None or record.task is None else record.task.kind
 
 
-def _is_adapter(model: Path) -> bool:
-    return (model / "adapter_config.json").exists()
-
-
-def _summary(record: RunRecord | None) -> str:
-    if record is None:
-        return "A text classifier, evaluated with Temper; how it was trained was not recorded."
-    labels = [] if record.task is None else record.task.labels
-    kind = NOUNS.get(_kind(record), "A classifier of texts")
-    of = f" with the labels {', '.join(escaped(label) for label in labels)}" if labels else ""
-    return (
-        f"{kind}{of}: {escaped(record.model)} "
-        f"{'trained from scratch' if _from_scratch(record) else 'fine-tuned'} with "
-        f"{escaped(record.method)} by Temper. No license is stated here: the publisher of "
-        "the model adds `license` to the front matter."
-    )
-
-
-def _from_scratch(record: RunRecord | None) -> bool:
-    """Return whether Transformers can load the architecture only if Temper is imported."""
-    return record is not None and "architecture" in record.settings
-
-
-def _loading(sources: CardSources, record: RunRecord | None) -> str:
-    from temper.heads import HEADS, Head
-
-    model, name = sources.model, json.dumps(sources.name or sources.model.resolve().name)
-    auto = HEADS.get(_kind(record), Head).auto_class
-    first = ""
-    if _from_scratch(record):
-        first = "import temper.models.registration  # registers the network with AutoModel\n"
-    if _is_adapter(model) and (model / "config.json").exists():
-        load = _adapter_loading(model, name, auto)
-    elif _is_adapter(model):
-        # Temper writes a config.json next to its adapters, so this one is of another tool.
-        load = (
-            "from peft import AutoPeftModelForSequenceClassification\n\n"
-            f"model = AutoPeftModelForSequenceClassification.from_pretrained({name})"
-        )
-    else:
-        load = (
-            f"{first}from transformers import {auto}, AutoTokenizer\n\n"
-            f"model = {auto}.from_pretrained({name})\n"
-            f"tokenizer = AutoTokenizer.from_pretrained({name})"
-        )
-    return f"```python\n{load}\n```\n\nwhere the name is that of this folder, or its id on the Hub."
-
-
-def _adapter_loading(model: Path, name: str, auto: str) -> str:
-    """Return Python code that loads an adapter, with the labels stored in its folder."""
-    # PEFT's loader gives every base model two labels, and does not know our short names.
-    base = parse(model / "adapter_config.json", AdapterRecord).base_model_name_or_path
-    packaged = PACKAGED.get(base or "")
-    imports = [
-        *([] if packaged is None else [f"from {packaged} import MODEL_DIR"]),
-        f"from peft import {'PeftModel' if packaged else 'PeftConfig, PeftModel'}",
-        f"from transformers import AutoConfig, {auto}, AutoTokenizer",
-    ]
-    result = f"PeftConfig.from_pretrained({name}).base_model_name_or_path"
-    return "\n".join(
-        [
-            *imports,
-            "",
-            f"base = {'MODEL_DIR' if packaged else result}",
-            f"config = AutoConfig.from_pretrained({name})  # with the labels",
-            f"model = {auto}.from_pretrained(",
-            "    base, config=config, ignore_mismatched_sizes=True  # the head is the adapter's",
-            ")",
-            f"model = PeftModel.from_pretrained(model, {name}).eval()",
-            f"tokenizer = AutoTokenizer.from_pretrained({name})",
-        ]
-    )
-
-
-def _training(record: RunRecord | None) -> str:
-    if record is None:
-        return "Not recorded: the folder has no run.json."
+def _facts(record: RunRecord) -> list[str]:
     facts = {
         "base model": record.model,
         "method": record.method,
@@ -389,10 +325,12 @@ def _training(record: RunRecord | None) -> str:
         if isinstance(entry, dict):
             facts[f"{name} data"] = f"{entry.get('rows')} rows, hash {entry.get('hash')}"
     facts |= {**flatten(record.settings), **record.versions}
-    return bullets(f"{name}: {value}" for name, value in facts.items())
+    return [f"{name}: {value}" for name, value in facts.items()]
 
 
-def _limits(record: RunRecord | None, source: Source | None, comparison: Comparison | None) -> str:
+def _limits(
+    record: RunRecord | None, source: Source | None, comparison: Comparison | None
+) -> list[str]:
     messages = [
         "One model, trained with one seed. Scores vary more between seeds than the intervals over "
         "examples suggest.",
@@ -418,4 +356,4 @@ def _limits(record: RunRecord | None, source: Source | None, comparison: Compari
         for result in (extra.get("skipped"), extra.get("missing")):
             if isinstance(result, dict):
                 messages += map(str, result.values())
-    return bullets(folded(messages))
+    return messages

@@ -48,38 +48,26 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
 
 def document(source: Source, comparison: Comparison, opening: view.Opening | None = None) -> str:
     """Return the text of ``report.md``; text from data is escaped."""
-    about = view.about(source, comparison)
-    first = [escaped(comparison.headline)]
-    if opening is not None:
-        lines = [[escaped(text) for text in line] for line in opening.lines]
-        table = pipe_table(opening.header, lines)
-        first = [f"**{escaped(opening.title)}**", bullets(opening.points), table]
-    parts = [
-        f"# {escaped(comparison.title)}",
-        "\n".join(f"- {term}: {escaped(value)}" for term, value in about),
-        *first,
-        "## Scores",
-        _legend(comparison),
-        *score_tables(comparison),
-    ]
-    if comparison.missing:
-        parts += ["## Runs not included", bullets(comparison.missing)]
-    if comparison.notices:
-        parts += ["## Notices", bullets(folded(comparison.notices))]
-    if runs := view.runs(source):
-        header = ["run", "method", "seed", "steps", "seconds", "step", "key"]
-        fields = ["run", "column", *header[2:]]
-        lines = [[escaped(run[name]) for name in fields] for run in runs]
-        parts += ["## Runs", pipe_table(header, lines)]
-    if costs := view.costs(source):
-        lines = [[escaped(text) for text in line] for line in costs]
-        header = ["method", "seconds per step", "ratio to the baseline"]
-        parts += ["## Cost of a step", pipe_table(header, lines)]
-    header = ["name", *(escaped(name) for name in comparison.columns)]
-    for heading, facts in view.facts(source).items():
-        lines = [[escaped(text) for text in (fact.name, *fact.values)] for fact in facts]
-        parts += [f"## {heading}", pipe_table(header, lines)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    header = ("run", "column", "seed", "steps", "seconds", "step", "key")
+    template = (
+        view.templates()
+        .get_template("report.md")
+        .render(
+            comparison=comparison,
+            opening=opening,
+            about=view.about(source, comparison),
+            tables=score_tables(comparison),
+            notices=folded(comparison.notices),
+            runs=[[run[name] for name in header] for run in view.runs(source)],
+            costs=view.costs(source),
+            facts={
+                heading: [(fact.name, *fact.values) for fact in facts]
+                for heading, facts in view.facts(source).items()
+            },
+            header=["name", *map(escaped, comparison.columns)],
+        )
+    )
+    return template.rstrip("\n") + "\n"
 
 
 def score_tables(comparison: Comparison) -> list[str]:
@@ -105,23 +93,6 @@ def _line(row: Row) -> list[str]:
     return line
 
 
-def bullets(sentences: Iterable[str]) -> str:
-    return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
-
-
 def _counts(counts: Iterable[int], noun: str) -> str:
     shown = " or ".join(str(count) for count in sorted(counts)) or ABSENT
     return f"{shown} {noun}{'' if shown == '1' else 's'}"
-
-
-def _legend(comparison: Comparison) -> str:
-    if comparison.reference is None:
-        return "Each score with its 95% interval over examples."
-    legend = (
-        "Mean \u00b1 standard deviation over seeds; differences with their 95% interval; \u25b2 "
-        f"significantly better and \u25bc worse than {escaped(comparison.reference)}; equivalent, "
-        f"non-inferior and non-superior: margin of {comparison.margin:g} points. Each verdict "
-        "applies to its own row; the recommendation is corrected for multiple comparisons over all "
-        "methods and perspectives."
-    )
-    return f"{legend} {comparison.by_chance}".rstrip()

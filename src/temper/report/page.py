@@ -14,8 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from temper.display.cells import Comparison
 from temper.display.charts import Bars, HeatMap, style
@@ -106,7 +105,7 @@ def render(
 ) -> str:
     shown, table, runs = gallery(source, most=examples), overview(comparison), view.runs(source)
     apart: dict[str, bool] = {Heading.ERRORS: shown is not None, Heading.COST: bool(runs)}
-    environment = templates()
+    environment = view.templates()
     environment.filters["numbered"] = lambda texts: list(enumerate(texts))
     environment.filters["svg"] = lambda figure: Markup(svg(figure))
     names = ["page.js", *(["examples.js"] if shown else [])]
@@ -159,7 +158,7 @@ def first_screen(source: Source, comparison: Comparison) -> str:
     Its styles do not affect the surrounding page.
     """
     values = screen_values(source, comparison)
-    return templates().get_template("block.html").render(values)
+    return view.templates().get_template("block.html").render(values)
 
 
 def screen_values(source: Source, comparison: Comparison) -> dict[str, Any]:
@@ -171,22 +170,6 @@ def screen_values(source: Source, comparison: Comparison) -> dict[str, Any]:
         "comparison": comparison,
         "usual": USUAL,
     }
-
-
-def templates() -> Environment:
-    """Return the template environment, which escapes every string."""
-    environment = Environment(
-        loader=PackageLoader("temper.report", "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # Names are in backticks; the text is escaped before they become code elements.
-    environment.filters["code"] = lambda text: Markup(
-        re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
-    )
-    return environment
 
 
 def export_figures(source: Source, comparison: Comparison) -> list[Path]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
 
 from temper.display.cells import NAMED, NOT_SIGNIFICANT, WITHIN, Comparison, Difference, Row
 from temper.display.folders import Run, Source
@@ -25,6 +29,31 @@ MARKS = {
     **dict.fromkeys((NOT_SIGNIFICANT, *WITHIN), "\u2248"),
 }
 LEGEND = "▲ significantly better and ▼ worse than {reference} (95% CI)."
+
+
+def templates() -> Environment:
+    """Return the template environment, which escapes every string in HTML."""
+    environment = Environment(
+        loader=PackageLoader("temper.report", "assets"),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"md": escaped, "bullets": bullets, "table": table}
+    # Names are in backticks; the text is escaped before they become code elements.
+    environment.filters["code"] = lambda text: Markup(
+        re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+    )
+    return environment
+
+
+def bullets(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
+
+
+def table(lines: Iterable[Sequence[str]], header: Sequence[str]) -> str:
+    return pipe_table(header, [[escaped(text) for text in line] for line in lines])
 
 
 @dataclass(frozen=True)
