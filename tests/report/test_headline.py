@@ -19,7 +19,7 @@ from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, Ve
 from temper.display.folders import read
 from temper.display.wording import unit
 from temper.report import build
-from temper.report.derived import views
+from temper.report.derived import view_of
 from temper.report.gains import Gain
 from temper.report.headline import Headline, headline
 from temper.report.levels import levels
@@ -354,7 +354,7 @@ def test_the_headline_of_one_model_is_its_accuracy_with_a_line_for_each_perspect
 def test_a_page_has_the_calibration_error_after_temperature_scaling(tmp_path: Path) -> None:
     scaled = score("calibration", "dev", "ece_10", 0.04, condition="temperature")
     write_run(tmp_path, Plan(extra=lambda column, seed: [scaled]), "uegr", 0)
-    text = views().of("calibration").says(compare(read(tmp_path)))
+    text = view_of("calibration").says(compare(read(tmp_path)))
     assert text == "ECE (10 bins), after temperature scaling, dev: 4.0% [2.0, 6.0]."
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -126,24 +126,3 @@ class View:
         if self.words is not None:
             return self.words(key)
         return ", ".join(part for part in (title(key.name), self.attack(key), key.set) if part)
-
-
-class Views:
-    """All views in the order of reports; unknown perspectives come last, under their names."""
-
-    def __init__(self, views: Iterable[View]) -> None:
-        self._views = {view.name: view for view in sorted(views, key=lambda view: view.order)}
-
-    def of(self, name: str) -> View:
-        """Return the view of a perspective, or a default view if the perspective is unknown."""
-        return self._views.get(name) or View(name=name, title=name, leads="")
-
-    def __iter__(self) -> Iterator[View]:
-        return iter(self._views.values())
-
-    def position(self, name: str) -> tuple[int, str]:
-        """Return the sort key of a perspective: known ones in order, then others by name."""
-        names = list(self._views)
-        if name in names:
-            return names.index(name), ""
-        return len(names), name

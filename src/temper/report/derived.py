@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 
 from temper.display.cells import ScoreKey
 from temper.display.records import ScoreRecord
-from temper.display.views import Heading, View, Views
+from temper.display.views import Heading, View
 from temper.display.wording import listed, title
 from temper.evaluation.perspectives import perspectives
 from temper.functional.intervals import average_relative_improvement
@@ -37,7 +37,7 @@ SUMMARY = View(
     "averaged over task, shift, attacks, OOD detection and calibration.",
     leads="relative_improvement",
     sums_up=lambda rows: [row for row in rows if not row.key.set],
-    words=lambda key: views().of(key.set).title_in_text if key.set else "mean of the parts",
+    words=lambda key: view_of(key.set).title_in_text if key.set else "mean of the parts",
     judged=False,
 )
 AFTER = replace(
@@ -74,14 +74,20 @@ add_scores(
 )
 
 
-def views() -> Views:
-    """Return all groups of scores: derived ones, then the perspectives."""
+def views() -> dict[str, View]:
+    """Return name -> group of scores in the order of reports: derived ones, and perspectives."""
     return _views(tuple(perspectives().values()))
 
 
 @cache
-def _views(known: tuple[View, ...]) -> Views:
-    return Views([SUMMARY, AFTER, ALL_IN, RANK, *known])
+def _views(known: tuple[View, ...]) -> dict[str, View]:
+    every = sorted([SUMMARY, AFTER, ALL_IN, RANK, *known], key=lambda view: view.order)
+    return {view.name: view for view in every}
+
+
+def view_of(name: str) -> View:
+    """Return the view of a perspective, or a default view if the perspective is unknown."""
+    return views().get(name) or View(name=name, title=name, leads="")
 
 
 @dataclass
@@ -114,7 +120,7 @@ class Scores:
         all runs, with a notice. A run whose score is undefined on every set (a collapsed model)
         does not count, and gets no mean.
         """
-        view = views().of(perspective)
+        view = view_of(perspective)
         name = view.lead(self.metric)
         keys = [
             key
@@ -164,7 +170,7 @@ def add_set_means(scores: Scores) -> None:
 
     Each OOD detector has a separate mean, and so has calibration before and after scaling.
     """
-    for view in [view for view in views() if view.averaged]:
+    for view in [view for view in views().values() if view.averaged]:
         named = (view.name, view.lead(scores.metric))
         kinds = [key.condition for key in scores.values if (key.perspective, key.name) == named]
         for condition in dict.fromkeys(kinds):
@@ -204,9 +210,9 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
     reference_seeds = {seed for column, seed in scores.runs if column == reference}
     if not any(column != reference and seed in reference_seeds for column, seed in scores.runs):
         return
-    clean = {view.name: "clean" for view in views() if view.improves}
+    clean = {view.name: "clean" for view in views().values() if view.improves}
     parts = [name for name in clean if scores.common(name)]
-    absent = [views().of(name).title_in_text for name in clean if name not in parts]
+    absent = [view_of(name).title_in_text for name in clean if name not in parts]
     if parts and absent:
         scores.notices.append(
             f"The average relative improvement is over the other parts, without {listed(absent)}: "
@@ -214,7 +220,7 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
         )
     clean = {name: clean[name] for name in parts}
     _add_improvement(scores, reference, SUMMARY, clean, clean)
-    free = {name: views().of(name).without_training or "clean" for name in parts}
+    free = {name: view_of(name).without_training or "clean" for name in parts}
     if free != clean and all(scores.common(*part) for part in free.items()):
         _add_improvement(scores, reference, AFTER, free, free)
         _add_improvement(scores, reference, ALL_IN, free, clean)
@@ -235,7 +241,7 @@ def _add_improvement(
         means = _means(scores, scores.common(part, how))
         known = [mean for run, mean in means.items() if run[0] == reference and mean is not None]
         start[part] = fmean(known) if known else None
-    best = {part: facts(views().of(part).lead(scores.metric)).perfect for part in parts}
+    best = {part: facts(view_of(part).lead(scores.metric)).perfect for part in parts}
     perfect = {part: value for part, value in best.items() if value is not None}
     for run in scores.runs if parts else ():
         scores_of_parts = {part: means[run] for part, means in parts.items()}
@@ -284,7 +290,7 @@ def add_mean_rank(scores: Scores) -> None:
             continue
         votes: dict[str, list[list[float]]] = {}
         for key, records in scores.values.items():
-            view = views().of(key.perspective)
+            view = view_of(key.perspective)
             if not (view.judged and view.ranked and view.is_lead(key, scores.metric)):
                 continue
             values = [records[run].value if run in records else None for run in indices]

@@ -156,7 +156,7 @@ def _perturbed(run: Run, predictions: pd.DataFrame) -> pd.DataFrame:
     """Return predictions on perturbed texts whose unperturbed prediction is right."""
     right = predictions.loc[predictions["prediction"] == predictions["label"], KEYS]
     result = []
-    for view in views():
+    for view in views().values():
         if view.heading != Heading.ROBUSTNESS or view.unperturbed:
             continue
         rows = run.rows([*COLUMNS, "parameters"], view.name)

@@ -18,7 +18,7 @@ import pandas as pd
 from temper.display.cells import ScoreKey
 from temper.display.folders import Run, Source
 from temper.display.records import Parameters
-from temper.report.derived import views
+from temper.report.derived import view_of, views
 from temper.report.predictions import COLUMNS, KEYS, clean_predictions, kept_texts
 
 Kind = Literal["same", "removed", "added"]
@@ -208,7 +208,7 @@ def _attacks(run: Run) -> Iterator[tuple[str, pd.DataFrame]]:
     changed = texts["perspective"].notna()
     known = texts[~changed].drop_duplicates(KEYS).drop(columns=["perspective", "condition"])
     clean = clean.drop(columns=["row", "condition", "label"]).merge(known, on=KEYS)
-    unchanged = [view.name for view in views() if view.unchanged_texts]
+    unchanged = [view.name for view in views().values() if view.unchanged_texts]
     for name in dict.fromkeys([*unchanged, *texts.loc[changed, "perspective"]]):
         rows = run.rows([*COLUMNS, "parameters"], name, optional=MEASURED)
         rows = rows[rows["label"].notna() & rows["prediction"].notna()]
@@ -228,7 +228,7 @@ def _examples(run: Run, perspective: str, rows: pd.DataFrame) -> Iterator[Exampl
     broken = rows["prediction"] != rows["label"]
     wrong = rows["prediction_clean"] != rows["label"]
     rows = rows.assign(outcome=np.where(wrong, 2, np.where(broken, 0, 1)))
-    view = views().of(perspective)
+    view = view_of(perspective)
     for _, row in rows.sort_values(["outcome", "row"]).iterrows():
         before, after = int(row["prediction_clean"]), int(row["prediction"])
         measured = {name: None if pd.isna(row.get(name)) else row[name] for name in MEASURED}

@@ -53,7 +53,7 @@ def sections(source: Source, comparison: Comparison) -> list[Section]:
     separate section after them.
     """
     grouped: dict[str, list[View]] = {heading: [] for heading in Heading}
-    for view in views():
+    for view in views().values():
         grouped.setdefault(view.heading or view.title, []).append(view)
     of_all: dict[str, list[Figure]] = {
         Heading.COMPARISON: gaps_closed(comparison),

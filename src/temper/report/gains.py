@@ -19,7 +19,7 @@ from temper.display.wording import listed, title, within
 from temper.functional.effects import LEVEL
 from temper.functional.intervals import holm
 from temper.functional.scores import SCORES
-from temper.report.derived import AFTER, ALL_IN, SUMMARY, views
+from temper.report.derived import AFTER, ALL_IN, SUMMARY, view_of, views
 from temper.report.view import error_of, leading
 
 
@@ -32,7 +32,7 @@ class Rating:
 
     @property
     def view(self) -> View:
-        return views().of(self.row.key.perspective)
+        return view_of(self.row.key.perspective)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ _Rating = TypeVar("_Rating", bound=Rating)
 
 def judged_rows(comparison: Comparison) -> Iterator[list[Row]]:
     """Yield the primary scores of each perspective that enters the recommendation."""
-    return (leading(comparison, view.name) for view in views() if view.judged)
+    return (leading(comparison, view.name) for view in views().values() if view.judged)
 
 
 def representative(items: Sequence[_Rating]) -> Sequence[_Rating]:

@@ -183,7 +183,7 @@ def _verdict(comparison: Comparison) -> Headline:
         if any(cell.mean is not None for cell in row.cells.values())
     }
     unmeasured = tuple(
-        view.title_in_text for view in views() if view.judged and view.name not in scored
+        view.title_in_text for view in views().values() if view.judged and view.name not in scored
     )
     reference = comparison.reference
     others = [name for name in comparison.columns if name != reference]

@@ -17,7 +17,7 @@ from typing import Any
 from markupsafe import Markup
 
 from temper.display.cells import Comparison
-from temper.display.charts import Bars, HeatMap, style
+from temper.display.charts import HeatMap, Lines, style
 from temper.display.folders import Source, read
 from temper.display.views import Heading
 from temper.display.wording import folded, slug
@@ -87,22 +87,6 @@ def write_report(
         raise CheckpointError(
             f"The report is an HTML page, but {out} has the ending of Markdown. Name a .html file."
         )
-    text = render(source, comparison, examples=examples, opening=opening)
-    make_folder(out.parent)
-    write_text(out, text)
-    write_text(out.with_suffix(".md"), document(source, comparison, opening))
-    write(comparison, out.parent)
-    logger.info("Wrote the report to %s", out)
-    return out
-
-
-def render(
-    source: Source,
-    comparison: Comparison,
-    *,
-    examples: int = MOST,
-    opening: Opening | None = None,
-) -> str:
     shown, table, runs = gallery(source, most=examples), overview(comparison), view.runs(source)
     apart: dict[str, bool] = {Heading.ERRORS: shown is not None, Heading.COST: bool(runs)}
     environment = view.templates()
@@ -111,7 +95,7 @@ def render(
     names = ["page.js", *(["examples.js"] if shown else [])]
     scripts = [asset("temper.report", name) for name in names]
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
-    return environment.get_template("page.html").render(
+    text = environment.get_template("page.html").render(
         **screen_values(source, comparison),
         opening=opening,
         kind=source.kind,
@@ -120,7 +104,7 @@ def render(
         overview=None if table.turned else table,
         header=comparison.headings,
         groups=view.groups(comparison),
-        leading={row.key for view in views() for row in leading(comparison, view.name)},
+        leading={row.key for view in views().values() for row in leading(comparison, view.name)},
         sections=[
             (section, _keys(section, comparison))
             for section in sections(source, comparison)
@@ -137,13 +121,18 @@ def render(
         hashes=[f"sha256-{base64.b64encode(digest).decode()}" for digest in digests],
         version=metadata.version("temper-lm"),
     )
+    make_folder(out.parent)
+    write_text(out, text)
+    write_text(out.with_suffix(".md"), document(source, comparison, opening))
+    write(comparison, out.parent)
+    logger.info("Wrote the report to %s", out)
+    return out
 
 
 def _keys(section: Section, comparison: Comparison) -> list[tuple[str, Markup]]:
     charts = [figure.chart for figure in section.figures]
-    curves_and_bars = [chart for chart in charts if not isinstance(chart, HeatMap)]
-    bars = all(isinstance(chart, Bars) for chart in curves_and_bars)
-    drawn = frozenset[str]().union(*(chart.drawn for chart in curves_and_bars))
+    bars = not any(isinstance(chart, Lines) for chart in charts)
+    drawn = {name for chart in charts if not isinstance(chart, HeatMap) for name in chart.drawn}
     looks = style(comparison.columns, comparison.reference)
     return [
         (name, Markup(sample(look, bar=bars)))

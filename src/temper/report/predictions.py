@@ -16,7 +16,7 @@ COLUMNS: Final = [*KEYS, "row", "condition", "label", "prediction", "probabiliti
 
 def clean_predictions(run: Run) -> pd.DataFrame:
     """Return the predictions on unperturbed labeled texts, a row per text, with `COLUMNS`."""
-    tables = [run.rows(COLUMNS, view.name) for view in views() if view.unperturbed]
+    tables = [run.rows(COLUMNS, view.name) for view in views().values() if view.unperturbed]
     rows = pd.concat([table for table in tables if len(table)] or tables[:1])
     return rows[(rows["condition"] == "clean") & rows["label"].notna()].drop_duplicates(KEYS)
 

@@ -39,6 +39,7 @@ from temper.report.derived import (
     add_mean_rank,
     add_relative_improvement,
     add_set_means,
+    view_of,
     views,
 )
 from temper.report.gains import equal_compute
@@ -161,8 +162,11 @@ def _compared(
         add_relative_improvement(scores, source.reference)
         add_mean_rank(scores)
     add_set_means(scores)
-    shown = views()
-    keys = sorted(scores.values, key=lambda key: shown.position(key.perspective))
+    order = {name: index for index, name in enumerate(views())}
+    # Unknown perspectives come last, by name.
+    keys = sorted(
+        scores.values, key=lambda key: (order.get(key.perspective, len(order)), key.perspective)
+    )
     minor = _minor(keys)
     paired = read_paired(source.folder, against=against) if source.kind == "study" else {}
     paired |= _of_means(paired, scores, [column.name for column in source.columns])
@@ -219,7 +223,7 @@ def _mean(numbers: Iterable[object]) -> float | None:
 def _of_means(paired: PairedStatistics, scores: Scores, columns: Sequence[str]) -> PairedStatistics:
     """Return the variances over rows for means over sets, if the sets share no rows."""
     result: PairedStatistics = {}
-    means = [key for key in scores.means if views().of(key.perspective).own_rows]
+    means = [key for key in scores.means if view_of(key.perspective).own_rows]
     for key, column in product(means, columns):
         kept = [paired[column, one] for one in scores.means[key] if (column, one) in paired]
         sets = [one.statistic for one in kept if isinstance(one.statistic, RowVariance)]
@@ -233,7 +237,7 @@ def _of_means(paired: PairedStatistics, scores: Scores, columns: Sequence[str]) 
 
 def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
     groups = grouped(keys, lambda key: key.perspective)
-    return {key for name, alike in groups.items() for key in views().of(name).minor(alike)}
+    return {key for name, alike in groups.items() for key in view_of(name).minor(alike)}
 
 
 def _undefined(rows: Sequence[Row]) -> list[str]:
@@ -271,7 +275,7 @@ def _collect(source: Source) -> Scores:
         for record in scores.scores:
             key = ScoreKey.of(record)
             if not collected.add(key, (run.column, run.seed), record):
-                label = views().of(key.perspective).label(key)
+                label = view_of(key.perspective).label(key)
                 raise CheckpointError(
                     f"{run.evaluation}/scores.json has the score {label!r} twice. "
                     "Evaluate the model again."
@@ -318,7 +322,7 @@ def _some(names: Sequence[str]) -> str:
 def _row(
     key: ScoreKey, scores: Scores, source: Source, paired: PairedStatistics, *, margin: float
 ) -> Row:
-    records, view = scores.values[key], views().of(key.perspective)
+    records, view = scores.values[key], view_of(key.perspective)
     cells = {}
     for column in source.columns:
         runs = {seed: run for seed, run in column.runs.items() if (column.name, seed) in records}

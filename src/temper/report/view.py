@@ -19,7 +19,7 @@ from temper.display.wording import escaped, pipe_table, plural
 from temper.functional.effects import LEVEL
 from temper.functional.scores import SCORES
 from temper.functional.units import ABSENT
-from temper.report.derived import AFTER, ALL_IN, SUMMARY, views
+from temper.report.derived import AFTER, ALL_IN, SUMMARY, view_of, views
 
 MARKS = {
     "better": "\u25b2",
@@ -120,7 +120,7 @@ def mark_of(row: Row, column: str) -> str:
 def _value_detail(row: Row, column: str) -> str:
     """Return the tooltip of a value: n, standard deviation or interval, and run of each seed."""
     cell, unit = row.cells[column], row.unit
-    what = views().of(row.key.perspective).counts
+    what = view_of(row.key.perspective).counts
     if not cell.seeds:
         return " ".join([f"{column}: no value.", *cell.reasons])
     counts = " or ".join(str(count) for count in cell.examples)
@@ -217,34 +217,32 @@ class Fact:
     differs: bool
 
 
-def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[Fact]:
-    """Return a `Fact` for each name that ``read`` returns; those that differ come first.
-
-    If runs of a method have different values, all are shown.
-    """
-    records = [
-        [read(run.record) for run in column.runs.values() if run.record is not None]
-        for column in source.columns
-    ]
-    result = []
-    for name in dict.fromkeys(chain.from_iterable(chain.from_iterable(records))):
-        of_columns = (dict.fromkeys(run[name] for run in runs if name in run) for runs in records)
-        shown = tuple(" | ".join(values) or ABSENT for values in of_columns)
-        result.append(Fact(name, shown, len(set(shown)) > 1))
-    return sorted(result, key=lambda fact: not fact.differs)
-
-
 def facts(source: Source) -> dict[str, list[Fact]]:
-    """Return heading -> settings, versions or data of all methods; empty headings are left out."""
-    records: dict[str, Callable[[RunRecord], dict[str, str]]] = {
+    """Return heading -> settings, versions or data of all methods; empty headings are left out.
+
+    Facts that differ come first. If runs of a method have different values, all are shown.
+    """
+    readers: dict[str, Callable[[RunRecord], dict[str, str]]] = {
         "Settings": lambda record: flatten(record.settings),
         "Versions": lambda record: (
             record.versions | ({"device": record.device} if record.device else {})
         ),
         "Data": lambda record: flatten(record.data),
     }
-    result = {heading: _facts(source, read) for heading, read in records.items()}
-    return {heading: lines for heading, lines in result.items() if lines}
+    result = {}
+    for heading, read in readers.items():
+        records = [
+            [read(run.record) for run in column.runs.values() if run.record is not None]
+            for column in source.columns
+        ]
+        lines = []
+        for name in dict.fromkeys(chain.from_iterable(chain.from_iterable(records))):
+            values = (dict.fromkeys(run[name] for run in runs if name in run) for runs in records)
+            shown = tuple(" | ".join(item) or ABSENT for item in values)
+            lines.append(Fact(name, shown, len(set(shown)) > 1))
+        if lines:
+            result[heading] = sorted(lines, key=lambda fact: not fact.differs)
+    return result
 
 
 def costs(source: Source) -> list[tuple[str, str, str]]:
@@ -301,7 +299,7 @@ def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
 def _sizes(rows: Iterable[Row]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for row in rows:
-        if not views().of(row.key.perspective).averaged or not row.key.set:
+        if not view_of(row.key.perspective).averaged or not row.key.set:
             continue
         for cell in row.cells.values():
             if len(cell.examples) == 1 and not row.key.over_sets:
@@ -373,7 +371,7 @@ def overview(comparison: Comparison) -> Overview:
     and for calibration before and after scaling. Several sets are shown by their mean, several
     radii by the middle one, layers by the logits or else the last layer.
     """
-    rows = [row for view in views() for row in leading(comparison, view.name)]
+    rows = [row for view in views().values() for row in leading(comparison, view.name)]
     return Overview(
         header=("method", *(_heading(row) for row in rows)),
         lines=tuple((name, *(row.text(name) for row in rows)) for name in comparison.columns),
@@ -385,7 +383,7 @@ def overview(comparison: Comparison) -> Overview:
 
 def leading(comparison: Comparison, perspective: str) -> list[Row]:
     """Return the primary scores of a perspective; see `overview`."""
-    view = views().of(perspective)
+    view = view_of(perspective)
     return view.sums_up(comparison.of(perspective, view.lead(comparison.metric)))
 
 
@@ -401,7 +399,7 @@ def error_of(row: Row, reference: str) -> float | None:
 
 def _heading(row: Row) -> str:
     label = _IMPROVEMENTS.get(row.key.perspective, row.label)
-    if short := views().of(row.key.perspective).short:
+    if short := view_of(row.key.perspective).short:
         # Other groups have scores of the same name.
         label = f"{short}: {label[:1].lower()}{label[1:]}"
     return row.heading(label)

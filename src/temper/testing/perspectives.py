@@ -19,7 +19,7 @@ from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import Evaluation, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
 from temper.report.card import CardSources, card
-from temper.report.derived import RANK, views
+from temper.report.derived import RANK, view_of
 from temper.report.markdown import markdown
 from temper.report.page import build
 from temper.report.table import comparison
@@ -178,7 +178,7 @@ def _of_report(
         shown = [row.label for row in rows if not row.minor]
         if not shown or shown[0] not in card(CardSources(folder / "runs" / COLUMNS[0])):
             yield "A model card does not show it."
-        view = views().of(perspective.name)
+        view = view_of(perspective.name)
         if view.leads and not any(view.is_lead(row.key, result.metric) for row in rows):
             yield f"No row is of the score that leads, {view.lead(result.metric)!r}."
         if view.leads and len(overview(result).header) == 1:
