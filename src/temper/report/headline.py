@@ -456,15 +456,10 @@ def _untested(comparison: Comparison, column: str) -> bool:
     # Without plain fine-tuning of equal compute, more compute alone could explain the gains.
     is_plain = column == PLAIN or column.startswith(f"{PLAIN}_x")
     tested = column in comparison.equal or is_plain
-    # Unrecorded compute may be larger.
-    cheap = 0 < _compute(comparison, column) < 1.5
-    return comparison.reference == PLAIN and not tested and not cheap
-
-
-def _compute(comparison: Comparison, column: str) -> float:
-    # Training compute relative to the reference's; 0 if unknown.
     ours, theirs = _costs(comparison, column)
-    return (ours.passes or 0.0) / theirs.passes if theirs.passes else 0.0
+    # Unrecorded compute may be larger.
+    cheap = ours.passes and theirs.passes and ours.passes / theirs.passes < 1.5
+    return comparison.reference == PLAIN and not tested and not cheap
 
 
 def _costs(comparison: Comparison, column: str) -> list[TrainingCost]:
@@ -475,7 +470,8 @@ def _costs(comparison: Comparison, column: str) -> list[TrainingCost]:
 def _cost(comparison: Comparison, column: str) -> str:
     ours, theirs = _costs(comparison, column)
     messages = []
-    if times := _compute(comparison, column):
+    if ours.passes and theirs.passes:
+        times = ours.passes / theirs.passes
         messages.append(f"trains with {times:.1f}x the compute (forward passes)")
     if ours.memory and theirs.memory:
         messages.append(f"uses {ours.memory / theirs.memory:.1f}x the memory")

@@ -203,11 +203,10 @@ def _costs(source: Source) -> dict[str, TrainingCost]:
     result = {}
     for column in source.columns:
         records = [run.record for run in column.runs.values() if run.record is not None]
-        steps = [record.times.get("steps") for record in records]
         passes = [
-            record.passes * taken
-            for record, taken in zip(records, steps, strict=True)
-            if record.passes and isinstance(taken, int)
+            record.passes * steps
+            for record in records
+            if record.passes and isinstance(steps := record.times.get("steps"), int)
         ]
         memory = [record.times.get("memory_mib") for record in records]
         sizes = [record.parameters.get("all") for record in records]
@@ -306,17 +305,12 @@ def _notices(source: Source) -> list[str]:
             notices.append(WITHOUT_ROWS)
         for notice in dict.fromkeys(notices):
             runs_of.setdefault(notice, []).append(name)
-    total = len(source.runs)
-    return [
-        notice if len(names) == total else f"{notice} ({_some(names)})"
-        for notice, names in runs_of.items()
-    ]
-
-
-def _some(names: Sequence[str]) -> str:
-    if len(names) <= NAMED:
-        return "; ".join(names)
-    return f"{len(names)} runs, the first {names[0]}"
+    messages = []
+    for notice, names in runs_of.items():
+        many = f"{len(names)} runs, the first {names[0]}"
+        which = "; ".join(names) if len(names) <= NAMED else many
+        messages.append(notice if len(names) == len(source.runs) else f"{notice} ({which})")
+    return messages
 
 
 def _row(

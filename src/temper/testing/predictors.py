@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -119,11 +120,11 @@ class _Check:
         result += self._collect("predict", self._values)
         result += self._collect("predict", self._without_labels)
         if isinstance(self.predictor, TokenPredictor):
-            result += self._collect("outputs", self._tokens)
+            result += self._collect("outputs", partial(self._tokens, self.predictor))
         if isinstance(self.predictor, PerturbablePredictor):
-            result += self._collect("session", self._session)
+            result += self._collect("session", partial(self._session, self.predictor))
         if isinstance(self.predictor, StatePredictor):
-            result += self._collect("states", self._states)
+            result += self._collect("states", partial(self._states, self.predictor))
         changed = [
             field.name
             for field in fields(before)
@@ -218,9 +219,7 @@ class _Check:
         if self._far(self._ask(bare), self.predictions):
             yield "Without labels the predictions differ: a predictor must not look at labels."
 
-    def _tokens(self) -> Iterator[str]:
-        predictor = self.predictor
-        assert isinstance(predictor, TokenPredictor)
+    def _tokens(self, predictor: TokenPredictor) -> Iterator[str]:
         encoded = predictor.encoded(self.examples)
         if len(encoded) != len(self.examples):
             yield f"`encoded` gives {len(encoded)} rows for {len(self.examples)} examples."
@@ -238,10 +237,8 @@ class _Check:
             yield "`predict_encoded` changes the token ids that it is given."
         predictor.vocabulary()
 
-    def _session(self) -> Iterator[str]:
+    def _session(self, predictor: PerturbablePredictor) -> Iterator[str]:
         """Check a session: clean predictions, the effect of a perturbation, and its exit."""
-        predictor = self.predictor
-        assert isinstance(predictor, PerturbablePredictor)
         fraction = predictor.truncated(self.examples)
         if not 0 <= fraction <= 1:
             yield f"`truncated` must be in [0, 1], got {fraction}."
@@ -299,10 +296,8 @@ class _Check:
         if bool((change[1:] > TOLERANCE).any()):
             yield "A `delta` on one row changes the logits of others."
 
-    def _states(self) -> Iterator[str]:
+    def _states(self, predictor: StatePredictor) -> Iterator[str]:
         """Check that every row has hidden states, of the same shape in any batch."""
-        predictor = self.predictor
-        assert isinstance(predictor, StatePredictor)
         result: list[list[Tensor]] = []
         for size in (len(self.examples), BATCH):
             rows: dict[int, list[Tensor]] = {}
