@@ -86,7 +86,7 @@ def test_for_a_linear_output_the_effect_of_quantization_is_exact(seed: int) -> N
 
 
 def test_all_products_over_tokens_of_a_classifier_have_an_effect() -> None:
-    model = tiny_model(scale=1.0).eval()
+    model = tiny_model().eval()
     result = effects(model, [{"input_ids": torch.arange(5, 12)[None]}])
     assert len(result) == 2 * 6
     assert min(result.values()) > 0

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from temper.api.keywords import CALIBRATE
-from temper.api.nested import nested, of_paths, of_tables, refuse
+from temper.api.nested import of_paths, of_tables, refuse
 from temper.calibration.settings import MEASURES, CalibrationSettings, known_backend
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
@@ -53,10 +53,10 @@ def calibrate(
     held-out rows are stored, to detect a distribution shift later. `temper predict` uses all of
     this; `temper evaluate` uses only --threshold.
     """
-    given = options.given(CALIBRATE, locals())
     if remove:
-        others = (*given.values(), with_dev or None, assignments, config)
-        if any(value is not None for value in others):
+        given = locals()
+        others = (*(given[name] for name in CALIBRATE if name in given), assignments, config)
+        if with_dev or any(value is not None for value in others):
             raise SettingError("--remove accepts no other option than --backend. Leave them out.")
         from temper.calibration.files import remove_calibration
 
@@ -70,7 +70,7 @@ def calibrate(
         raise SettingError(
             "--data is missing. Give labeled rows to fit on that the model was not trained on."
         )
-    tree = nested(CALIBRATE, config, given, assignments)
+    tree = options.settings(CALIBRATE, locals())
     check_used(tree)
     chosen = section(CalibrationSettings, "calibrate", tree.pop("calibrate", {}))
     sets = tree["sets"] = section(SetSources, "sets", tree.get("sets", {}))

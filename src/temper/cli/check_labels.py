@@ -5,7 +5,7 @@ from __future__ import annotations
 from temper.api.check_labels import FOLDS, MODEL
 from temper.api.check_labels import check_labels as check
 from temper.api.keywords import TRAIN
-from temper.api.nested import default_folder, nested
+from temper.api.nested import default_folder
 from temper.cli import options
 from temper.cli.predict import harmless
 from temper.cli.screen import print_json, print_table, progress, say
@@ -46,8 +46,7 @@ def check_labels(
     most suspicious. The suggested label is the most probable one. Takes about as long as --folds
     training runs.
     """
-    given = options.given(TRAIN, locals())
-    tree = {"model": MODEL, **nested(TRAIN, config, given, assignments)}
+    tree = {"model": MODEL, **options.settings(TRAIN, locals())}
     if out is None:
         out = default_folder(tree, "check-labels", embeddings, folds).with_suffix(".csv")
     elif out.suffix != ".csv":

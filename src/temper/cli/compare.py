@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from temper.api.compare import compare as compare_methods
 from temper.api.keywords import COMPARE
-from temper.api.nested import nested
 from temper.cli import options
 from temper.cli.screen import print_headline, print_json, progress, say
 from temper.errors import shown
@@ -44,9 +43,8 @@ def compare(
     sets.adversarial=NAME=PATH`. To change the margin of equivalence, or to print how many seeds are
     needed to detect a difference, use `temper report OUT --margin POINTS --detect POINTS`.
     """
-    given = options.given(COMPARE, locals())
     options.import_methods(imports)
-    tree = nested(COMPARE, config, given, assignments)
+    tree = options.settings(COMPARE, locals())
     numbers = options.split_seeds(seeds)
     with progress() as screen:
         study = compare_methods(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from temper.api.evaluate import evaluate as evaluate_classifier
 from temper.api.keywords import EVALUATE
-from temper.api.nested import check_loadable, nested, refuse
+from temper.api.nested import check_loadable, refuse
 from temper.checkpoints.checkpoint import Checkpoint
 from temper.cli import options
 from temper.cli.screen import notice, print_headline, print_json, print_table, progress, say
@@ -61,9 +61,8 @@ def evaluate(
     embeddings of a scikit-learn pipeline. If --data has no labels, accuracy and macro-F1 are
     estimated from the predicted probabilities of a calibrated model.
     """
-    given = options.given(EVALUATE, locals())
     options.import_methods(imports)
-    tree = nested(EVALUATE, config, given, assignments)
+    tree = options.settings(EVALUATE, locals())
     with progress() as shown:
         if card or card_path is not None:
             refuse(partial(check_loadable, Checkpoint(model)))

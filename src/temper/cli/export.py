@@ -42,8 +42,7 @@ def export(
     Transformers. The export fails if pipeline.py does not give the predictions of `temper predict`.
     An adapter is merged into its base model.
     """
-    given = options.given(EXPORT, locals())
-    tree = options.read_settings(EXPORT, given, assignments)
+    tree = options.known_settings(EXPORT, locals())
     reading = dict(tree.get("data", {}))
     max_length = reading.pop("max_length", None)
     if data is None and reading:

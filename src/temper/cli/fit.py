@@ -5,7 +5,6 @@ from __future__ import annotations
 from temper.api.fit import BUDGET, MODELS, candidate_lines
 from temper.api.fit import fit as fit_data
 from temper.api.keywords import TRAIN
-from temper.api.nested import nested
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, progress, say
 from temper.errors import shown
@@ -35,8 +34,7 @@ def fit(
     and calibrated on the evaluation split; data without one have a fifth of the rows set aside for
     it.
     """
-    given = options.given(TRAIN, locals())
-    tree = nested(TRAIN, config, given, assignments)
+    tree = options.settings(TRAIN, locals())
     with progress() as screen:
         fitted = fit_data(models=models, budget=budget, out=out, config=tree, progress=screen)
     if as_json:

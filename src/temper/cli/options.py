@@ -509,24 +509,23 @@ Into = Annotated[Path, option(
 # fmt: on
 
 
-def given(paths: Paths, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of a command that are keywords of ``paths``.
+def settings(paths: Paths, arguments: Mapping[str, Any]) -> Tree:
+    """Join ``--config``, options and ``--set`` of a command to nested settings, not checked yet.
 
-    ``arguments`` are the `locals()` at the start of the command's function.
+    ``arguments`` are the `locals()` of the command's function; keywords of ``paths`` count.
     """
-    return {name: value for name, value in arguments.items() if name in paths}
+    given = {name: value for name, value in arguments.items() if name in paths}
+    return nested(paths, arguments.get("config"), given, arguments["assignments"])
 
 
-def read_settings(
-    paths: Paths, keywords: Mapping[str, object], assignments: Iterable[str] | None
-) -> Tree:
-    """Join keywords and ``--set`` to nested settings; raise on a setting that ``paths`` lacks."""
-    tree = nested(paths, None, keywords, assignments)
+def known_settings(paths: Paths, arguments: Mapping[str, Any]) -> Tree:
+    """Return `settings`; raise on a setting that ``paths`` lacks."""
+    tree = settings(paths, arguments)
     read = [".".join(path) for path in paths.values()]
     names = [
         ".".join((table, name))
-        for table, settings in tree.items()
-        for name in (settings if isinstance(settings, dict) else [""])
+        for table, values in tree.items()
+        for name in (values if isinstance(values, dict) else [""])
     ]
     Faults(unknown("setting", name, read) for name in names if name not in read).refuse()
     return tree

@@ -84,8 +84,7 @@ def predict(
         )
     source = None if text or data == "-" else data
     _check_files(out, summary, source, raw=raw)
-    given = options.given(PREDICT, locals())
-    tree = options.read_settings(PREDICT, given, assignments)
+    tree = options.known_settings(PREDICT, locals())
     reading = {name: value for name, value in tree.get("data", {}).items() if name != "max_length"}
     unread = [*reading, *([] if columns is None else ["columns"])]
     if unread and source is None:

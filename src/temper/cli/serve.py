@@ -43,8 +43,7 @@ def serve(
     request. If --host is an address that other machines can reach, requests must send the token in
     the environment variable TEMPER_TOKEN.
     """
-    given = options.given(SERVE, locals())
-    tree = options.read_settings(SERVE, given, assignments)
+    tree = options.known_settings(SERVE, locals())
     service = section(ServiceSettings, "service", tree.get("service", {}))
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:

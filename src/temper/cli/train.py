@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from typing import Any
 
 from temper.api.keywords import TRAIN
-from temper.api.nested import nested
 from temper.api.train import train as train_run
 from temper.checkpoints.folder import RunFolder
 from temper.cli import options
@@ -50,11 +49,10 @@ def train(
     The output folder can be loaded with Transformers. Its run.json has all settings and versions.
     Without --method and --recipe the default recipe is used. A stopped run is resumed.
     """
-    given = options.given(TRAIN, locals())
     options.import_methods(imports)
     processes = joined()
     with processes.together():
-        tree = nested(TRAIN, config, given, assignments)
+        tree = options.settings(TRAIN, locals())
     with progress() if processes.is_first else nullcontext() as shown:
         result = train_run(out=out, config=tree, resume=not restart, progress=shown)
     if not processes.is_first:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from temper.api.keywords import COMPARE
-from temper.api.nested import nested
 from temper.api.tune import BUDGET
 from temper.api.tune import tune as tune_recipes
 from temper.cli import options
@@ -53,8 +52,7 @@ def tune(
     training rows. The winner and plain fine-tuning are then trained with each of --seeds and
     compared once on the evaluation rows. Run the same command again to resume a stopped search.
     """
-    given = options.given(COMPARE, locals())
-    tree = nested(COMPARE, config, given, assignments)
+    tree = options.settings(COMPARE, locals())
     numbers = options.split_seeds(seeds)
     with progress() as screen:
         tuned = tune_recipes(

@@ -94,8 +94,7 @@ def load_classifier(
                 f"{source} has a head for each of several tasks. Give the folder of one: {folders}."
             )
         tokenizer = load_tokenizer(source, name, base=base)
-        auto = _auto_class(config, adapter, kind)
-        classes = _own_classes(source, config, adapter, auto)
+        auto, classes = _own_head(source, config, adapter, kind)
         wanted = labels is not None or kind == "regression"
         if classes is None and not wanted:
             raise ModelError(
@@ -145,8 +144,7 @@ def head_names(
     """
     with loading(name):
         source, adapter, _, config = configured(resolve(name), name)
-        auto = _auto_class(config, adapter, kind)
-        classes = _own_classes(source, config, adapter, auto)
+        _, classes = _own_head(source, config, adapter, kind)
         return _class_names(config, classes, source, given)
 
 
@@ -311,11 +309,6 @@ def load_tokenizer(source: str, name: str, *, base: str | None = None) -> Any:
     return tokenizer
 
 
-def _auto_class(config: Any, adapter: Any | None, kind: str | None) -> str:
-    head = saved_head(config, adapter) if kind is None else HEADS[kind]
-    return head.auto_class if head.named else Head.auto_class
-
-
 def _has_other_head(config: Any) -> bool:
     return any(
         kind in architecture
@@ -324,16 +317,20 @@ def _has_other_head(config: Any) -> bool:
     )
 
 
-def _own_classes(source: str, config: Any, adapter: Any | None, auto: str) -> int | None:
-    """Return the number of outputs of the checkpoint's head; None without a head."""
+def _own_head(
+    source: str, config: Any, adapter: Any | None, kind: str | None
+) -> tuple[str, int | None]:
+    """Return the auto class, and the number of outputs of the checkpoint's head (None without)."""
+    head = saved_head(config, adapter) if kind is None else HEADS[kind]
+    auto = head.auto_class if head.named else Head.auto_class
     if adapter is not None:
         count = adapter_classes(Path(source))
         # Without task_type, an adapter has the head and the config of its base.
         if count is not None or _brings_head(adapter) or Path(source, "config.json").is_file():
-            return count
+            return auto, count
     ending = auto.removeprefix("AutoModel")
     named = any(ending in architecture for architecture in config.architectures or ())
-    return int(config.num_labels) if named else None
+    return auto, int(config.num_labels) if named else None
 
 
 def _brings_head(adapter: Any) -> bool:

@@ -50,7 +50,7 @@ def marked(core: Tokenizer, *, length: int) -> PreTrainedTokenizerFast:
     )
 
 
-def tiny_model(*, classes: int = 2, seed: int = 0, scale: float = 1.0) -> Any:
+def tiny_model(*, classes: int = 2, seed: int = 0) -> Any:
     """Return a random BERT of two layers; its large embeddings make predictions depend on words."""
     config = BertConfig(
         vocab_size=len(MARKS) + len(WORDS),
@@ -64,7 +64,7 @@ def tiny_model(*, classes: int = 2, seed: int = 0, scale: float = 1.0) -> Any:
     with seeded(seed), torch.no_grad():
         model = BertForSequenceClassification(config)
         model.bert.embeddings.word_embeddings.weight.normal_(0, 0.5)
-        model.classifier.weight.normal_(0, scale)
+        model.classifier.weight.normal_(0, 1.0)
     return model
 
 
