@@ -45,17 +45,15 @@ def add_adapter(model: Any, settings: Mapping[str, Any], *, drawn: Iterable[str]
             f"An adapter of type {kind} adds tokens before the text, which methods and evaluations "
             "would treat as part of the text. Use one that changes layers, such as LORA."
         )
-    body = model.base_model_prefix
-    heads = {child for child, m in model.named_children() if child != body and [*m.parameters()]}
-    below = {name.rpartition(".")[0] for name in drawn if name.startswith(f"{body}.")}
-    saved = heads | below | set(settings.get("modules_to_save") or ())
+    head, saved = head_of(model), set(settings.get("modules_to_save") or ())
+    # The output layer of a language model is pre-trained, and often the embedding table itself.
+    if not issubclass(head, Completions):
+        body = model.base_model_prefix
+        saved |= {name for name, m in model.named_children() if name != body and [*m.parameters()]}
+        saved |= {name.rpartition(".")[0] for name in drawn if name.startswith(f"{body}.")}
     # Not passed on: the class implies the type, and the others describe a saved adapter.
     dropped = {"peft_type", "base_model_name_or_path", "revision", "inference_mode"}
     arguments = {name: value for name, value in settings.items() if name not in dropped}
-    head = head_of(model)
-    if issubclass(head, Completions):
-        # Its output layer is pre-trained, and often the embedding table itself.
-        saved = set(settings.get("modules_to_save") or ())
     arguments |= {"task_type": head.task_type, "modules_to_save": sorted(saved) or None}
     try:
         config = configuration(**arguments)

@@ -120,22 +120,6 @@ def adapter_classes(folder: Path) -> int | None:
     return min(whole, default=None)
 
 
-def misfits(
-    missing: Iterable[str], mismatched: Iterable[str], *, backbone: str, new_head: bool
-) -> list[str]:
-    """Return the weights that a checkpoint lacks, or has in a different shape, and would be random.
-
-    With ``new_head``, weights outside the ``backbone`` are expected to be random.
-    """
-
-    def above(name: str) -> bool:
-        return new_head and not name.startswith(f"{backbone}.")
-
-    # Checkpoints of language models have no pooler.
-    unexpected = [name for name in missing if not (above(name) or (new_head and "pooler" in name))]
-    return sorted({*unexpected, *(name for name in mismatched if not above(name))})
-
-
 def further_blocks(unexpected: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return the weights of a checkpoint in blocks that the model, by its config, does not have.
 

@@ -27,7 +27,6 @@ from temper.models.folders import (
     check_folder,
     check_names,
     further_blocks,
-    misfits,
 )
 from temper.models.heads import draw_head, order_of_head, reorder_head
 from temper.models.kinds import saved_head
@@ -396,14 +395,13 @@ def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tupl
             f"{source} has an adapter (adapter_config.json) next to the weights of a model. Move "
             "the adapter to a separate folder, and give the folder that you mean."
         )
-    resized = [name for name, *_ in report["mismatched_keys"]]
-    wrong = misfits(
-        report["missing_keys"],
-        resized,
-        backbone=model.base_model_prefix,
-        new_head=new_head,
-    )
-    if wrong:
+    missing, resized = report["missing_keys"], [name for name, *_ in report["mismatched_keys"]]
+    body = f"{model.base_model_prefix}."
+    # A new head is expected to be random.
+    expected = {name for name in (*missing, *resized) if new_head and not name.startswith(body)}
+    # Checkpoints of language models have no pooler.
+    lacking = {name for name in missing if not (new_head and "pooler" in name)}
+    if wrong := sorted({*lacking, *resized} - expected):
         raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
     if spare := further_blocks(report["unexpected_keys"], model.state_dict()):
         raise ModelError(
@@ -411,7 +409,7 @@ def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tupl
             f"ignored: {', '.join(spare[:3])}{' ...' if len(spare) > 3 else ''}. Fix config.json; "
             "or load the model with fewer blocks and save it to another folder (save_pretrained)."
         )
-    return model, [*report["missing_keys"], *resized]
+    return model, [*missing, *resized]
 
 
 def _whole_model(name: str) -> tuple[str, Any, Any]:

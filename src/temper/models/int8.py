@@ -37,6 +37,7 @@ from transformers import AutoConfig, AutoTokenizer
 from temper.errors import CheckpointError, ModelError
 from temper.files import sha256, write_json
 from temper.models.adapters import is_adapted
+from temper.models.blocks import remove_hooks
 from temper.models.kinds import head_of, position_limit
 from temper.models.modes import quiet
 from temper.models.onnx_files import check_onnx_installed, write_onnx
@@ -119,8 +120,7 @@ def effects(model: nn.Module, rows: Iterable[Mapping[str, Tensor]]) -> dict[str,
             output.backward()
             outputs.append(output.item())
     finally:
-        for handle in handles:
-            handle.remove()
+        remove_hooks(handles)
     unit = 1.0 if classes else max(float(np.var(outputs)), 1e-12)
     return {name: value / (len(outputs) * unit) for name, value in total.items()}
 
