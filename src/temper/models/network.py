@@ -374,23 +374,19 @@ class Network:
                 f"(site {self._delta[1]!r})."
             )
         if not self._measured and values.dtype in (torch.bfloat16, torch.float16):
-            self._warn_if_lost(delta, values.dtype)
+            largest = float(delta.detach().abs().max())
+            self._measured = largest > 0
+            if 0 < largest < SMALLEST_IN_HALF:
+                logger.warning(
+                    "The perturbation's largest entry is %.1e, and most of it is lost in %s. Keep "
+                    "the weights in fp32 (precision='bf16' trains so), or raise epsilon.",
+                    largest,
+                    values.dtype,
+                )
         ours = ours.detach() if self._detached else ours
         moved = (at_least_single(ours) + delta).to(values.dtype)
         moved = moved.view(shape)
         return moved.transpose(0, 1) if self._place.time_first else moved
-
-    def _warn_if_lost(self, delta: Tensor, precision: torch.dtype) -> None:
-        """Warn once if the perturbation is lost in the model's precision."""
-        largest = float(delta.detach().abs().max())
-        self._measured = largest > 0
-        if 0 < largest < SMALLEST_IN_HALF:
-            logger.warning(
-                "The perturbation's largest entry is %.1e, and most of it is lost in %s. Keep the "
-                "weights in fp32 (precision='bf16' trains so), or raise epsilon.",
-                largest,
-                precision,
-            )
 
     def _add_at_words(self, module: nn.Module, _: Any, output: Tensor) -> Tensor | None:
         if self._delta is None or self._delta[1] != "word":

@@ -239,7 +239,11 @@ class StateTracer:
         if trace is None or self._reading:
             return None
         if module is not self._embedding or trace.words is not None:
-            return self._cut_other(trace, partial(module, *args), output)
+            if not output.requires_grad:
+                return None
+            cut: Tensor = _Cut.apply(output, output.detach())  # type: ignore[no-untyped-call]
+            trace.others.append((partial(module, *args), cut))
+            return cut
         ours = output.transpose(0, 1) if self._time_first else output
         shape = ours.shape
         if self._texts is not None:
@@ -256,15 +260,6 @@ class StateTracer:
         words = trace.words if trace.words.grad_fn is not None else trace.words.clone()
         words = words.view(shape)
         return words.transpose(0, 1) if self._time_first else words
-
-    def _cut_other(
-        self, trace: Trace, again: Callable[[], Tensor], output: Tensor
-    ) -> Tensor | None:
-        if not output.requires_grad:
-            return None
-        cut: Tensor = _Cut.apply(output, output.detach())  # type: ignore[no-untyped-call]
-        trace.others.append((again, cut))
-        return cut
 
     def _pause(self, module: nn.Module, _: Any) -> None:
         if self._reading:
