@@ -13,7 +13,7 @@ import torch
 from temper import Classifier
 from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.models.headed import load_headed
+from temper.models.hf import load_headed
 from tests.cli.calls import call, refused, succeed
 from tests.cli.calls import json_output as printed
 

@@ -13,7 +13,7 @@ from temper import Classifier
 from temper.data.encode import encode
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples, load_splits
-from temper.models.headed import load_headed
+from temper.models.hf import load_headed
 from temper.testing.tiny import tiny_tokenizer
 from tests.cli.calls import call, refused, succeed
 

@@ -13,7 +13,7 @@ from temper import Classifier
 from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.functional.answers import answer_scores
-from temper.models.headed import load_headed
+from temper.models.hf import load_headed
 from tests.cli.calls import call, refused, succeed
 
 TRAIN = ("--method", "plain", "--learning-rate", "1e-2", "--device", "cpu")

@@ -42,7 +42,7 @@ from temper.functional.resampling import FloatArray
 from temper.functional.selective import AcceptanceThreshold
 from temper.functional.shift import alarm_level, mmd_test
 from temper.heads import Completions
-from temper.models.headed import checkpoint_head
+from temper.models.hf import checkpoint_head
 from temper.results import TrainingResult
 
 ALARM = alarm_level(rate=0.01, references=0.95)

@@ -35,8 +35,7 @@ from temper.functional.label_names import GivenNames, placeholders
 from temper.heads import Completions
 from temper.importing import import_named
 from temper.models.classical.registry import ARCHITECTURES
-from temper.models.headed import HEADED, checkpoint_head, load_headed
-from temper.models.hf import load_classifier
+from temper.models.hf import HEADED, checkpoint_head, load_classifier, load_headed
 from temper.models.int8 import FOLDER as INT8
 from temper.models.int8 import RECORD
 from temper.models.masked import MaskedModel

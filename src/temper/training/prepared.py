@@ -19,9 +19,8 @@ from temper.data.windows import check_windows
 from temper.errors import SettingError
 from temper.functional.label_names import are_named, is_numeral, match_names
 from temper.models.classical.build import build_classifier
-from temper.models.headed import HEADED, is_encoder_decoder, load_headed
 from temper.models.heads import order_of_head, set_new_bias
-from temper.models.hf import head_names, load_classifier
+from temper.models.hf import HEADED, head_names, is_encoder_decoder, load_classifier, load_headed
 from temper.models.windows import set_windows
 from temper.training.checks import check_head, check_in_windows
 from temper.training.config import RunConfig, settings_class, teachers_of
