@@ -266,27 +266,24 @@ def card(sources: CardSources) -> str:
     base = None
     if is_adapter and config_file.exists():
         base = parse(sources.model / "adapter_config.json", AdapterRecord).base_model_name_or_path
-    template = (
-        templates()
-        .get_template("card.md")
-        .render(
-            front=_front_matter(sources, record, comparison, is_adapter=is_adapter),
-            mark=MARK,
-            sources=sources,
-            record=record,
-            noun=NOUNS.get(kind, "A classifier of texts"),
-            scratch=record is not None and "architecture" in record.settings,
-            auto=HEADS.get(kind, Head).auto_class,
-            name=json.dumps(sources.name or sources.model.resolve().name),
-            adapter=is_adapter and config_file.exists(),
-            is_adapter=is_adapter,
-            packaged=PACKAGED.get(base or ""),
-            facts=None if record is None else _facts(record),
-            tables=None if comparison is None else score_tables(comparison),
-            limits=folded(_limits(record, source, comparison)),
-        )
+    template = templates().get_template("card.md")
+    text = template.render(
+        front=_front_matter(sources, record, comparison, is_adapter=is_adapter),
+        mark=MARK,
+        sources=sources,
+        record=record,
+        noun=NOUNS.get(kind, "A classifier of texts"),
+        scratch=record is not None and "architecture" in record.settings,
+        auto=HEADS.get(kind, Head).auto_class,
+        name=json.dumps(sources.name or sources.model.resolve().name),
+        adapter=is_adapter and config_file.exists(),
+        is_adapter=is_adapter,
+        packaged=PACKAGED.get(base or ""),
+        facts=None if record is None else _facts(record),
+        tables=None if comparison is None else score_tables(comparison),
+        limits=folded(_limits(record, source, comparison)),
     )
-    return f"{template}\n"
+    return f"{text}\n"
 
 
 def _front_matter(

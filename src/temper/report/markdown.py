@@ -49,25 +49,22 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
 def document(source: Source, comparison: Comparison, opening: view.Opening | None = None) -> str:
     """Return the text of ``report.md``; text from data is escaped."""
     header = ("run", "column", "seed", "steps", "seconds", "step", "key")
-    template = (
-        view.templates()
-        .get_template("report.md")
-        .render(
-            comparison=comparison,
-            opening=opening,
-            about=view.about(source, comparison),
-            tables=score_tables(comparison),
-            notices=folded(comparison.notices),
-            runs=[[run[name] for name in header] for run in view.runs(source)],
-            costs=view.costs(source),
-            facts={
-                heading: [(fact.name, *fact.values) for fact in facts]
-                for heading, facts in view.facts(source).items()
-            },
-            header=["name", *map(escaped, comparison.columns)],
-        )
+    template = view.templates().get_template("report.md")
+    text = template.render(
+        comparison=comparison,
+        opening=opening,
+        about=view.about(source, comparison),
+        tables=score_tables(comparison),
+        notices=folded(comparison.notices),
+        runs=[[run[name] for name in header] for run in view.runs(source)],
+        costs=view.costs(source),
+        facts={
+            heading: [(fact.name, *fact.values) for fact in facts]
+            for heading, facts in view.facts(source).items()
+        },
+        header=["name", *map(escaped, comparison.columns)],
     )
-    return template.rstrip("\n") + "\n"
+    return text.rstrip("\n") + "\n"
 
 
 def score_tables(comparison: Comparison) -> list[str]:
