@@ -180,8 +180,8 @@ def _read_table(
 
 
 def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: bool) -> None:
-    made = {".jsonl": lines, ".json": array, ".csv": partial(table, raw=raw)}[out.suffix]
-    write_text(out, made(predictions))
+    made = {".jsonl": lines, ".json": array}.get(out.suffix)
+    write_text(out, table(predictions, raw=raw) if made is None else made(predictions))
     if as_json:
         print_json({"out": str(out), "rows": len(predictions)})
     else:

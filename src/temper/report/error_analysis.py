@@ -193,9 +193,9 @@ def _by_class(confusion: IntegerArray, labels: tuple[str, ...]) -> tuple[ClassSc
     for index, (label, *scores) in enumerate(zip(labels, *class_scores(confusion), strict=True)):
         others = np.where(np.arange(len(labels)) == index, 0, confusion[index])
         mistaken_for = labels[int(others.argmax())] if others.any() else None
-        known = [None if np.isnan(score) else float(score) for score in scores]
+        precision, recall, f1 = (None if np.isnan(score) else float(score) for score in scores)
         texts, mistaken = int(confusion[index].sum()), int(others.max())
-        result.append(ClassScores(label, *known, texts, mistaken_for, mistaken))
+        result.append(ClassScores(label, precision, recall, f1, texts, mistaken_for, mistaken))
     return tuple(result)
 
 

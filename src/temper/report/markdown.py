@@ -70,7 +70,7 @@ def document(source: Source, comparison: Comparison, opening: view.Opening | Non
 def score_tables(comparison: Comparison) -> list[str]:
     """Return headings and tables, one per perspective: scores, intervals, differences and n."""
     header = ["score", *(escaped(text) for _, text in comparison.headings), "n"]
-    parts = []
+    parts: list[str] = []
     for group, rows in grouped(comparison.shown, lambda row: row.group).items():
         parts += [f"### {escaped(group)}", pipe_table(header, map(_line, rows))]
     return parts
