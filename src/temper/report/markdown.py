@@ -48,7 +48,6 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
 
 def document(source: Source, comparison: Comparison, opening: view.Opening | None = None) -> str:
     """Return the text of ``report.md``; text from data is escaped."""
-    header = ("run", "column", "seed", "steps", "seconds", "step", "key")
     template = view.templates().get_template("report.md")
     text = template.render(
         comparison=comparison,
@@ -56,7 +55,7 @@ def document(source: Source, comparison: Comparison, opening: view.Opening | Non
         about=view.about(source, comparison),
         tables=score_tables(comparison),
         notices=folded(comparison.notices),
-        runs=[[run[name] for name in header] for run in view.runs(source)],
+        runs=view.runs(source),
         costs=view.costs(source),
         facts={
             heading: [(fact.name, *fact.values) for fact in facts]

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 from temper.display.cells import NAMED, NOT_SIGNIFICANT, WITHIN, Comparison, Difference, Row
-from temper.display.folders import Run, Source
+from temper.display.folders import Source
 from temper.display.records import RunRecord
 from temper.display.wording import escaped, pipe_table, plural
 from temper.functional.effects import LEVEL
@@ -258,24 +258,23 @@ def costs(source: Source) -> list[tuple[str, str, str]]:
     ]
 
 
-def runs(source: Source) -> list[dict[str, str]]:
+def runs(source: Source) -> list[tuple[str, ...]]:
+    """Return name, method, seed, steps, seconds of training and of a step, and key of each run."""
+    times = ("steps", "train_seconds", "step_seconds_median")
     return [
-        {
-            "run": run.name,
-            "column": run.column,
-            "seed": str(run.seed),
-            "key": run.record.key,
-            "steps": _time(run, "steps"),
-            "seconds": _time(run, "train_seconds"),
-            "step": _time(run, "step_seconds_median"),
-        }
+        (
+            run.name,
+            run.column,
+            str(run.seed),
+            *(_time(run.record.times.get(name)) for name in times),
+            run.record.key,
+        )
         for run in source.runs
         if run.record is not None
     ]
 
 
-def _time(run: Run, name: str) -> str:
-    value = run.record.times.get(name) if run.record is not None else None
+def _time(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else ABSENT if value is None else str(value)
 
 
