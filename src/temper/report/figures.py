@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, product
 
 import pandas as pd
@@ -16,7 +17,6 @@ from temper.display.charts import (
     Figure,
     HeatMap,
     Lines,
-    Look,
     Mark,
     Point,
     many_columns,
@@ -163,8 +163,14 @@ def training(source: Source) -> list[Figure]:
     for name in sorted(logs["term"].unique(), key=lambda term: (term != "loss", term)):
         curves: list[Curve] = []
         for column, log in logs[logs["term"] == name].groupby("column", sort=False):
-            seeds = log.pivot(index="step", columns="seed", values="loss")
-            curves += _losses(str(column), seeds, looks[str(column)])
+            seeds, method = log.pivot(index="step", columns="seed", values="loss"), str(column)
+            curve = partial(Curve, method, look=looks[method], column=method)
+            for seed in seeds if len(seeds.columns) > 1 else ():
+                points = _points(seeds[seed].dropna())
+                curves.append(curve(points, marked=False, faint=True))
+            # Only steps that every seed logged: a mean over fewer would jump at the end of a run.
+            means = seeds.dropna().mean(axis=1)
+            curves.append(curve(_points(means, method), marked=len(means) < 2))
         title, caption = "Total loss", "As logged while training"
         if name != "loss":
             title = f"Term: {name.removeprefix('loss/')}"
@@ -174,19 +180,6 @@ def training(source: Source) -> list[Figure]:
         )
         drawn.append(Figure(title, f"{caption}; the thick line is the mean over seeds.", chart))
     return drawn
-
-
-def _losses(column: str, seeds: pd.DataFrame, look: Look) -> list[Curve]:
-    # Only steps that every seed logged: a mean over fewer seeds would jump at the end of a run.
-    means = seeds.dropna().mean(axis=1)
-    behind = list(seeds.items()) if len(seeds.columns) > 1 else []
-    return [
-        *(
-            Curve(column, _points(losses.dropna()), look, column, marked=False, faint=True)
-            for _, losses in behind
-        ),
-        Curve(column, _points(means, column), look, column, marked=len(means) < 2),
-    ]
 
 
 def _points(losses: pd.Series[float], column: str = "") -> tuple[Point, ...]:
