@@ -253,7 +253,7 @@ def main() -> None:
     elif given.action == "table":
         table(given.results, given.write)
     elif not given.model or not given.data:
-        raise SettingError("Give --model and --data.")
+        raise SettingError("Pass --model and --data.")
     else:
         run(given.model, given.data, given.results, given.scratch)
 

@@ -163,7 +163,7 @@ def _sources(case: Case, request: Request) -> _Sources:
     files = entry.source is None and (task.file is not None or bool(task.shift))
     if (suite is not None or files) and request.data_root is None:
         what = f"the sets of suite {suite!r}" if suite else f"files of {case.source}"
-        raise SettingError(f"{what} are read from a folder: give --data-root DIR")
+        raise SettingError(f"{what} are read from a folder: pass --data-root DIR")
     source = entry.source or _source(case, request.data_root)
     sets = SetSources.of(
         shift=[f"{name}={source}/{file}" for name, file in task.shift.items() if files],

@@ -145,11 +145,11 @@ def check_keep(to: Path, folder: Path, record: Record) -> Record | None:
             scale.
     """
     if to.exists() and not to.is_dir():
-        raise CheckpointError(f"--keep {to} is a file, expected a folder. Give another.")
+        raise CheckpointError(f"--keep {to} is a file, expected a folder. Choose another.")
     source, target = folder.resolve(), to.resolve()
     if source == target or source in target.parents or target in source.parents:
         raise CheckpointError(
-            f"--keep {to} must be outside of {folder}, whose scores it will store. Give another."
+            f"--keep {to} must be outside of {folder}, whose scores it will store. Choose another."
         )
     return _record_of_same(to, record, option="--keep")
 
@@ -243,7 +243,7 @@ def _record_of_same(folder: Path, wanted: Record, *, option: str) -> Record | No
     if stored is not None and (stored.family, stored.scale) != (wanted.family, wanted.scale):
         raise CheckpointError(
             f"{folder} has {stored.family} at scale {stored.scale or 'unknown'!r}, and "
-            f"{wanted.family} at {wanted.scale or 'unknown'!r} was requested. Give another "
+            f"{wanted.family} at {wanted.scale or 'unknown'!r} was requested. Choose another "
             f"{option}."
         )
     return stored

@@ -115,7 +115,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
     if record is not None and record.family != specification.family:
         raise CheckpointError(
             f"{folder} has {record.family}, and {specification.name} is made from "
-            f"{specification.family}. Give the folder of another reproduction."
+            f"{specification.family}. Pass the folder of another reproduction."
         )
     sources, unread = finished_cases(specification, folder)
     not_run = {**({} if record is None else record.not_run), **unread}
@@ -123,7 +123,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         raise CheckpointError(
             f"Expected a folder with a study for a case of {specification.name} "
             f"({', '.join(case.name for case in specification.case)}), and {folder} "
-            f"{'is a file' if folder.is_file() else 'has none'}. Give the folder that "
+            f"{'is a file' if folder.is_file() else 'has none'}. Pass the folder that "
             f"`temper reproduce {specification.name}` wrote, or run that first."
         )
     cases = [(case, sources[case.name]) for case in specification.case if case.name in sources]

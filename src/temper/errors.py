@@ -274,7 +274,7 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
             known_field = settings.model_fields.get(field)
             options = [] if known_field is None else known_field.metadata
             usage = next((option.usage for option in options if isinstance(option, Option)), "it")
-            lines[where] = [f"{where} is missing and has no default: give {usage}."]
+            lines[where] = [f"{where} is missing and has no default: pass {usage}."]
         else:
             message, bounds = fault["msg"], fault.get("ctx", {})
             for words, ours in _WORDS.items():

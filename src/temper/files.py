@@ -58,7 +58,7 @@ def _refused(path: Path, number: int) -> str:
         room = "" if free is None else f" ({size_in_words(free)} are free)"
         return f"{message}{room}. Free disk space, and run the command again."
     if number == errno.ENAMETOOLONG:
-        return f"{message}. Names have at most {NAME_MAX} bytes: give a shorter one."
+        return f"{message}. Names have at most {NAME_MAX} bytes: choose a shorter one."
     return f"{message}. Make the folder writable, and run the command again."
 
 
@@ -79,7 +79,7 @@ def check_free(path: Path, wanted: int, *, what: str) -> None:
     if free is not None and free < wanted:
         raise WriteError(
             f"{path} has room for {size_in_words(free)}, and {what} takes at least "
-            f"{size_in_words(wanted)}. Free disk space, or give another --out."
+            f"{size_in_words(wanted)}. Free disk space, or choose another --out."
         )
 
 
@@ -241,7 +241,7 @@ def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(
-            f"The folder {path} cannot be created: {error.strerror}. Give another {option}."
+            f"The folder {path} cannot be created: {error.strerror}. Choose another {option}."
         ) from error
     return made
 

@@ -34,7 +34,7 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
             return there
         raise SettingError(
             f"{what} cannot be imported: a module named {path.stem!r} is loaded already, from "
-            f"{getattr(there, '__file__', 'the interpreter')}. Give the file another name."
+            f"{getattr(there, '__file__', 'the interpreter')}. Rename the file."
         )
     return run_import(what, lambda: _from_file(path), purpose=purpose)
 

@@ -113,7 +113,7 @@ def _owner(folder: Path) -> str:
 
 
 def _refusal(what: Path, owner: str) -> str:
-    return f"{what} is being written by {owner}. Wait until it ends, or give another folder."
+    return f"{what} is being written by {owner}. Wait until it ends, or choose another folder."
 
 
 def _machine() -> str:

@@ -112,7 +112,7 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
         dotted = ".".join(path)
         if path in given and given[path] != value:
             both = f"{brief(given[path])} and {brief(value)}"
-            problems.append(f"`{dotted}` is given twice: {both}. Give it once.")
+            problems.append(f"`{dotted}` is given twice: {both}. Pass it once.")
             continue
         given[path] = value
         table: Any = result

@@ -46,7 +46,7 @@ def test_the_default_evaluation_folder_is_in_the_run(
     assert "copied-evaluation" in done.stderr
     refused = call("evaluate", tiny_model, *more)
     assert refused.exit_code == 2
-    assert "Give --out FOLDER" in refused.stderr
+    assert "Pass --out FOLDER" in refused.stderr
 
 
 def test_an_evaluation_names_its_run(run: Path) -> None:

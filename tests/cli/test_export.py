@@ -179,7 +179,7 @@ def test_the_same_export_is_reused_and_other_content_raises_an_error(
     refused(call("export", run, "--out", out), f"{out} has another export", "another --out")
     other = tmp_path / "other"
     write_csv(other / "rows.csv", sentences(4))
-    refused(call("export", run, "--out", other), "has 'rows.csv'", "Give another --out")
+    refused(call("export", run, "--out", other), "has 'rows.csv'", "Choose another --out")
     assert [file.name for file in other.iterdir()] == ["rows.csv"]
 
 

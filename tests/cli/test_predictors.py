@@ -47,7 +47,7 @@ def test_perspectives_that_a_function_does_not_support_are_skipped_and_reported(
     assert {(score["perspective"], score["value"]) for score in again["scores"]} == {("task", 1.0)}
     result = call(*words, "--gives", "logits", "--label-names", "negative,positive")
     changed = "predictor.gives: 'probabilities' -> 'logits'"
-    assert f"{out} has another evaluation: {changed}. Give another --out" in result.stderr
+    assert f"{out} has another evaluation: {changed}. Choose another --out" in result.stderr
 
 
 def accuracy(result: Any) -> list[float]:
@@ -79,7 +79,7 @@ def test_the_names_of_a_functions_classes_are_mapped_to_the_datas(
     )
     assert accuracy(results) == [1.0]
     result = call("evaluate", f"{code}:predict", *messages, "--out", tmp_path / "two", *given[2:])
-    assert "Give --label-names" in result.stderr
+    assert "Pass --label-names" in result.stderr
 
 
 def test_a_skops_file_is_evaluated_and_predicts(tiny_data: Path, tmp_path: Path) -> None:

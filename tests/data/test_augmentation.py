@@ -152,7 +152,7 @@ def test_without_names_the_rows_are_the_very_same() -> None:
         ({"augment": ["typos", "typos"]}, "`data.augment` must not name one twice"),
         ({"augment": "typos", "augment_fraction": 0.0}, "`data.augment_fraction` must be > 0"),
         ({"augment": "typos", "augment_fraction": 1.1}, "`data.augment_fraction` must be <= 1"),
-        ({"augment_fraction": 0.2}, "give augment too, or leave augment_fraction out"),
+        ({"augment_fraction": 0.2}, "pass augment too, or leave augment_fraction out"),
     ],
 )
 def test_wrong_settings_raise_an_error(given: dict[str, Any], said: str) -> None:

@@ -347,7 +347,7 @@ def test_columns_of_the_training_file_are_used_if_other_files_have_them(tmp_path
 
 def test_a_missing_column_names_its_option(tmp_path: Path) -> None:
     path = str(write(tmp_path, "Description,label\nx,1\n"))
-    with pytest.raises(DataError, match=r"give its name with --text-column \(`text_column`\)"):
+    with pytest.raises(DataError, match=r"pass its name with --text-column \(`text_column`\)"):
         load_examples(path)
     with pytest.raises(DataError, match=r"'Queue'.*Known: .* Fix --label-column \(`label_col"):
         load_examples(path, columns=Columns("Description", None, "Queue"))

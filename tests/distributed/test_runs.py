@@ -140,7 +140,7 @@ def test_a_failing_process_stops_both_and_reports_its_error(launch: Launch) -> N
 
 
 WORDS = {
-    "indivisible": "`train.batch_size` is 5, .* 2 processes .* Give a multiple of 2",
+    "indivisible": "`train.batch_size` is 5, .* 2 processes .* Pass a multiple of 2",
     "device": "`train.device` is 'cuda:1'.*Use 'auto', 'cuda' or 'cpu'",
     "lora": "An adapter .*`train.peft`. is not supported with `train.fsdp`",
     "teacher": "teacher supports only one process",

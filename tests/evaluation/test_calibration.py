@@ -220,7 +220,7 @@ def test_held_out_rows_with_two_merged_classes_raise_an_error() -> None:
         label_names=("entailment", "non-entailment"), kind="classification",
     )  # fmt: skip
     predictor = lookup_predictor(logits, more, label_names=names)
-    with pytest.raises(DataError, match=r"'hans' has two labels .* give rows with three labels"):
+    with pytest.raises(DataError, match=r"'hans' has two labels .* pass rows with three labels"):
         evaluate(predictor, EvaluationData(dev, held_out=merged), ONLY)
     unnamed, plain = replace(dev, label_names=None), lookup_predictor(logits, more)
     with pytest.raises(DataError, match="'hans'.*entailment, non-entailment.*--label-names"):

@@ -101,7 +101,7 @@ def test_a_predictor_object_of_an_importable_module_is_loaded(
         (
             "predict",
             PredictorSettings(),
-            "is unknown. Give --gives, or set its attribute",
+            "is unknown. Pass --gives, or set its attribute",
         ),
         (
             "told",

@@ -97,7 +97,7 @@ def test_the_data_root_is_read_from_the_environment(
     assert list(SetSources.of(suite=str(suite)).named("shift")) == ["near"]
     assert SetSources.of() == SetSources()
     monkeypatch.delenv("TEMPER_DATA")
-    with pytest.raises(SettingError, match=r"TEMPER_DATA, or give --set data_root=DIR"):
+    with pytest.raises(SettingError, match=r"TEMPER_DATA, or pass --set data_root=DIR"):
         SetSources.of(suite=str(suite))
 
 

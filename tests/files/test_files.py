@@ -81,7 +81,7 @@ def test_names_up_to_the_limit_of_the_file_system_are_written(tmp_path: Path) ->
     write_text(tmp_path / ("f" * 255), "x")
     assert names(tmp_path) == ["f" * 255, "n" * 255]
     long = tmp_path / ("n" * 300)
-    with pytest.raises(WriteError, match="Names have at most 255 bytes: give a shorter one"):
+    with pytest.raises(WriteError, match="Names have at most 255 bytes: choose a shorter one"):
         check_output_folder(long, what="run.json", held=lambda: False)
     with pytest.raises(CheckpointError, match="File name too long"):
         fill(long, "new")

@@ -63,7 +63,7 @@ def test_user_settings_override_the_recipe() -> None:
 
 
 def test_a_method_with_a_recipe_and_an_unknown_recipe_raise_an_error() -> None:
-    with pytest.raises(SettingError, match="Give --recipe or --method"):
+    with pytest.raises(SettingError, match="Pass --recipe or --method"):
         with_recipe({"recipe": "uegr", "method": {"name": "plain"}})
     with pytest.raises(SettingError, match="Unknown recipe 'uegrr'"):
         with_recipe({"recipe": "uegrr"})

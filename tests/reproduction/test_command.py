@@ -181,7 +181,7 @@ def test_an_unwritable_folder_for_scores_raises_an_error_before_training(tmp_pat
     out, kept = tmp_path / "out", tmp_path / "file" / "kept"
     result = call("uegr-table-4", "--scale", "smoke", "--out", out, "--keep", kept)
     assert result.exit_code == 2
-    assert "Give another --keep" in result.stderr
+    assert "Choose another --keep" in result.stderr
     assert not out.exists()
 
 

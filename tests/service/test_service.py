@@ -122,7 +122,7 @@ HOSTILE = [
     (
         b'{"texts": ["a", "b"], "text_pairs": ["c"]}',
         422,
-        "Give one of `text_pairs` per text, got 1 for 2",
+        "Pass one of `text_pairs` per text, got 1 for 2",
     ),
     (b'{"texts": ["a", "b", "c", "d"]}', 413, "Got 4 texts, at most 3 per request."),
     (b'{"texts": ["' + b"a" * 51 + b'"]}', 413, "`texts`, index 0: 51 characters, at most 50."),

@@ -58,7 +58,7 @@ def test_a_run_without_a_method_uses_the_default() -> None:
         ({"model": ""}, "`model`"),
         ({"seed": -1}, "`seed`.*-1"),
         ({"seed": 2**32}, "`seed`"),
-        ({"data": {}}, "`data.source` is missing.*: give --data SOURCE, or --task NAME"),
+        ({"data": {}}, "`data.source` is missing.*: pass --data SOURCE, or --task NAME"),
         ({"data": "demo"}, "`data` must be a table"),
         ({"data": {"source": "demo", "row": 5}}, "Unknown setting 'data.row'.*'data.rows'"),
         ({"method": {"name": 3}}, "`method.name` must be a method's name, got 3"),
@@ -79,7 +79,7 @@ def test_a_wrong_setting_is_named(changes: dict[str, Any], message: str) -> None
 
 def test_a_missing_model_raises_an_error_with_its_option() -> None:
     without = {name: value for name, value in tree().items() if name != "model"}
-    with pytest.raises(SettingError, match="`model` is missing .*give --model"):
+    with pytest.raises(SettingError, match="`model` is missing .*pass --model"):
         RunConfig.of(without)
 
 

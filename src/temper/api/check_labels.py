@@ -85,7 +85,7 @@ def check_labels(
         if trained := seen_among(Checkpoint.of(name), rows).trained:
             raise SettingError(
                 f"{name} was trained on {len(trained)} of the {len(rows)} rows, so it has learned "
-                "their labels, wrong ones too. Give the pre-trained model that it started from."
+                "their labels, wrong ones too. Pass the pre-trained model that it started from."
             )
     result = out_of_fold(run, rows, embedder=embeddings, folds=folds, progress=progress)
     return rank_labels(result.rows, result.probabilities)
@@ -98,12 +98,12 @@ def _check(tree: Mapping[str, Any], folds: int) -> Any:
         raise SettingError(f"`folds` must be >= 2, got {folds}.")
     if "tasks" in tree:
         raise SettingError(
-            "Labels are checked in one dataset, but `tasks` names several. Give one as --data."
+            "Labels are checked in one dataset, but `tasks` names several. Pass one as --data."
         )
     if is_scratch(tree["model"]):
         raise SettingError(
             f"{tree['model']!r} is trained from scratch, and labels are checked with embeddings of "
-            "a pre-trained model. Give another --model, for example minilm."
+            "a pre-trained model. Choose another --model, for example minilm."
         )
     return RunConfig.of(tree)
 

@@ -101,7 +101,7 @@ def evaluate(
     if machines is not None and not is_named:
         raise SettingError(
             "The machines of a cluster load the model by its name, but it is an object in memory. "
-            "Save it and give its folder, or name it as file.py:NAME."
+            "Save it and pass its folder, or name it as file.py:NAME."
         )
     kept = read_calibration(checkpoint)
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
@@ -147,5 +147,5 @@ def _check_model(model: Checkpoint, *, needs_run: bool) -> None:
     if needs_run and model.run is None:
         raise SettingError(
             f"--out has a default only if the model is the folder of a run, and {model} is not. "
-            "Give --out FOLDER."
+            "Pass --out FOLDER."
         )

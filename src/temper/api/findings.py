@@ -197,7 +197,7 @@ def _refused(splits: Splits, calibration: Mapping[str, Any] | None, model: Path)
 def _more_rows(choice: Choice) -> str:
     best = choice.trials[0]
     if not choice.half:
-        return "More rows: not measured within the budget. Give a larger --budget."
+        return "More rows: not measured within the budget. Use a larger --budget."
     count = len(choice.half)
     low, high = choice.hits(choice.half), choice.hits(best.logs[:count])
     rows = round(len(choice.rows) * (1 - 1 / PARTS))
@@ -225,7 +225,7 @@ def _alternatives(choice: Choice) -> str:
             interval = _interval(mine, other, BRIER)
             parts.append((other.mean(), mine.mean(), _title(trial), interval))
     if not parts:
-        return "Alternatives: none was measured within the budget. Give a larger --budget."
+        return "Alternatives: none was measured within the budget. Use a larger --budget."
     other, mine, name, interval = min(parts, key=lambda part: part[0] - part[1])
     return (
         f"Alternatives: {name} is the best simpler candidate. Its Brier score is "

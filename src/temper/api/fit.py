@@ -135,7 +135,7 @@ def fit(
     progress.notice_all([*splits.notices, *_repeated(splits.train)])
     if splits.train.kind != "classification":
         as_classes = splits.train.kind in ("regression", "multi_label")
-        classes = ", or give --set data.kind=classification" if as_classes else ""
+        classes = ", or pass --set data.kind=classification" if as_classes else ""
         raise DataError(
             "`temper fit` takes rows with one class each, and the labels of "
             f"{splits.train.origin} are {LABELS_OF[splits.train.kind]}. Use `temper "
@@ -206,7 +206,7 @@ def _check(tree: Mapping[str, Any], model: str) -> None:
     if is_scratch(model):
         raise SettingError(
             f"{model!r} is trained from scratch, and `temper fit` starts from a pre-trained "
-            "encoder. Give another model, for example minilm."
+            "encoder. Choose another model, for example minilm."
         )
     RunConfig.of({**tree, "model": model})
 

@@ -203,7 +203,7 @@ def task_settings(
         why = "there is neither" if task is None else f"the data of the task are {data}"
         raise SettingError(
             f"`data_root` is the folder with the data of `task` and `suite`, but {why}. Leave it "
-            "out, or give a `task` without data."
+            "out, or pass a `task` without data."
         )
     if task is not None and data is None:
         data = task_source(task, root or os.environ.get(ROOT))
@@ -237,14 +237,14 @@ def tasks_settings(
             settings[name]["task"] = task_named(name).name
         except ValueError as error:
             if source is None:
-                raise SettingError(f"{error} Give its data: {name}=PATH.") from error
+                raise SettingError(f"{error} Pass its data: {name}=PATH.") from error
         if source is None:
             root_is_read, source = True, task_source(name, root or os.environ.get(ROOT))
         settings[name]["source"] = source_name(source)
     if root is not None and not root_is_read:
         raise SettingError(
             "`data_root` is the folder of the data of tasks, but each `task` names its own. Leave "
-            "it out, or give names without =PATH."
+            "it out, or pass names without =PATH."
         )
     return settings
 
@@ -285,7 +285,7 @@ def _peft_table(given: Any) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SettingError(
-            f"The file {path} of `peft` is not readable JSON: {error}. Give an adapter_config.json."
+            f"The file {path} of `peft` is not readable JSON: {error}. Pass an adapter_config.json."
         ) from error
     if not isinstance(content, dict):
         raise SettingError(f"The file {path} of `peft` must have a JSON object with a `peft_type`.")

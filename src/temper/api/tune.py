@@ -166,7 +166,7 @@ def _models(model: object, models: Many) -> tuple[str, ...]:
         raise SettingError("--model and --models exclude each other. Name every model in --models.")
     if len(chosen) != len(set(chosen)) or len(chosen) < 2:
         raise SettingError(
-            f"--models takes two or more different models, got {', '.join(chosen)}. Give a single "
+            f"--models takes two or more different models, got {', '.join(chosen)}. Pass a single "
             "model as --model."
         )
     return tuple(chosen)

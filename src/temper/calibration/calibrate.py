@@ -157,7 +157,7 @@ class _Fit:
         if had_sets and not len(second):
             raise SettingError(
                 f"{self.request.model.folder / FILE} has thresholds or a detector, and these "
-                f"{len(self.rows)} rows would replace it by a temperature only. Give at least "
+                f"{len(self.rows)} rows would replace it by a temperature only. Pass at least "
                 f"{2 * LEAST_ROWS} rows{self._or_sets}, or remove the calibration first (--remove)."
             )
         record = self.record
@@ -238,7 +238,7 @@ class _Fit:
             sets = "" if self._tagged else f"{what} and for "
             message = (
                 f"{plural(count, 'held-out row')} are too few for {sets}the detection of "
-                f"OOD texts and shifts: give {2 * LEAST_ROWS}, half of them to fit on and half to "
+                f"OOD texts and shifts: pass {2 * LEAST_ROWS}, half of them to fit on and half to "
                 f"set thresholds{self._or_sets}."
             )
             if self.predictor.gives == "values":
@@ -329,7 +329,7 @@ class _Fit:
             raise DataError(
                 f"The held-out rows are too few: {faults[0]}. The other "
                 f"{len(self.rows) - len(second)} of {len(self.rows)} rows are for fitting "
-                "(`calibrate.fit_rows`). Give more rows with --data, lower --coverage or raise "
+                "(`calibrate.fit_rows`). Pass more rows with --data, lower --coverage or raise "
                 "--false-alarms."
             )
 
@@ -366,13 +366,13 @@ class _Fit:
             self.notice(
                 f"All {len(labels)} rows that a temperature is fitted on are right, so no "
                 "temperature is optimal. Temperature 1 is kept, which leaves the probabilities "
-                "unchanged. To fit one, give more rows (--data) until some predictions are wrong."
+                "unchanged. To fit one, pass more rows (--data) until some predictions are wrong."
             )
             temperature = 1.0
         except ValueError as error:
             raise DataError(
                 f"No temperature can be fitted on the {len(labels)} rows of "
-                f"{self.request.data.source}: {error}. Give other or more rows with --data."
+                f"{self.request.data.source}: {error}. Choose other or more rows with --data."
             ) from error
         if self._tagged:
             # The notice below is about prediction sets, which tags do not have.
@@ -463,7 +463,7 @@ def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -
     if rows < LEAST_ROWS:
         reasons.append(
             f"The temperature is fitted on {plural(rows, 'row')} only and may differ a lot on "
-            f"other rows. Give at least {LEAST_ROWS} rows with --data, or remove it with --remove."
+            f"other rows. Pass at least {LEAST_ROWS} rows with --data, or remove it with --remove."
         )
     reasons += [
         f"The temperature increases the {MEASURES[key]} of these rows, {before[key]:.4f} -> "

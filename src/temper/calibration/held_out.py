@@ -50,7 +50,7 @@ def held_out_rows(
     gone = {*seen.trained, *(() if with_dev else seen.judged)}
     kept = [index for index in range(len(rows)) if index not in gone]
     if not kept:
-        advice = "Give rows that the model has not seen with --data"
+        advice = "Pass rows that the model has not seen with --data"
         if not seen.trained:
             raise DataError(
                 f"All {len(rows)} rows of {source} are validation rows of {whom}, so none is left "
@@ -76,6 +76,6 @@ def align_all(examples: Examples, label_names: Sequence[str] | None, *, source: 
     if entailment is not None:
         raise DataError(
             f"The rows of {source} have two labels, entailment or not, but the model has three "
-            "classes. Give rows with three labels."
+            "classes. Pass rows with three labels."
         )
     return aligned

@@ -57,7 +57,7 @@ def make_int8(
     collate = Collator(predictor.tokenizer)
     inputs = [collate([item]) for item in encoded.items if len(item["input_ids"]) > 1]
     if not inputs:
-        raise ModelError(f"All texts of set {rows.name!r} have one token. Give longer texts.")
+        raise ModelError(f"All texts of set {rows.name!r} have one token. Pass longer texts.")
     for batch in inputs:
         del batch["attention_mask"]
     write_int8(

@@ -78,7 +78,7 @@ def choose_thresholds(
     why = next(iter(failed.values()), "")
     if len(failed) == len(result):
         raise DataError(
-            f"No threshold can be chosen by {rule!r} on {plural(len(applies), 'row')}: {why}. Give "
+            f"No threshold can be chosen by {rule!r} on {plural(len(applies), 'row')}: {why}. Pass "
             "other or more rows with --data, or another rule with --threshold."
         )
     if not failed:

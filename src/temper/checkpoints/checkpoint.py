@@ -69,7 +69,7 @@ class Checkpoint:
                 return None
             if len(files) > 1:
                 names = ", ".join(file.name for file in files)
-                raise ModelError(f"{self} has several skops files: {names}. Give one.")
+                raise ModelError(f"{self} has several skops files: {names}. Pass one.")
             return files[0]
         if path.suffix in _PICKLES:
             raise ModelError(
@@ -212,7 +212,7 @@ class Checkpoint:
         """
         if self.run is None:
             raise CheckpointError(
-                f"{self} has no {RUN}, so its training data is unknown. Give the folder of a run."
+                f"{self} has no {RUN}, so its training data is unknown. Pass the folder of a run."
             )
         splits, fault = self._splits
         if splits is None:

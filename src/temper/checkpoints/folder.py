@@ -220,12 +220,12 @@ def check_output_folder(
     # `Path` keeps one slash of a URL's two. A single letter is a drive, not a scheme.
     if URL.match(str(out)) and not out.exists():
         raise SettingError(
-            f"{option} {shown(out)} looks like the URL of a store. Give a local folder; only "
+            f"{option} {shown(out)} looks like the URL of a store. Pass a local folder; only "
             "`temper compare` and `temper tune` with --cluster write to an object store."
         )
     with writing(out):
         if out.exists() and not out.is_dir():
-            raise CheckpointError(f"{out} is a file, expected a folder. Give another {option}.")
+            raise CheckpointError(f"{out} is a file, expected a folder. Choose another {option}.")
         entries = [entry.name for entry in out.iterdir()] if out.is_dir() else []
     # The lock of a run or a study is inside its folder, that of an evaluation is next to it.
     for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
@@ -234,7 +234,7 @@ def check_output_folder(
     # Called after the listing, because another process may have moved its folder there.
     if foreign and not held():
         raise CheckpointError(
-            f"{out} exists and has {foreign[0]!r} but no {what}. Give another {option}, or "
+            f"{out} exists and has {foreign[0]!r} but no {what}. Choose another {option}, or "
             "empty that folder."
         )
 
@@ -245,7 +245,7 @@ def check_study_folder(out: Path) -> None:
     if os.path.exists(out / "scores.parquet"):
         raise CheckpointError(
             f"{out} has only the scores of a study, without its runs, so it cannot be resumed. "
-            "Give another --out."
+            "Choose another --out."
         )
     # A user may have deleted a damaged study.json; then its runs identify the study.
     known = ("study.json", "runs/*/run.json")
@@ -268,7 +268,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"{path} cannot be read: {error}. Remove it, or give another --out."
+            f"{path} cannot be read: {error}. Remove it, or choose another --out."
         ) from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object, got {type(content).__name__}.")
@@ -334,6 +334,6 @@ def is_finished(
         {"model": config.model, "seed": config.seed, **config.settings()},
     )
     raise CheckpointError(
-        f"{folder.path} has a run with other settings or data: {what}. Give another --out, "
+        f"{folder.path} has a run with other settings or data: {what}. Choose another --out, "
         "or remove that folder."
     )

@@ -68,7 +68,7 @@ def calibrate(
         return
     if data is None:
         raise SettingError(
-            "--data is missing. Give labeled rows to fit on that the model was not trained on."
+            "--data is missing. Pass labeled rows to fit on that the model was not trained on."
         )
     tree = options.settings(CALIBRATE, locals())
     check_used(tree)

@@ -47,7 +47,7 @@ def export(
     max_length = reading.pop("max_length", None)
     if data is None and reading:
         names = ", ".join(f"`{name}`" for name in reading)
-        raise SettingError(f"{names} has no effect without --data. Leave it out, or give --data.")
+        raise SettingError(f"{names} has no effect without --data. Leave it out, or pass --data.")
     checkpoint = Checkpoint(model)
     refuse(partial(check_loadable, checkpoint), *of_tables(tree), *of_paths(tree))
     from temper.evaluation.request import EvaluationRequest

@@ -139,7 +139,7 @@ Text = Annotated[list[str] | None, option(
     DATA, "--text TEXT", "Text to predict; may be repeated.",
 )]
 TextPair = Annotated[list[str] | None, option(
-    DATA, "--text-pair TEXT", "Second text of a pair; give one for each --text.",
+    DATA, "--text-pair TEXT", "Second text of a pair; pass one for each --text.",
 )]
 Columns = Annotated[str | None, option(
     DATA, "--columns all|none|A,B",

@@ -79,7 +79,7 @@ def predict(
         raise SettingError("--text and --data both give the texts. Leave one out.")
     if text_pair and len(text_pair) != len(text or []):
         raise SettingError(
-            f"Give one --text-pair for each --text, got {len(text_pair)} --text-pair and "
+            f"Pass one --text-pair for each --text, got {len(text_pair)} --text-pair and "
             f"{len(text or [])} --text."
         )
     source = None if text or data == "-" else data
@@ -90,7 +90,7 @@ def predict(
     if unread and source is None:
         what = "--text is" if text else "Stdin has no columns, it is"
         names = ", ".join(f"`{name}`" for name in unread)
-        raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
+        raise SettingError(f"{what} plain text: leave {names} out, or pass a file with --data.")
     checkpoint = Checkpoint(model)
     refuse(partial(check_loadable, checkpoint), *of_paths({"data": {"source": source}}))
     from temper.evaluation.request import check_pairs
@@ -135,7 +135,7 @@ def _check_files(out: Path | None, summary: Path | None, source: str | None, *, 
     if out is not None and out.exists() and source is not None:
         read = Path(source).expanduser()
         if read.exists() and out.samefile(read):
-            raise SettingError(f"--out {out} is the file that --data reads. Give another --out.")
+            raise SettingError(f"--out {out} is the file that --data reads. Choose another --out.")
 
 
 def load_classifier(
@@ -237,7 +237,7 @@ def read_lines(content: bytes) -> Examples:
             ) from error
     if not texts:
         raise DataError(
-            "Stdin is empty, expected one text per line. Give texts, or a file with --data."
+            "Stdin is empty, expected one text per line. Pass texts, or a file with --data."
         )
     return Examples("stdin", texts)
 

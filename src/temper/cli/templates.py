@@ -86,7 +86,7 @@ def start(noun: Noun, name: str, folder: Path | str = ".") -> list[Path]:
     taken = [str(path) for path in files.values() if path.exists()]
     if taken:
         raise SettingError(
-            f"{', '.join(taken)} already exists and was not changed. Give another name or folder."
+            f"{', '.join(taken)} already exists and was not changed. Choose another name or folder."
         )
     module = ".".join([*Path(package).parts[1:], name])
     defined = class_name(name) if noun == "method" else name.upper()

@@ -61,7 +61,7 @@ class Cluster:
             return cluster
         if settings != ClusterSettings():
             raise SettingError(
-                "`cluster.cpus` and `cluster.gpus` are the resources of a run on a cluster. Give "
+                "`cluster.cpus` and `cluster.gpus` are the resources of a run on a cluster. Pass "
                 "its address as --cluster, or leave them out."
             )
         return None
@@ -77,7 +77,7 @@ class Cluster:
         except OSError as error:
             raise SettingError(
                 f"No Ray cluster responds at {self.address} ({error.strerror or error}). Start one "
-                "(`ray start --head`), or give the address that `ray status` knows as --cluster."
+                "(`ray start --head`), or pass the address that `ray status` knows as --cluster."
             ) from error
 
     @contextmanager
@@ -253,7 +253,7 @@ def _predict(
     checkpoint = Checkpoint(model)
     if predictor_identity(checkpoint, settings) != identity:
         raise TemperError(
-            f"Machine {socket.gethostname()} of the cluster has another model under {model}. Give "
+            f"Machine {socket.gethostname()} of the cluster has another model under {model}. Pass "
             "a path that means the same on all machines."
         )
     examples = Examples("rows", texts, text_pair=text_pairs, kind="unlabeled")

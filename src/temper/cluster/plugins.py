@@ -30,7 +30,7 @@ def load(what: str) -> ModuleType:
             try:
                 register_all(module)
             except ValueError as error:
-                raise SettingError(f"{what}: {error} Give yours another name.") from error
+                raise SettingError(f"{what}: {error} Rename yours.") from error
     _LOADED[what] = None
     return module
 

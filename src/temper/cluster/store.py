@@ -59,7 +59,7 @@ class Store:
         foreign = sorted(entry for entry in entries if not entry.startswith("."))
         if foreign and entries.isdisjoint(OF_A_STUDY):
             raise CheckpointError(
-                f"{shown(self.url)} has {foreign[0]!r} but no study. Give another --out."
+                f"{shown(self.url)} has {foreign[0]!r} but no study. Choose another --out."
             )
 
     def fetch(self, part: Path | None = None, *, weights: bool = False) -> None:

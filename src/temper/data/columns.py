@@ -166,7 +166,7 @@ def find_columns(
         raise DataError(
             f"{table.title}: no text column found among {', '.join(map(repr, table.names))}. The "
             f"first line must name the columns; the usual names are {', '.join(TEXT_NAMES[:6])} "
-            f"... Rename the column or give its name with {OPTIONS['text']}."
+            f"... Rename the column or pass its name with {OPTIONS['text']}."
         )
     label = wanted.label
     if label is None and labeled:

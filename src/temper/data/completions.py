@@ -128,7 +128,7 @@ def encoded_completions(
     """
     if chat and not getattr(tokenizer, "chat_template", None):
         raise DataError(
-            "The rows are conversations, but the tokenizer has no chat template. Give a model that "
+            "The rows are conversations, but the tokenizer has no chat template. Pass a model that "
             "has one, or rows with a text as `prompt` and as `completion`."
         )
     for index, prompt in enumerate(prompts):

@@ -130,7 +130,7 @@ class TextFile:
             raise self._undecodable(raw, error) from None
         except UnicodeError as error:
             raise DataError(
-                f"{self.path} is not {self.encoding} ({error}). Give the file's encoding: "
+                f"{self.path} is not {self.encoding} ({error}). Pass the file's encoding: "
                 "--set data.encoding=NAME."
             ) from None
 
@@ -139,13 +139,13 @@ class TextFile:
         where = f"{self.path}, line {line}: byte 0x{raw[error.start]:02x} at offset {error.start}"
         if not self.is_usual:
             return DataError(
-                f"{where} is not {self.encoding}. Give the file's encoding: "
+                f"{where} is not {self.encoding}. Pass the file's encoding: "
                 "--set data.encoding=NAME."
             )
         begin = max(raw.rfind(b"\n", 0, error.start) + 1, error.start - _AROUND)
         shown = raw[begin : error.start + _AROUND].splitlines()[0].decode("cp1252", "replace")
         return DataError(
-            f"{where} is not UTF-8. Save the file as UTF-8, or give its encoding: "
+            f"{where} is not UTF-8. Save the file as UTF-8, or pass its encoding: "
             f"--set data.encoding=cp1252 would read {shown!r} there."
         )
 

@@ -287,7 +287,7 @@ def unknown_notices(
     if encoded.unknown >= WARNED and own_vocabulary:
         notice += (
             " because they occur too rarely in the training text. Lower "
-            "architecture.min_frequency or give more text"
+            "architecture.min_frequency or pass more text"
         )
     elif encoded.unknown >= WARNED:
         notice += (
@@ -365,11 +365,11 @@ class _Encoder:
         if kind == "choices":
             return self._choices(rows)
         if kind == "spans" and examples.text_pair is None:
-            raise DataError("Questions need a context as second text. Give columns for both.")
+            raise DataError("Questions need a context as second text. Pass columns for both.")
         if kind == "seq2seq" and examples.source.get("messages"):
             raise DataError(
                 "An encoder-decoder reads no conversations, and the rows are lists of messages. "
-                "Give prompts as texts, or a decoder-only language model."
+                "Pass prompts as texts, or a decoder-only language model."
             )
         if kind in ("tokens", "spans"):
             check_spans(self.tokenizer)

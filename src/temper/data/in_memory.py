@@ -110,7 +110,7 @@ def splits_of(name: str) -> tuple[dict[str, Callable[[], Table]], bool]:
     entry = _held.get(name)
     if entry is None:
         raise DataError(
-            f"{name} was given as data in memory, and this process does not have it. Give the "
+            f"{name} was given as data in memory, and this process does not have it. Pass the "
             "same data again (data=...), or save it to a file and train on that file, which other "
             "processes and machines can read."
         )

@@ -235,7 +235,7 @@ class LabelColumn:
             if word in (self.names or ()) and self.kind != "regression":
                 return None
             if LIST.fullmatch(word):
-                return self._must("one label", value, "Give one label per row.", shown="a list")
+                return self._must("one label", value, "Pass one label per row.", shown="a list")
             if as_words:
                 return None if self.names is None else self._unnamed(value)
             if self.kind == "regression" and not _like_number(word):
@@ -250,7 +250,7 @@ class LabelColumn:
         if self.kind == "regression" or (self.names is None and self.kind != "classification"):
             return None
         if number % 1:
-            advice = "If these are targets, give --set data.kind=regression and no label names."
+            advice = "If these are targets, pass --set data.kind=regression and no label names."
             return self._must("a class index", value, advice)
         if self.names is None:
             return None
@@ -265,7 +265,7 @@ class LabelColumn:
         return self._must(
             f">= {first} and <= {first + len(self.names) - 1} ({', '.join(self.names)})",
             value,
-            "Renumber the labels, write them as words, or give --set data.kind=regression if they "
+            "Renumber the labels, write them as words, or pass --set data.kind=regression if they "
             "are targets.",
         )
 
@@ -382,11 +382,11 @@ class LabelColumn:
             such = f"{title}: labels such as {float(numbers[0])} in {self.name!r} are whole numbers"
             if min(whole) != 0 or not 1 <= max(whole) == len(set(whole)) - 1:
                 return targets(
-                    f"{such} and are read as the targets of a regression; give "
+                    f"{such} and are read as the targets of a regression; pass "
                     "--set data.kind=classification if they are classes."
                 )
             notices += (
-                f"{such} from 0 to {max(whole)} and are read as classes; give "
+                f"{such} from 0 to {max(whole)} and are read as classes; pass "
                 "--set data.kind=regression if they are targets.",
             )
         if self.names is not None:
@@ -396,7 +396,7 @@ class LabelColumn:
             raise self._bad(
                 negative,
                 f"must be >= 0, got {whole[negative]}, which may be a class, a target or a missing "
-                "label. Give --set data.kind=classification or --set data.kind=regression, or "
+                "label. Pass --set data.kind=classification or --set data.kind=regression, or "
                 "remove such rows.",
             )
         codes = {value: _code(value) for value in dict.fromkeys(written)}

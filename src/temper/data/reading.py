@@ -62,7 +62,7 @@ def split_files(folder: Path) -> dict[str, Path]:
         if _SHARD.fullmatch(stem):
             raise DataError(
                 f"{folder} has a split in shards ({path.name}), as a clone of a Hub dataset "
-                "does. Give the dataset's Hub id, or write each split to one file."
+                "does. Pass the dataset's Hub id, or write each split to one file."
             )
         if stem in result:
             raise DataError(
@@ -73,7 +73,7 @@ def split_files(folder: Path) -> dict[str, Path]:
     if not result:
         raise DataError(
             f"{folder} has no data: expected train.csv, dev.jsonl.gz, test.parquet or the like. "
-            "Instead of a clone of a Hub dataset, give its Hub id."
+            "Instead of a clone of a Hub dataset, pass its Hub id."
         )
     return result
 
@@ -405,7 +405,7 @@ def _with_named_codes(train: Examples, opened: Opened, kind: LabelKind | None) -
     if kind is None and len(train) < 2 * len(codes):
         raise DataError(
             f"{opened.title}: {column!r} has {len(codes)} different whole numbers in "
-            f"{len(train)} rows ({shown}), which may be classes or targets. Give "
+            f"{len(train)} rows ({shown}), which may be classes or targets. Pass "
             "--set data.kind=classification or --set data.kind=regression."
         )
     notice = (
@@ -460,7 +460,7 @@ def check_texts(examples: Examples, *, pair: bool, rows: str, like: str) -> None
     if (examples.text_pair is not None) is not pair:
         wanted, came = ("two texts", "one") if pair else ("one text", "two")
         raise DataError(
-            f"{rows} must have {wanted} as those of {like} do, got {came}. Give {OPTIONS['text']} "
+            f"{rows} must have {wanted} as those of {like} do, got {came}. Pass {OPTIONS['text']} "
             f"and {OPTIONS['text_pair']}."
         )
 

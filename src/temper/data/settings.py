@@ -216,7 +216,7 @@ class DataSettings(BaseModel):
         faults = []
         if self.augment_fraction != AUGMENT_FRACTION and not self.augment:
             faults.append(
-                f"augment_fraction is {self.augment_fraction}, but augment is empty; give augment "
+                f"augment_fraction is {self.augment_fraction}, but augment is empty; pass augment "
                 "too, or leave augment_fraction out"
             )
         task = None if self.task is None else TASKS[self.task]
@@ -237,7 +237,7 @@ class DataSettings(BaseModel):
         if self.unlabeled_rows is not None and self.unlabeled is None:
             faults.append(
                 f"unlabeled_rows is {self.unlabeled_rows}, but there is no unlabeled text to "
-                "draw from; give unlabeled too, or leave unlabeled_rows out"
+                "draw from; pass unlabeled too, or leave unlabeled_rows out"
             )
         if self.stride is not None and self.stride >= self.max_length:
             faults.append(
@@ -247,7 +247,7 @@ class DataSettings(BaseModel):
         given = (self.pool, self.max_windows) != ("mean", 8)
         if self.stride is None and given:
             faults.append(
-                "pool and max_windows apply to texts in windows, and there is no stride; give "
+                "pool and max_windows apply to texts in windows, and there is no stride; pass "
                 f"stride too ({self.max_length // 4}), or leave them out"
             )
         if faults:

@@ -123,7 +123,7 @@ def load_examples(
     base, config, own_split = _parse(source, None)
     if split is not None and own_split is not None and split != own_split:
         raise DataError(
-            f"{source!r} names split {own_split!r}, but split {split!r} was given too. Give one."
+            f"{source!r} names split {own_split!r}, but split {split!r} was given too. Pass one."
         )
     split = split or own_split
     if base == "demo":

@@ -94,7 +94,7 @@ def check_folds(rows: Examples) -> None:
     if texts < MIN_TEXTS:
         raise DataError(
             f"{rows.origin} has {texts} rows with different texts, too few to compare models on "
-            f"folds of them. Give at least {MIN_TEXTS}."
+            f"folds of them. Pass at least {MIN_TEXTS}."
         )
 
 

@@ -234,7 +234,7 @@ def evaluation_fault(evaluation: Path, model: Checkpoint) -> str:
     """Return why an evaluation is not one of a run; empty if it is, or if it names no run."""
     if not (evaluation / "scores.json").exists():
         raise CheckpointError(
-            f"{evaluation} has no scores.json. Give the --out folder of `temper evaluate`."
+            f"{evaluation} has no scores.json. Pass the --out folder of `temper evaluate`."
         )
     path = evaluation / "settings.json"
     run = read_json(path).get("run") if path.exists() else None
@@ -350,6 +350,6 @@ def read(folder: Path | str) -> Source:
         )
     what = "has no study.json, run.json or scores.json" if folder.is_dir() else "is not a folder"
     raise CheckpointError(
-        f"{folder} {what}.{near_folder(folder)} Give the --out folder of `temper compare`, "
+        f"{folder} {what}.{near_folder(folder)} Pass the --out folder of `temper compare`, "
         "`temper train` or `temper evaluate`."
     )

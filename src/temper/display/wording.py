@@ -55,7 +55,7 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
         return stated
     if name not in SCORES:
         raise CheckpointError(
-            f"Score {name!r} is unknown, and scores.json has no `higher_is_better` for it. Give "
+            f"Score {name!r} is unknown, and scores.json has no `higher_is_better` for it. Pass "
             "the file that defines its perspective with --import."
         )
     return SCORES[name].higher_is_better

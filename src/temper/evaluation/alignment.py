@@ -48,7 +48,7 @@ def align(examples: Examples, label_names: Sequence[str] | None) -> tuple[Exampl
         names = shortened(", ".join(class_names), longest=300)
         raise DataError(
             f"Set {examples.name!r} has the labels {names}, but the model does not name its "
-            "classes. Give these labels in the order of the model's outputs: --label-names A,B "
+            "classes. Pass these labels in the order of the model's outputs: --label-names A,B "
             "(`label_names`)."
         )
     if class_names is not None and tuple(class_names) == tuple(label_names):
@@ -89,7 +89,7 @@ def merge(prediction: Prediction, entailment: int, *, how: Merge) -> Prediction:
     if prediction.probabilities.shape[1] != 3:
         raise DataError(
             "Only three NLI classes can be merged into two, and the model has "
-            f"{prediction.probabilities.shape[1]}. Give sets with the model's labels."
+            f"{prediction.probabilities.shape[1]}. Pass sets with the model's labels."
         )
     others = [index for index in range(3) if index != entailment]
     logits = None

@@ -190,7 +190,7 @@ class ClassifierPredictor(ModelPredictor, TextPredictor):
         ``tell`` is called after each batch with the number of finished rows and of all rows.
         """
         if not len(encoded):
-            raise ModelError("There are no rows to predict. Give at least one.")
+            raise ModelError("There are no rows to predict. Pass at least one.")
         indices: list[int] = []
         outputs: list[Tensor] = []
         predictions: list[Prediction] = []

@@ -223,7 +223,7 @@ def evaluate_model(
         tables = {**asked, "evaluate": request.evaluate.model_dump(mode="json")}
         what = changed_since(out, request.model.name, tables)
         raise CheckpointError(
-            f"{out} has another evaluation: {what}. Give another --out, or remove that folder."
+            f"{out} has another evaluation: {what}. Choose another --out, or remove that folder."
         )
     if stored is None or in_memory:
         regression = predictor.gives == "values"

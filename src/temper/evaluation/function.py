@@ -92,7 +92,7 @@ class CallablePredictor:
         if self.label_names is not None and outputs.shape[-1] != len(self.label_names):
             raise ModelError(
                 f"The predictor names {len(self.label_names)} classes, {list(self.label_names)}, "
-                f"and returned {outputs.shape[-1]} columns. Give one name per column, in order."
+                f"and returned {outputs.shape[-1]} columns. Pass one name per column, in order."
             )
         if self.gives == "logits":
             return Prediction.of_logits(outputs)
@@ -197,7 +197,7 @@ class EstimatorPredictor(CallablePredictor):
         if label_names is not None and len(classes) != len(label_names):
             raise ModelError(
                 f"The estimator has {len(classes)} classes, and `label_names` are "
-                f"{list(label_names)}. Give one name per class."
+                f"{list(label_names)}. Pass one name per class."
             )
         names = known or label_names
         super().__init__(estimator.predict_proba, gives="probabilities", label_names=names)

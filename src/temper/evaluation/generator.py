@@ -58,7 +58,7 @@ class TextGenerator(ModelPredictor):
         if examples.labels is None:
             raise ModelError(
                 f"Set {examples.name!r} has no completions. A language model is evaluated by their "
-                "loss. Give completions, or use `temper predict`."
+                "loss. Pass completions, or use `temper predict`."
             )
         indices: list[int] = []
         predictions = []

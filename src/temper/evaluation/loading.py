@@ -269,7 +269,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
         return _mapped(EstimatorPredictor(thing, label_names=settings.label_names), settings)
     if isinstance(thing, Module):
         raise ModelError(
-            f"{model} is a network, which takes token ids instead of texts. Give its folder, or "
+            f"{model} is a network, which takes token ids instead of texts. Pass its folder, or "
             "temper.evaluation.classifier.ClassifierPredictor(model, tokenizer)."
         )
     if not callable(thing):
@@ -281,7 +281,7 @@ def _of_code(model: Checkpoint, thing: Any, settings: PredictorSettings) -> Pred
     if gives is None:
         choices = " or ".join(repr(name) for name in OF_FUNCTIONS)
         raise SettingError(
-            f"The output type of {model} is unknown. Give --gives, or set its attribute `gives` to "
+            f"The output type of {model} is unknown. Pass --gives, or set its attribute `gives` to "
             f"{choices}."
         )
     class_names = getattr(thing, "label_names", None)
@@ -309,7 +309,7 @@ def _mapped(predictor: CallablePredictor, settings: PredictorSettings) -> Callab
     if settings.label_map:
         if predictor.label_names is None:
             raise SettingError(
-                "--label-map renames the model's classes, and the model names none. Give "
+                "--label-map renames the model's classes, and the model names none. Pass "
                 "--label-names, one name per output."
             )
         renaming = GivenNames(label_map=settings.label_map)

@@ -176,7 +176,7 @@ def check_pairs(model: object, trained: bool | None, given: bool, *, rows: str) 
         return
     if trained:
         raise DataError(
-            f"{model} was trained on pairs of texts, and {rows} lack the second text. Give it as "
+            f"{model} was trained on pairs of texts, and {rows} lack the second text. Pass it as "
             "`text_pairs`, with --text-pair, or its column as `text_pair_column`."
         )
     raise DataError(

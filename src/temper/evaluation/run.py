@@ -255,7 +255,7 @@ def _aligned(
     dev, index = align(data.dev, label_names)
     if index is not None:
         raise DataError(
-            f"The validation set {OF_TWO} Give one with three labels (--data), and this one as a "
+            f"The validation set {OF_TWO} Pass one with three labels (--data), and this one as a "
             "shift set (--shift)."
         )
     sets = {
@@ -277,7 +277,7 @@ def _aligned(
             if index is not None and kind == "Held-out":
                 faults.append(
                     f"Held-out set {name!r} {OF_TWO} A temperature is fitted on labels of all "
-                    "three: give rows with three labels."
+                    "three: pass rows with three labels."
                 )
             elif index is not None and kind != "Fit":
                 entailment[name] = index

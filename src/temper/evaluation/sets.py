@@ -133,7 +133,7 @@ def load_sets(
         if held_out is None:
             raise DataError(
                 f"All {len(rows)} rows of `sets.held_out`, {sources.held_out}, {why}, so none is "
-                "left to fit a temperature on. Give other rows."
+                "left to fit a temperature on. Choose other rows."
             )
         held_out = replace(held_out, name="held_out")
     tags = (loader.classes if dev.kind == "tokens" else None) or ()
@@ -172,7 +172,7 @@ def _check_labels(suite: FoundSuite, dev: Examples) -> None:
         has = "targets of a regression" if dev.label_names is None else names
         raise SettingError(
             f"Suite {suite.suite.name!r} is for the labels {list(labels)}, but the task has {has}. "
-            "Choose another suite, or give sets with --shift, --adversarial and --anomaly."
+            "Choose another suite, or pass sets with --shift, --adversarial and --anomaly."
         )
 
 
@@ -249,7 +249,7 @@ class _Loader:
         if not kept:
             raise DataError(
                 f"All {len(examples):,} rows of set {name!r} were trained on, so scores on them "
-                "say nothing about new rows. Give rows that the model has not seen, or score these "
+                "say nothing about new rows. Pass rows that the model has not seen, or score these "
                 "with --set sets.seen_rows=keep."
             )
         self.seen.append(
@@ -365,7 +365,7 @@ def trained_rows(model: Checkpoint) -> tuple[Examples | None, tuple[str, ...]]:
         return model.training_rows(), ()
     except CheckpointError as error:
         advice = (
-            "OOD detectors that are fitted on them are skipped. Give rows: --set sets.fit=PATH."
+            "OOD detectors that are fitted on them are skipped. Pass rows: --set sets.fit=PATH."
         )
         return None, (f"{error} {advice}",)
 

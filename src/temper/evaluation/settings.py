@@ -322,7 +322,7 @@ class SetSources(BaseModel):
         if self.fit is not None and not self.detects(settings):
             faults.append(
                 "`sets.fit` names rows that OOD detectors learn from, but no OOD texts "
-                "are measured. Leave it out, or give --anomaly NAME=PATH."
+                "are measured. Leave it out, or pass --anomaly NAME=PATH."
             )
         if self.held_out is not None and "calibration" not in settings.perspectives:
             faults.append(
@@ -336,7 +336,7 @@ def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
     if name is None:
         if root is not None:
             raise SettingError(
-                "`data_root` is the folder of a suite's sets, but there is no suite. Give --suite "
+                "`data_root` is the folder of a suite's sets, but there is no suite. Pass --suite "
                 "NAME, or leave it out."
             )
         return None
@@ -347,6 +347,6 @@ def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
     if not root:
         raise SettingError(
             f"Suite {suite.name!r} looks for its sets in a folder of data, and none is named. Set "
-            f"the environment variable {ROOT}, or give --set data_root=DIR."
+            f"the environment variable {ROOT}, or pass --set data_root=DIR."
         )
     return find_sets(suite, root)

@@ -173,7 +173,7 @@ def export(
         kept = read_json(to / FILE)
         if kept.get("key") != key:
             raise CheckpointError(
-                f"{to} has another export: of another model, other rows or other options. Give "
+                f"{to} has another export: of another model, other rows or other options. Choose "
                 "another --out, or remove that folder."
             )
         progress.notice(f"Up to date: {to}")
@@ -248,7 +248,7 @@ def _load(
         raise ModelError(
             f"{model} reads long texts in windows, and an export reads each text as one sequence. "
             "Predict with `temper predict` or `temper serve`, publish it with `temper push`, or "
-            "give --set predictor.max_windows=1 to export a model that truncates texts."
+            "pass --set predictor.max_windows=1 to export a model that truncates texts."
         )
     return classifier, predictor
 

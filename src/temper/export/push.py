@@ -125,7 +125,7 @@ def _check_repo(repo: str) -> None:
         validate_repo_id(repo)
     except HFValidationError as error:
         raise SettingError(
-            f"{repo!r} is not a repository name: {error} Give OWNER/NAME."
+            f"{repo!r} is not a repository name: {error} Pass OWNER/NAME."
         ) from error
 
 
@@ -143,7 +143,7 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
     record = Checkpoint.of(folder).run
     if record is None:
         raise CheckpointError(
-            f"{folder} is not the folder of a run. Give the --out folder of `temper train`, or a "
+            f"{folder} is not the folder of a run. Pass the --out folder of `temper train`, or a "
             "folder runs/NAME of a comparison."
         )
     if record.get("status", "finished") != "finished":

@@ -59,7 +59,7 @@ def verify(folder: Path | str) -> list[Verified]:
     ]
     if not result:
         raise CheckpointError(
-            f"{root} has no {', '.join(sorted(names))}.{near_folder(root)} Give a folder that "
+            f"{root} has no {', '.join(sorted(names))}.{near_folder(root)} Pass a folder that "
             "Temper wrote."
         )
     return result

@@ -56,7 +56,7 @@ class StepContext:
         """The batch's labels; raises a `DataError` if it has none."""
         if self.batch.labels is None:
             raise DataError(
-                f"The batch has no labels, only {sorted(self.batch.inputs)}. Give them as 'labels' "
+                f"The batch has no labels, only {sorted(self.batch.inputs)}. Pass them as 'labels' "
                 "[B]."
             )
         return self.batch.labels
@@ -308,7 +308,7 @@ class CleanPass:
             if not self.logits or self.task is None or self.start is None:
                 raise ValueError(
                     "The clean pass has no gradient of the embeddings. Set gradient=True in the "
-                    "method's Plan, give labels, and run backward on the clean total."
+                    "method's Plan, pass labels, and run backward on the clean total."
                 )
             (self._gradient,) = torch.autograd.grad(
                 self.task.rows.sum(), self.start, retain_graph=True

@@ -37,7 +37,7 @@ def step_totals(methods: Sequence[Method], step: StepContext) -> Iterator[LossTe
         if all(plan.needs_labels for _, plan in plans):
             names = " + ".join(method.name for method in methods) or "plain"
             raise DataError(
-                f"The batch has no labels, and every loss of the method {names!r} needs them. Give "
+                f"The batch has no labels, and every loss of the method {names!r} needs them. Pass "
                 "labels, or use a method that also trains without them (vat, jachess)."
             )
         plans = [(m, plan.without_losses() if plan.needs_labels else plan) for m, plan in plans]

@@ -99,7 +99,7 @@ class GivenNames:
                 raise ModelError(
                     f"`label_names` gives {len(self.label_names)} names, "
                     f"{', '.join(self.label_names)}, and the model has {len(new)} classes, "
-                    f"{', '.join(new)}. Give one name per output."
+                    f"{', '.join(new)}. Pass one name per output."
                 )
             new = list(self.label_names)
         for name in self.label_map:

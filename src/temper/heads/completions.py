@@ -78,7 +78,7 @@ class Completions(Classification):
         if following.shape != logits.shape[:2]:
             raise DataError(
                 f"Labels of shape {tuple(labels.shape)} do not fit logits of shape "
-                f"{tuple(logits.shape)}. Give token ids [B, T] as labels, and -100 for tokens that "
+                f"{tuple(logits.shape)}. Pass token ids [B, T] as labels, and -100 for tokens that "
                 "are no targets."
             )
         return following
@@ -128,7 +128,7 @@ class Seq2Seq(Completions):
         if batch.labels is None:
             raise DataError(
                 "A batch without labels has no decoder_input_ids, which an encoder-decoder model "
-                "needs. Give them, or labels."
+                "needs. Pass them, or labels."
             )
         shift = model.prepare_decoder_input_ids_from_labels
         return {"decoder_input_ids": shift(labels=batch.labels)}

@@ -16,7 +16,7 @@ from temper.lazy import Tensor
 
 SMOOTHING_NEEDS_CLASSES = (
     "Label smoothing needs classes, but the labels are numbers (a regression). Leave it out, or "
-    "give integer labels."
+    "pass integer labels."
 )
 
 
@@ -34,7 +34,7 @@ class Regression(Head):
         if self.class_weights is not None:
             raise SettingError(
                 "Class weights were given, but the labels are numbers (a regression) and have no "
-                "classes. Leave the weights out, or give integer labels."
+                "classes. Leave the weights out, or pass integer labels."
             )
         if smoothing:
             raise SettingError(SMOOTHING_NEEDS_CLASSES)

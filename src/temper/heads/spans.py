@@ -60,7 +60,7 @@ class Spans(Classification):
         if labels.shape != logits.shape[:2]:
             raise DataError(
                 f"Expected start and end per text, [{len(logits)}, 2], got labels of shape "
-                f"{tuple(labels.shape)}. Give start_positions and end_positions."
+                f"{tuple(labels.shape)}. Pass start_positions and end_positions."
             )
         return _inside(labels, logits.shape[-1])
 

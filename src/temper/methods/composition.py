@@ -127,7 +127,7 @@ def build(method: Method | str) -> Method:
         return configure(method)
     given: object = method
     if not isinstance(given, Method):
-        hint = f" Give an instance: {given.__name__}()." if isinstance(given, type) else ""
+        hint = f" Pass an instance: {given.__name__}()." if isinstance(given, type) else ""
         raise SettingError(f"Expected a method or its name, got {brief(given)}.{hint}")
     return given
 

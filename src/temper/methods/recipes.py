@@ -79,7 +79,7 @@ def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
     if "recipe" in tree and named is not None:
         raise SettingError(
             f"The recipe {tree['recipe']!r} sets the method, so it conflicts with the method "
-            f"{named!r}. Give --recipe or --method; change settings of a recipe's method with "
+            f"{named!r}. Pass --recipe or --method; change settings of a recipe's method with "
             "--set method.KEY=VALUE."
         )
     if "recipe" not in tree and named is not None:

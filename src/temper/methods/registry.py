@@ -180,7 +180,7 @@ def _unknown_method(name: str) -> str:
     if match := re.search(r"(\S+\.py)(:|$)", name):
         return (
             f"{name!r} names a file. Register its methods with --import {match[1]} (in Python: "
-            "import it), and give the name that they are registered under."
+            "import it), and pass the name that they are registered under."
         )
     return f"{unknown('method', name, names())} For a method of your own, add --import FILE.py."
 

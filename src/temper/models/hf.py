@@ -87,12 +87,12 @@ def load_classifier(
         if adapter is not None and new_adapter is not None:
             raise ModelError(
                 f"{name!r} is already an adapter; it can be trained further without --lora and "
-                "--peft. Leave them out, or give its base model."
+                "--peft. Leave them out, or pass its base model."
             )
         if config.model_type == MULTI_TASK:
             folders = ", ".join(f"{source}/tasks/{task}" for task in config.task_names)
             raise ModelError(
-                f"{source} has a head for each of several tasks. Give the folder of one: {folders}."
+                f"{source} has a head for each of several tasks. Pass the folder of one: {folders}."
             )
         tokenizer = load_tokenizer(source, name, base=base)
         auto, classes = _own_head(source, config, adapter, kind)
@@ -100,7 +100,7 @@ def load_classifier(
         if classes is None and not wanted:
             raise ModelError(
                 f"{name!r} has no classification head (architectures: {config.architectures}). "
-                "Fine-tune it first with `temper train`, or give a fine-tuned checkpoint."
+                "Fine-tune it first with `temper train`, or pass a fine-tuned checkpoint."
             )
         # Another head may have weights of the same names and sizes.
         new_head = new_head or (wanted and classes is None and _has_other_head(config))
@@ -467,7 +467,7 @@ def load_weights(auto: str, source: str, config: Any, *, new_head: bool) -> tupl
         # Transformers silently adds an adapter that it finds next to the weights.
         raise ModelError(
             f"{source} has an adapter (adapter_config.json) next to the weights of a model. Move "
-            "the adapter to a separate folder, and give the folder that you mean."
+            "the adapter to a separate folder, and pass the folder that you mean."
         )
     missing, resized = report["missing_keys"], [name for name, *_ in report["mismatched_keys"]]
     body = f"{model.base_model_prefix}."
@@ -501,7 +501,7 @@ def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
     return (
         f"{source} lacks weights that config.json requires, or has them in other sizes: "
         f"{', '.join(wrong[:5])}{' ...' if len(wrong) > 5 else ''}. {so} Copy or download the "
-        "model again, or give another model."
+        "model again, or choose another model."
     )
 
 

@@ -58,7 +58,7 @@ class MaskedModel(PretrainedReader):
         if not self.words.inside:
             raise ModelError(
                 "No piece of the masked language model's vocabulary is a whole word, so it cannot "
-                "propose any. Give a model whose vocabulary has words (BERT, RoBERTa)."
+                "propose any. Pass a model whose vocabulary has words (BERT, RoBERTa)."
             )
 
     @classmethod
@@ -67,13 +67,13 @@ class MaskedModel(PretrainedReader):
         kinds = getattr(config, "architectures", None) or ()
         if kinds and not any(kind.endswith(("MaskedLM", "PreTraining")) for kind in kinds):
             raise ModelError(
-                f"The model must be a masked language model, got {', '.join(kinds)}. Give a "
+                f"The model must be a masked language model, got {', '.join(kinds)}. Pass a "
                 "checkpoint with the head of its pre-training, such as bert-base-uncased."
             )
         if getattr(tokenizer, "mask_token", None) is None:
             raise ModelError(
                 f"A masked language model needs a mask token, and {type(tokenizer).__name__} has "
-                "none. Give a model such as BERT or RoBERTa."
+                "none. Pass a model such as BERT or RoBERTa."
             )
 
     @cached_property
@@ -127,7 +127,7 @@ class MaskedModel(PretrainedReader):
         chosen = at_least_single(logits[torch.arange(len(indices)), positions])
         if not bool(torch.isfinite(chosen).all()):
             raise ModelError(
-                "The masked language model's logits are not finite. Load it in fp32, or give "
+                "The masked language model's logits are not finite. Load it in fp32, or pass "
                 "another."
             )
         return chosen.softmax(dim=-1).cpu()

@@ -32,7 +32,7 @@ def mean_pooled(
     if config.is_encoder_decoder or not hasattr(config, "hidden_size"):
         raise ModelError(
             f"{config.model_type} is not an encoder, so it has no embeddings of texts to classify. "
-            "Give an encoder."
+            "Pass an encoder."
         )
     set_windows(classifier, None)
     pooled = MeanPooledConfig(

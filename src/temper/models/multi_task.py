@@ -44,7 +44,7 @@ def check_task(name: str, labels: Sequence[str] = ()) -> None:
     if not _NAME.fullmatch(name) or hasattr(nn.ModuleDict(), name):
         raise ModelError(
             f"The name of a task must consist of letters, digits, _ and -, and must not be an "
-            f"attribute of torch's ModuleDict, got {name!r}. Give another name."
+            f"attribute of torch's ModuleDict, got {name!r}. Choose another name."
         )
     if len(labels) == 1 or len(set(labels)) < len(labels):
         raise ModelError(
@@ -76,7 +76,7 @@ class MTDNNConfig(PreTrainedConfig):
         if encoder.is_encoder_decoder or encoder.model_type == MULTI_TASK:
             raise ModelError(
                 f"An MT-DNN shares one encoder between its tasks, and a {encoder.model_type!r} is "
-                "not an encoder. Give an encoder, or a folder tasks/NAME of a multi-task run."
+                "not an encoder. Pass an encoder, or a folder tasks/NAME of a multi-task run."
             )
         # A list, because Transformers sorts the keys of a config.
         listed = [{"name": name, "labels": list(labels)} for name, labels in tasks.items()]
@@ -142,7 +142,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
             if body is None:
                 raise ModelError(
                     f"{type(head).__name__} does not separate its encoder from its head, so tasks "
-                    "cannot share the encoder. Give another model."
+                    "cannot share the encoder. Choose another model."
                 )
             if not heads:
                 self.encoder = body
@@ -188,7 +188,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
             return names[number]
         if task is None and len(names) > 1:
             raise ModelError(
-                f"This model has several tasks ({', '.join(names)}): give one with task=, or use "
+                f"This model has several tasks ({', '.join(names)}): pass one with task=, or use "
                 "the classifier of one, model.for_task(NAME)."
             )
         name = names[0] if task is None else task
@@ -247,7 +247,7 @@ def share_encoder(
     if hasattr(classifier, "peft_config"):
         raise ModelError(
             "An adapter belongs to one classifier, and its encoder cannot be shared by several "
-            "tasks. Merge it into its base (merge_and_unload), save that, and give its folder."
+            "tasks. Merge it into its base (merge_and_unload), save that, and pass its folder."
         )
     config = MTDNNConfig.of(classifier.config, tasks)
     with seeded(derive_seed(seed, "head")):

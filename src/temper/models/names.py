@@ -29,7 +29,7 @@ def resolve(name: str) -> str:
     if name in ARCHITECTURES:
         raise ModelError(
             f"{name!r} is built from the training text and has no pre-trained weights. Train it "
-            f"(temper train --model {name} --data PATH --method dropout --out RUN), and give RUN."
+            f"(temper train --model {name} --data PATH --method dropout --out RUN), and pass RUN."
         )
     if name == MULTI_TASK:
         raise ModelError(
@@ -47,7 +47,7 @@ def resolve(name: str) -> str:
     if name not in MODELS and _is_path(name) and not os.path.exists(name):
         raise ModelError(
             f"No model could be loaded from {name!r}: there is no such folder.{near_folder(name)} "
-            "Give a folder with config.json (a run, a checkpoint), a Hub id (OWNER/NAME), or a "
+            "Pass a folder with config.json (a run, a checkpoint), a Hub id (OWNER/NAME), or a "
             "short name. "
             f"{unknown('short name', name, SHORT_NAMES)}"
         )
@@ -77,7 +77,7 @@ def checkpoint_folder(model: str) -> Path:
     if not any((folder / name).is_file() for name in CONFIGS):
         raise SettingError(
             f"A calibration is stored in the folder of a checkpoint, and {model} is not one (no "
-            f"{' or '.join(CONFIGS)}).{near_folder(model)} Give the folder of a run or of a saved "
+            f"{' or '.join(CONFIGS)}).{near_folder(model)} Pass the folder of a run or of a saved "
             "model."
         )
     return folder
@@ -137,7 +137,7 @@ def not_loaded(name: str, reason: object) -> str:
     is_named = name in MODELS or os.path.isdir(name)
     near = "" if is_named else f" {unknown('short name', name, SHORT_NAMES)}"
     return (
-        f"No model could be loaded from {name!r} ({first}).{near_folder(name)} Give a folder with "
+        f"No model could be loaded from {name!r} ({first}).{near_folder(name)} Pass a folder with "
         "config.json, a Hub id (needs the network or the local cache), or a short "
         f"name.{near}"
     )

@@ -314,7 +314,7 @@ class Network:
             return mask
         if not self.special_ids:
             raise ModelError(
-                "special_tokens=False needs to know the special tokens, and none are known. Give "
+                "special_tokens=False needs to know the special tokens, and none are known. Pass "
                 "the tokenizer (processing_class, or special_ids=tokenizer.all_special_ids)."
             )
         special = torch.tensor(self.special_ids, device=batch.device)

@@ -63,7 +63,7 @@ class TextPipeline:
         if head is MultiLabel:
             raise ModelError(
                 "The pipeline's model predicts several labels per text (problem_type "
-                "'multi_label_classification'), which is not supported here. Give a model with one "
+                "'multi_label_classification'), which is not supported here. Pass a model with one "
                 "class per text."
             )
         self.pipeline = pipeline
@@ -75,7 +75,7 @@ class TextPipeline:
         limit = int(pipeline.tokenizer.model_max_length) if max_length is None else max_length
         if max_length is None and limit > _NO_LIMIT:
             raise ModelError(
-                "The maximum length of the pipeline's tokenizer is unknown. Give `max_length`, or "
+                "The maximum length of the pipeline's tokenizer is unknown. Pass `max_length`, or "
                 "set `model_max_length` of the tokenizer."
             )
         self.max_length = limit

@@ -56,7 +56,7 @@ class SentenceEncoder(PretrainedReader):
         if getattr(config, "is_encoder_decoder", False):
             raise ModelError(
                 f"A sentence encoder must be an encoder alone, and a {config.model_type} model has "
-                "a decoder. Give a model such as 'minilm'."
+                "a decoder. Pass a model such as 'minilm'."
             )
 
     def embeddings(self, texts: Sequence[str]) -> FloatArray:
@@ -97,7 +97,7 @@ class SentenceEncoder(PretrainedReader):
         if not bool((torch.isfinite(means).all(dim=1) & means.any(dim=1)).all()):
             raise ModelError(
                 "The sentence encoder's embedding of a text is not finite, or is 0. Load it in "
-                "fp32, or give another encoder."
+                "fp32, or choose another encoder."
             )
         return np.asarray(means.cpu().numpy(), dtype=np.float64)
 

@@ -306,7 +306,7 @@ def _hardly_trained(confusion: IntegerArray, labels: tuple[str, ...]) -> Finding
     return Finding(
         f"The accuracy of {right / totals.sum():.1%} is not significantly above that of always "
         f"predicting `{labels[most]}` ({frequent:.1%}). Train longer or with a higher learning "
-        "rate (`--epochs`, `--learning-rate`), or give more rows."
+        "rate (`--epochs`, `--learning-rate`), or pass more rows."
     )
 
 

@@ -47,7 +47,7 @@ def trained(record: RunRecord, folder: str) -> Headline:
         if percent is not None and percent < LEARNED:
             sentence += (
                 " It has hardly learned: train longer or with a higher learning rate (--epochs, "
-                "--learning-rate), or give more rows."
+                "--learning-rate), or pass more rows."
             )
     return Headline(sentence, _next(record, folder), values=tuple(values))
 

@@ -59,7 +59,7 @@ def bind(settings: ServiceSettings, *, token: str | None) -> socket.socket:
         except OSError as error:
             raise SettingError(
                 f"The service cannot listen at {settings.host}, port {settings.port}: "
-                f"{error.strerror}. Give another --port or --host."
+                f"{error.strerror}. Choose another --port or --host."
             ) from error
         stack.pop_all()
     return bound

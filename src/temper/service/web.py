@@ -222,7 +222,7 @@ class Service:
             raise HTTPException(413, f"Got {len(texts)} texts, at most {most} per request.")
         if pairs is not None and len(pairs) != len(texts):
             raise HTTPException(
-                422, f"Give one of `text_pairs` per text, got {len(pairs)} for {len(texts)} texts."
+                422, f"Pass one of `text_pairs` per text, got {len(pairs)} for {len(texts)} texts."
             )
         if content.coverage not in self.terms:
             listed = ", ".join(f"{coverage:g}" for coverage in self.terms if coverage is not None)

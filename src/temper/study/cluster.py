@@ -71,7 +71,7 @@ def opened(out: str | Path, cluster: Cluster | None) -> Iterator[tuple[Path, Clu
         return
     if cluster is None:
         raise SettingError(
-            f"--out {shown(out)} is a URL, which needs a cluster. Give the cluster's address as "
+            f"--out {shown(out)} is a URL, which needs a cluster. Pass the cluster's address as "
             "--cluster, or a local folder as --out."
         )
     made = Path(tempfile.mkdtemp(prefix="temper-")).resolve()
@@ -142,7 +142,7 @@ def _do_run(job: Job, store: Store | None) -> tuple[float | None, list[str]]:
     warnings.simplefilter("ignore")
     if store is None and not job.folder.path.exists():
         raise TemperError(
-            f"Machine {socket.gethostname()} of the cluster does not see {job.folder.path}. Give "
+            f"Machine {socket.gethostname()} of the cluster does not see {job.folder.path}. Pass "
             "an --out that all machines share under that path, or a URL of an object store."
         )
     name = f"{job.folder.path} {sorted(job.folder.keys.values())}"
@@ -153,7 +153,7 @@ def _do_run(job: Job, store: Store | None) -> tuple[float | None, list[str]]:
     if run_key(settings, work.splits, identity=model_identity(settings.model)) != job.key:
         raise TemperError(
             f"Machine {socket.gethostname()} of the cluster reads other rows from "
-            f"{settings.data.source}, or another model from {settings.model}. Give paths that "
+            f"{settings.data.source}, or another model from {settings.model}. Pass paths that "
             "mean the same on all machines."
         )
     if store is not None:

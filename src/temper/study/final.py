@@ -58,13 +58,13 @@ def carry_out(request: Request, splits: Splits, folder: Path, progress: Progress
     if splits.train.kind != "classification" and set(search.weights) != {ACCURACY}:
         raise SettingError(
             "This goal measures calibration or robustness, which need texts with exactly one "
-            "class each. Give --goal accuracy."
+            "class each. Pass --goal accuracy."
         )
     identity = _identity(search)
     before = read_json(folder / RECORD) if (folder / RECORD).exists() else {}
     if before and before["key"] != digest(identity):
         what = difference_in_words(before["request"], identity)
-        raise CheckpointError(f"{folder} has another search: {what}. Give another --out.")
+        raise CheckpointError(f"{folder} has another search: {what}. Choose another --out.")
     if before.get("status") == "finished":
         progress.notice(f"Up to date: {folder}")
         return before

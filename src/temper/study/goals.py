@@ -109,7 +109,7 @@ def part_scores(evaluation: Path, parts: Collection[str]) -> dict[str, float]:
         if not scores:
             raise DataError(
                 f"The part {part!r} of the goal has no score on a validation fold ({evaluation}). "
-                "Give more rows, or another --goal."
+                "Pass more rows, or another --goal."
             )
     return {part: fmean(scores) for part, scores in result.items()}
 

@@ -282,7 +282,7 @@ def _unknown_key(name: str) -> str:
             "--variant NAME=METHOD,method.KEY=VALUE for the method that it belongs to."
         )
     if name == "seed":
-        return "`seed` cannot be set in a comparison: give --seeds 0,1,2."
+        return "`seed` cannot be set in a comparison: pass --seeds 0,1,2."
     return unknown("setting", name, KEYS)
 
 
@@ -290,7 +290,7 @@ def _repeats(kind: str, names: Sequence[object]) -> list[str]:
     if not names:
         return [f"A comparison needs at least one {kind}."]
     return [
-        f"The {kind} {name!r} is given twice. Give each {kind} once."
+        f"The {kind} {name!r} is given twice. Pass each {kind} once."
         for name in dict.fromkeys(names)
         if names.count(name) > 1
     ]

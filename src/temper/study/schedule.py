@@ -141,7 +141,7 @@ def run_study(
     """
     if cluster is not None and workers > 1:
         raise SettingError(
-            "--workers (local processes) and --cluster exclude each other. Give one."
+            "--workers (local processes) and --cluster exclude each other. Pass one."
         )
     store = None if cluster is None else cluster.store
     progress = progress or Progress()

@@ -280,7 +280,7 @@ class Search:
             raise SettingError(
                 f"--budget {budget.text(budget.amount)} is too small: plain fine-tuning, one other "
                 f"recipe ({rivals[0]}) and the final comparison with one seed need at least "
-                f"{budget.text(self.request.used + least(rivals[0], 1))}. Give a larger budget, "
+                f"{budget.text(self.request.used + least(rivals[0], 1))}. Use a larger budget, "
                 "fewer rows or epochs."
             )
         rows, beside = len(self.splits.train), {}
@@ -360,7 +360,7 @@ def _allowed(search: Search, study: Any) -> Allowed:
         if skipped or result.seeds < len(search.request.seeds):
             search.progress.notice(
                 f"The budget allows {result.seeds} of {len(search.request.seeds)} seeds in the "
-                f"final comparison. Skipped: {', '.join(skipped) or 'nothing'}. For more, give a "
+                f"final comparison. Skipped: {', '.join(skipped) or 'nothing'}. For more, pass a "
                 "larger --budget."
             )
     return Allowed(**study.user_attrs["allowed"])

@@ -82,7 +82,7 @@ class StudyFolder:
             )
             raise CheckpointError(
                 f"{self.path} has a study in which method {column!r} had other settings: {what}. "
-                "Give another --out, or rename the changed method with --variant."
+                "Choose another --out, or rename the changed method with --variant."
             )
 
     def _check_shared(self, planned: Mapping[str, Mapping[str, str]]) -> None:
@@ -96,7 +96,7 @@ class StudyFolder:
         ]
         if begun:
             raise CheckpointError(
-                f"{self.path} has a study with other columns or seeds ({', '.join(begun)}). Give "
+                f"{self.path} has a study with other columns or seeds ({', '.join(begun)}). Choose "
                 "another --out, or add one of them."
             )
 

@@ -130,7 +130,7 @@ def newest_checkpoint(folder: Path | str) -> Path:
     if newest is None:
         raise CheckpointError(
             f"{folder} has no checkpoint-N to resume from. Train without resuming first, or "
-            "give the folder of a checkpoint."
+            "pass the folder of a checkpoint."
         )
     return newest
 

@@ -140,7 +140,7 @@ def check_rows(trainer: Any) -> None:
     method, labeled, unlabeled = trainer.method, trainer.train_dataset, trainer.unlabeled_dataset
     if labeled is None or (countable(labeled) and not len(labeled)):
         has = "There is no train_dataset" if labeled is None else "train_dataset has no rows"
-        raise SettingError(f"{has}. Give a dataset with at least one row.")
+        raise SettingError(f"{has}. Pass a dataset with at least one row.")
     _check_labels(trainer.model, labeled)
     if implements(method.rule, Accumulates) and not countable(labeled):
         raise SettingError(
@@ -161,7 +161,7 @@ def check_rows(trainer: Any) -> None:
                 )
         if not len(unlabeled):
             raise SettingError(
-                "unlabeled_dataset has no rows. Give at least one row, or leave it out."
+                "unlabeled_dataset has no rows. Pass at least one row, or leave it out."
             )
     if trainer.accelerator.dispatch_batches and (
         unlabeled is not None or isinstance(labeled, TaskRows)
@@ -182,7 +182,7 @@ def _check_labels(model: Any, rows: Any) -> None:
     label, column = first[columns[0]], columns[0]
     if isinstance(label, str):
         raise DataError(
-            f"The labels of train_dataset are strings: {label!r:.40} in row 0. Give class "
+            f"The labels of train_dataset are strings: {label!r:.40} in row 0. Pass class "
             f"indices from 0, for example with rows.class_encode_column({column!r}) of datasets, "
             "and set the model's config.id2label in the same order."
         )
@@ -248,7 +248,7 @@ def _check_tasks(trainer: Any, rows: TaskRows) -> None:
     if of_model != given or "task" not in inspect.signature(model.forward).parameters:
         raise SettingError(
             f"The rows are of the tasks {', '.join(given)}, in this order, but the model "
-            f"{type(model).__name__} has {', '.join(of_model) or 'none'}. Give a model that "
+            f"{type(model).__name__} has {', '.join(of_model) or 'none'}. Pass a model that "
             "temper.models.multi_task.share_encoder made for these tasks."
         )
     if trainer.unlabeled_dataset is not None or trainer.class_weights is not None:

@@ -256,7 +256,7 @@ def checked_method(table: Any) -> Tree:
     name = table.get("name")
     if not isinstance(name, str):
         raise SettingError(
-            f"`method.name` must be a method's name, got {name!r}: give --method NAME "
+            f"`method.name` must be a method's name, got {name!r}: pass --method NAME "
             "(`temper list methods` shows them)."
         )
     preset = table.get("preset", "")
@@ -355,7 +355,7 @@ def check_unlabeled(method: Method, *, given: bool) -> None:
     if wanted and not given:
         raise SettingError(
             f"The method {method.name!r} also trains on unlabeled text, and there is none. "
-            "Give --set data.unlabeled=PATH (for RobustTrainer: unlabeled_dataset=ROWS)."
+            "Pass --set data.unlabeled=PATH (for RobustTrainer: unlabeled_dataset=ROWS)."
         )
     if given and not wanted:
         raise SettingError(

@@ -109,7 +109,7 @@ def _order_of_classes(
             for names in (theirs, labels)
         )
         raise ModelError(
-            f"The teacher {folder} has {got}, and the training data has {expected}. Give a model "
+            f"The teacher {folder} has {got}, and the training data has {expected}. Pass a model "
             "that was trained on these labels."
         )
     return order

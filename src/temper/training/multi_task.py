@@ -76,7 +76,7 @@ class MultiTaskConfig:
         if not isinstance(tables, Mapping) or len(tables) < 2:
             result.append(
                 "`tasks` must be a table with a table of settings for each of two or more tasks. "
-                "Give --task NAME=PATH for each, or --task and --data for one."
+                "Pass --task NAME=PATH for each, or --task and --data for one."
             )
             tables = {}
         if not isinstance(shared, Mapping):

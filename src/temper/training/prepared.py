@@ -108,7 +108,7 @@ def from_name(
     if given or settings.get("train_dataset") is None:
         raise SettingError(
             "A RobustTrainer with the name of a model needs `train_dataset` with a text column, "
-            f"and chooses `processing_class` and `data_collator` itself{got}. Give "
+            f"and chooses `processing_class` and `data_collator` itself{got}. Pass "
             "`train_dataset` alone, or a loaded model with encoded rows."
         )
     source = hold(settings["train_dataset"])
@@ -157,7 +157,7 @@ def make_network(
         if config.architecture is not None:
             raise SettingError(
                 f"{config.model} is a classifier from scratch, and the labels are "
-                f"{LABELS_OF[rows.kind]}. Give a pre-trained model, such as a language model for "
+                f"{LABELS_OF[rows.kind]}. Pass a pre-trained model, such as a language model for "
                 "prompts."
             )
         model, tokenizer = load_headed(

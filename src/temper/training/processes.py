@@ -196,7 +196,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     if train.batch_size % count:
         faults.append(
             f"`train.batch_size` is {train.batch_size}, the rows of a batch over all processes, "
-            f"and {count} processes cannot split it evenly. Give a multiple of {count}."
+            f"and {count} processes cannot split it evenly. Pass a multiple of {count}."
         )
     if count > 1 and train.device not in ("auto", "cpu", "cuda"):
         faults.append(

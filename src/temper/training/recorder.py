@@ -242,7 +242,7 @@ def carve(rows: Examples, fraction: float, *, seed: int) -> tuple[Examples, Exam
     if not chosen or not rest:
         raise SettingError(
             f"`train.keep` is 'best', which holds out {fraction:g} of the training rows to choose "
-            f"the epoch, and {len(rows)} rows are too few for that. Give more rows, raise "
+            f"the epoch, and {len(rows)} rows are too few for that. Pass more rows, raise "
             "train.keep_fraction, or use train.keep=last."
         )
     return rows.select(rest), rows.select(chosen)

@@ -47,7 +47,7 @@ def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
         faults.append("`load_best_model_at_end` is not supported with `fsdp`. Leave it out.")
     if settings.get("optimizers", (None,))[0] is not None:
         faults.append(
-            "`optimizers` has an optimizer of the weights before they are sharded. Give "
+            "`optimizers` has an optimizer of the weights before they are sharded. Pass "
             "`optimizer_cls_and_kwargs` in its place."
         )
     Faults(faults).refuse()

@@ -179,7 +179,7 @@ class Stepper:
             raise SettingError(
                 f"stepper.step() was not called after the backward() of step {self.number}. Call "
                 "stepper.step(optimizer) after every backward(), in place of optimizer.step(), "
-                "which applies no update rule. Give all micro-batches of a step to one call, "
+                "which applies no update rule. Pass all micro-batches of a step to one call, "
                 "backward(first, second), or leave a step out by stepper.discard()."
             )
         if not micro_batches:
@@ -549,7 +549,7 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
     if ranks != processes or not 0 <= rank < ranks:
         raise SettingError(
             f"The model runs on {processes} processes, and the Stepper was given rank={rank} and "
-            f"ranks={ranks}. Give rank=torch.distributed.get_rank() and "
+            f"ranks={ranks}. Pass rank=torch.distributed.get_rank() and "
             "ranks=torch.distributed.get_world_size()."
         )
 

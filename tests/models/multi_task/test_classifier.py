@@ -228,5 +228,5 @@ def test_sharing_the_encoder_of_an_adapter_raises_an_error() -> None:
 
 def test_the_folder_of_all_tasks_is_no_classifier_of_one(tmp_path: Path) -> None:
     model_of("bert").save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"Give the folder of one: .*/tasks/rte, .*/tasks/sts-b"):
+    with pytest.raises(ModelError, match=r"Pass the folder of one: .*/tasks/rte, .*/tasks/sts-b"):
         load_classifier(str(tmp_path))

@@ -140,7 +140,7 @@ def read_suite(name: str) -> Suite:
     if path.suffix != ".toml":
         if name not in suite_names():
             raise SettingError(
-                f"{unknown('suite', name, suite_names())} Give your own suite as FILE.toml."
+                f"{unknown('suite', name, suite_names())} Pass your own suite as FILE.toml."
             )
         path = _FOLDER / f"{name}.toml"
     content = read_toml(path)
@@ -208,7 +208,7 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
     folder = Path(root).expanduser().resolve()
     if not folder.is_dir():
         raise SettingError(
-            f"The data root of suite {suite.name!r} must be a folder, and {root} is not one. Give "
+            f"The data root of suite {suite.name!r} must be a folder, and {root} is not one. Pass "
             "the folder with its sets: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
     sets: dict[str, dict[str, FoundSet]] = {kind: {} for kind in KINDS}
@@ -231,7 +231,7 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
         first = next(iter(missing.values()))
         raise SettingError(
             f"None of the {len(missing)} sets of suite {suite.name!r} is under {folder}: {first}. "
-            "Give the folder with the sets: TEMPER_DATA=DIR, or --set data_root=DIR."
+            "Pass the folder with the sets: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
     return FoundSuite(suite, sets, missing)
 

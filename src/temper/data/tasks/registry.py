@@ -117,7 +117,7 @@ def task_source(name: str, root: Path | str | None) -> str:
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise SettingError(
-            f"The data root of task {name!r} must be a folder, and {root} is not one. Give the "
+            f"The data root of task {name!r} must be a folder, and {root} is not one. Pass the "
             "folder with the tasks' folders: TEMPER_DATA=DIR, or --set data_root=DIR."
         )
     wanted = {plain(name), plain(f"{name}_public")}
@@ -132,8 +132,8 @@ def task_source(name: str, root: Path | str | None) -> str:
         existing = ", ".join(entry.name for entry in folders[:8]) or "no folders"
         raise SettingError(
             f"No folder of task {name!r} is under {root}, which contains {existing}. Expected one "
-            f"called {name} (case and punctuation do not matter). Give another `data_root`, or the "
-            "task's own folder as --data."
+            f"called {name} (case and punctuation do not matter). Choose another `data_root`, or "
+            "pass the task's own folder as --data."
         )
     return str(matching[0])
 

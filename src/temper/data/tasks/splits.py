@@ -47,7 +47,7 @@ class TaskCopy:
         if train.labels is None:
             raise DataError(
                 f"{self.opened.title}: split {train_split!r} of task {self.task.name!r} has no "
-                f"labels to train on. Give the label's column with {OPTIONS['label']}."
+                f"labels to train on. Pass the label's column with {OPTIONS['label']}."
             )
         dev_splits = self.dev_splits(train_split)
         if not dev_splits:
@@ -90,7 +90,7 @@ class TaskCopy:
         raise DataError(
             f"{self.opened.title} has no rows to train task {self.task.name!r} on: expected a "
             f"split called train, got {', '.join(sorted(splits))}. Name one: "
-            "--set data.train_split=NAME, or give another copy."
+            "--set data.train_split=NAME, or choose another copy."
         )
 
     def dev_splits(self, train_split: str | None) -> list[str]:

@@ -203,10 +203,10 @@ def _fitted(measurement: Measurement, settings: AnomalySettings) -> Mahalanobis:
     if not isinstance(predictor, StateReader):
         raise ValueError(f"hidden states of a {type(predictor).__name__} cannot be read")
     if measurement.fit is None:
-        raise ValueError("there are no in-distribution rows to fit it on; give them as `sets.fit`")
+        raise ValueError("there are no in-distribution rows to fit it on; pass them as `sets.fit`")
     chosen = measurement.fit.apart([measurement.dev])
     if not chosen:
-        raise ValueError("all rows of `sets.fit` to fit it on are evaluated too; give other rows")
+        raise ValueError("all rows of `sets.fit` to fit it on are evaluated too; choose other rows")
     seed = measurement.settings.seed
     examples = measurement.fit.select(chosen).sample(settings.rows, seed=seed)
     try:

@@ -316,7 +316,7 @@ def _fit(labels: FloatArray, logits: FloatArray, rows: str) -> Temperature:
         return fit_temperature(labels, logits)
     except ValueError as error:
         raise ValueError(
-            f"no temperature can be fitted on {len(labels)} {rows}: {error}. Give more rows"
+            f"no temperature can be fitted on {len(labels)} {rows}: {error}. Pass more rows"
         ) from error
 
 
@@ -325,7 +325,7 @@ def _unscored(measurement: Measurement, examples: Examples) -> Examples:
     if not kept:
         raise DataError(
             f"All {len(examples)} held-out rows of set {examples.name!r} are also evaluated, so no "
-            "row is left to fit a temperature on. Give other rows with `sets.held_out`, or none: "
+            "row is left to fit a temperature on. Choose other rows with `sets.held_out`, or none: "
             "then the temperature is cross-fitted on the validation rows."
         )
     if lost := len(examples) - len(kept):
@@ -345,7 +345,7 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
     if examples.kind not in ("classification", "choices", "tokens") or named != classes:
         raise DataError(
             f"The held-out set {examples.name!r} must be labeled with the model's {classes} "
-            f"classes; it is of kind {examples.kind!r} with {named} classes. Give such rows with "
+            f"classes; it is of kind {examples.kind!r} with {named} classes. Pass such rows with "
             "`sets.held_out`."
         )
 

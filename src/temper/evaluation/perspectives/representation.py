@@ -115,7 +115,7 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
     if named is None or data.reference is not None:
         return []
     return [
-        f"`reference` names {named!r}, and no model was given. Load it and give its predictor as "
+        f"`reference` names {named!r}, and no model was given. Load it and pass its predictor as "
         "EvaluationData(reference=...)."
     ]
 

@@ -174,7 +174,7 @@ def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> i
         return number
     fault = f"text_attack's `target` must be a class in [0, {classes - 1}], got {target!r}."
     if isinstance(target, str) and names is not None:
-        fault = f"{unknown('target', target, names)} Give one of them as text_attack's `target`."
+        fault = f"{unknown('target', target, names)} Pass one of them as text_attack's `target`."
     raise SettingError(fault)
 
 

@@ -100,7 +100,7 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
         return []
     message = ", ".join(f"{kind!r} because {reason}" for kind, reason in reasons.items())
     return [
-        f"token_corruption supports none of `kinds`: not {message}. Give other kinds, or leave "
+        f"token_corruption supports none of `kinds`: not {message}. Choose other kinds, or leave "
         "token_corruption out of `perspectives`."
     ]
 

@@ -88,7 +88,7 @@ def make_tokenizer(
     if tokenizer.get_vocab_size() <= len(SPECIAL):
         raise DataError(
             f"No word occurs {min_frequency} times or more in the {len(texts)} training texts, so "
-            "there is no vocabulary. Lower architecture.min_frequency, or give more text."
+            "there is no vocabulary. Lower architecture.min_frequency, or pass more text."
         )
     end = tokenizer.token_to_id(SEPARATOR)
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -200,7 +200,7 @@ def _copy_vectors(model: Any, tokenizer: Any, path: Path) -> str:
         near = ", ".join(repr(word) for word in list(words)[:3])
         raise DataError(
             f"{path} has a vector for none of the {len(words)} words of the training texts (such "
-            f"as {near}). Give vectors of their language and case, or leave them out."
+            f"as {near}). Pass vectors of their language and case, or leave them out."
         )
     with torch.no_grad():
         table[list(result)] = torch.tensor(list(result.values()), dtype=table.dtype)

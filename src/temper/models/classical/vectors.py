@@ -76,7 +76,7 @@ def _content_hash(path: Path, *_: int) -> str:
 def _malformed(path: Path, number: int, fault: str, size: int) -> DataError:
     return DataError(
         f"Line {number} of the word vectors {path} must be a word and {size} numbers with spaces "
-        f"between, but {fault}. Give another file, or set architecture.embedding to the width of "
+        f"between, but {fault}. Choose another file, or set architecture.embedding to the width of "
         "its vectors."
     )
 

@@ -166,7 +166,7 @@ class Pipeline:
         if risk is not None:
             enough = self.arrays["risk.confidences"][self.arrays["risk.limits"] <= risk]
         if not len(enough):
-            raise ValueError(f"No threshold keeps the risk at {risk:g}. Give a larger `max_risk`.")
+            raise ValueError(f"No threshold keeps the risk at {risk:g}. Use a larger `max_risk`.")
         for row in found:
             size, sure = len(row.get("set", ())), max(row.get("probabilities", {"": 1.0}).values())
             messages = ["anomaly"] if "anomaly" in abstain and row["anomalous"] else []
