@@ -444,9 +444,9 @@ class _Encoder:
             fits = [self.max_length - self.added - len(ids) > windows.stride for ids in first]
 
         def encoded(indices: list[int], **options: Any) -> Any:
-            given = self._texts([rows[index] for index in indices])
+            inputs = self._texts([rows[index] for index in indices])
             options |= {"max_length": self.max_length, "padding": False, "verbose": False}
-            return self.tokenizer(*given, **options)
+            return self.tokenizer(*inputs, **options)
 
         parts: list[list[dict[str, list[int]]]] = [[] for _ in rows]
         if split := [index for index, fit in enumerate(fits) if fit]:

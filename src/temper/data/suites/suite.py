@@ -258,7 +258,7 @@ def load_set(
             return examples
         return examples.map_labels(labels)
 
-    parts = {part: loaded(*place) for part, place in found.places.items()}
+    parts = {part: loaded(*location) for part, location in found.places.items()}
     if entry.parts and entry.group_column is None:
         parts = {
             part: replace(examples, group=[part] * len(examples))
