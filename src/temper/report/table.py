@@ -384,8 +384,9 @@ def _with_differences(
     differences = {}
     for name, cell in cells.items():
         if name != reference:
-            found = _difference(cell, base, paired.get(name), common=common[name], of_rows=of_rows)
-            differences[name] = _judged(found, **how)
+            statistic, count = paired.get(name), common[name]
+            result = _difference(cell, base, statistic, common=count, of_rows=of_rows)
+            differences[name] = _judged(result, **how)
     tested = {name: item.p for name, item in differences.items() if item.p is not None}
     for name, p in zip(tested, holm(list(tested.values())), strict=True):
         differences[name] = replace(differences[name], holm_p=p)
