@@ -118,13 +118,13 @@ def calibrate(
         before = _before(kept / FILE)
         copied = written if backend == "int8" else None
         fit = _Fit(request, settings, predictor, rows, notices, progress, copied)
-        made, record = fit.run(had_sets=before is not None and "sets" in before)
+        calibration, record = fit.run(had_sets=before is not None and "sets" in before)
         if before is not None and not _is_same(before, record.get("temperature"), rows.hash):
             earlier = before.get("temperature")
             detail = f" (temperature {earlier:.4f})" if isinstance(earlier, float) else ""
             fit.notice(f"The calibration that {kept / FILE} held{detail} is replaced.")
         record["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
-        return write_calibration(written, made, {**record, "notices": notices})
+        return write_calibration(written, calibration, {**record, "notices": notices})
 
 
 @dataclass
@@ -176,26 +176,30 @@ class _Fit:
         if not regression:
             record["temperature"] = self._temperature(self._labels(first), fitted_on)
         length, windows = longest_row(self.predictor), windows_read(self.predictor)
-        made = Calibration(length, record.get("temperature"), windows=windows)
+        calibration = Calibration(length, record.get("temperature"), windows=windows)
         if self.settings.threshold is not None:
-            chosen = self._thresholds(self._labels(first), made.applied(fitted_on))
+            chosen = self._thresholds(self._labels(first), calibration.applied(fitted_on))
             record["decision"] = {"rule": self.settings.threshold, "thresholds": chosen}
-            made = replace(made, thresholds=chosen)
+            calibration = replace(calibration, thresholds=chosen)
         record["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
         if not regression:
-            self._measure(made, second if len(second) else first)
-        return (self._with_thresholds(made, first, second) if len(second) else made), record
+            self._measure(calibration, second if len(second) else first)
+        if len(second):
+            calibration = self._with_thresholds(calibration, first, second)
+        return calibration, record
 
     def _with_thresholds(
-        self, made: Calibration, first: IntegerArray, second: IntegerArray
+        self, calibration: Calibration, first: IntegerArray, second: IntegerArray
     ) -> Calibration:
         """Add the detector, fitted on rows ``first``, and rows ``second``, which set thresholds."""
         # A text that also sets thresholds would be its own nearest neighbor.
         texts = {self.rows.rows[row] for row in second}
         distinct = [row for row in first if self.rows.rows[row] not in texts]
-        detector = self._detector(made, np.asarray(distinct, np.int64) if distinct else first)
+        detector = self._detector(
+            calibration, np.asarray(distinct, np.int64) if distinct else first
+        )
         for_thresholds, seen = self.predictions.take(second), self.states[second]
-        scores = detector.score(for_thresholds, made.applied(for_thresholds), seen)
+        scores = detector.score(for_thresholds, calibration.applied(for_thresholds), seen)
         repeats = self._repeats(second)
         if repeats.any():
             self.notice(
@@ -206,12 +210,12 @@ class _Fit:
         # The distinct percentiles of the calibrated confidence, in descending order.
         confidences = None
         if one_class(self.predictions):
-            sure = made.applied(self.predictions.take(first)).probabilities.max(axis=1)
+            sure = calibration.applied(self.predictions.take(first)).probabilities.max(axis=1)
             percentiles = np.quantile(sure, np.linspace(0.0, 1.0, 101))
             confidences = np.unique(percentiles)[::-1]
         labels, repeated = self._labels(second), repeats if repeats.any() else None
         return replace(
-            made,
+            calibration,
             held_out=HeldOut(for_thresholds, labels, scores, repeated),
             rule=None if self._tagged else SetRule(self.settings.by, self.settings.coverage),
             detector=detector,
@@ -398,24 +402,29 @@ class _Fit:
     def _names(self) -> tuple[str, ...]:
         return self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
 
-    def _measure(self, made: Calibration, indices: IntegerArray) -> None:
+    def _measure(self, calibration: Calibration, indices: IntegerArray) -> None:
         """Add calibration errors and decision scores to the record, before and after."""
         rows, chosen = self.rows.select(indices.tolist()), self.predictions.take(indices)
-        before, after = _measures(rows, chosen), _measures(rows, made.applied(chosen))
+        before, after = _measures(rows, chosen), _measures(rows, calibration.applied(chosen))
         self.record |= _before_and_after(before, after)
-        if made.thresholds is not None:
-            both = [item.applied(chosen) for item in (replace(made, thresholds=None), made)]
+        if calibration.thresholds is not None:
+            both = [
+                item.applied(chosen)
+                for item in (replace(calibration, thresholds=None), calibration)
+            ]
             labels = self._labels(indices).reshape(len(indices), -1)
             self.record["decision"] |= _before_and_after(
                 *(decision_scores(labels, item.label_decisions) for item in both)
             )
         self.notice(*doubts(self.record["held_out"]["fit"], before, after))
 
-    def _detector(self, made: Calibration, indices: IntegerArray) -> Detector:
+    def _detector(self, calibration: Calibration, indices: IntegerArray) -> Detector:
         predictions, states = self.predictions.take(indices), self.states[indices]
         training = self._training_states() if states.shape[2] else None
         try:
-            best, scores = choose_detector(made, predictions, states, training, self._anomalies())
+            best, scores = choose_detector(
+                calibration, predictions, states, training, self._anomalies()
+            )
         except ValueError as error:
             raise DataError(
                 f"No OOD detector can be fitted for {self.request.model}: {error}."

@@ -272,18 +272,18 @@ class Classifier:
             examples, tagged = split_words(examples)
         with self._turn:
             predictions, anomaly, states = self._read(examples)
-        made = self._described(predictions, anomaly, terms, examples, tagged)
+        described = self._described(predictions, anomaly, terms, examples, tagged)
         shift = self.shift(predictions, states) if compare else None
         scores = (
             unlabeled_scores(self.calibration, predictions, anomaly, shift) if compare else None
         )
-        notices = made.notices
+        notices = described.notices
         if compare:
             notices += unknown_in(self.predictor, self.name, {"texts": examples})
         if len(examples) >= LEAST_BATCH:
             notices += tuple(str(item) for item in (shift, scores) if item is not None)
         return replace(
-            made,
+            described,
             notices=notices,
             shift=shift,
             scores=scores,

@@ -18,7 +18,7 @@ States = NDArray[np.float32]
 
 
 def choose_detector(
-    made: Calibration,
+    calibration: Calibration,
     predictions: Prediction,
     states: States,
     training: States | None,
@@ -30,7 +30,7 @@ def choose_detector(
     Without OOD sets, the choice is Mahalanobis distance if states can be read, else energy.
 
     Args:
-        made: The calibration so far.
+        calibration: The calibration so far.
         predictions: The uncalibrated predictions of n in-distribution rows that set no threshold.
         states: Their hidden states, [n, L, D]; D is 0 if they cannot be read.
         training: Training rows' states to fit `Mahalanobis` on, [m, L, D]; None uses ``states``.
@@ -61,9 +61,9 @@ def choose_detector(
             # Fitted once if training rows are known.
             judge = fitted(name, None if training is not None else half)
             kept = predictions.take(np.flatnonzero(rows))
-            ours = judge.score(kept, made.applied(kept), states[rows])
+            ours = judge.score(kept, calibration.applied(kept), states[rows])
             for anomaly, (given, seen) in anomalies.items():
-                theirs = judge.score(given, made.applied(given), seen)
+                theirs = judge.score(given, calibration.applied(given), seen)
                 flags = np.repeat([0.0, 1.0], [len(ours), len(theirs)])
                 areas[anomaly].append(float(auroc(flags, np.concatenate([ours, theirs]))))
         scores[name] = {anomaly: float(np.mean(values)) for anomaly, values in areas.items()}

@@ -71,34 +71,36 @@ class CalibrationRecord(BaseModel):
     arrays: ArraysRecord | None = None
 
 
-def write_calibration(folder: Path, made: Calibration, fields: Mapping[str, Any]) -> dict[str, Any]:
+def write_calibration(
+    folder: Path, calibration: Calibration, fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """Write a calibration into a checkpoint's folder; return the content of the JSON file.
 
     The caller holds the folder's lock. ``fields`` are further fields: how it was fitted.
     """
-    record: dict[str, Any] = {**fields, "max_length": made.max_length}
-    if made.windows is not None:
-        record["windows"] = asdict(made.windows)
-    if made.rule is not None:
-        scaled = made.held_out_predictions
+    record: dict[str, Any] = {**fields, "max_length": calibration.max_length}
+    if calibration.windows is not None:
+        record["windows"] = asdict(calibration.windows)
+    if calibration.rule is not None:
+        scaled = calibration.held_out_predictions
         thresholds: dict[str, Any] = {}
-        for coverage in made.rule.coverage:
-            entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
+        for coverage in calibration.rule.coverage:
+            entry: dict[str, Any] = {"threshold": calibration.threshold(coverage).tolist()}
             if not scaled.regression:
-                sets = made.in_sets(scaled, coverage=coverage)
+                sets = calibration.in_sets(scaled, coverage=coverage)
                 entry["mean_size"] = float(sets.sum(axis=1).mean())
             thresholds[f"{coverage:g}"] = entry
-        record["sets"] = {**asdict(made.rule), "thresholds": thresholds}
-    if made.detector is not None:
+        record["sets"] = {**asdict(calibration.rule), "thresholds": thresholds}
+    if calibration.detector is not None:
         record["anomaly"] = {
             **fields.get("anomaly", {}),
-            "detector": made.detector.name,
-            "false_alarms": made.false_alarms,
-            "threshold": made.alarm,
+            "detector": calibration.detector.name,
+            "false_alarms": calibration.false_alarms,
+            "threshold": calibration.alarm,
         }
     # The arrays' file has their hash in its name and is written first. So the JSON file never names
     # other arrays, and an earlier calibration stays complete until it is replaced.
-    arrays = _arrays(made)
+    arrays = _arrays(calibration)
     name = None
     if arrays:
         content = save(arrays)
@@ -191,9 +193,9 @@ def calibration_files(folder: Path) -> list[str]:
     return [FILE, *(file.name for file in folder.glob(CALIBRATION_ARRAYS))]
 
 
-def _arrays(made: Calibration) -> dict[str, Any]:
+def _arrays(calibration: Calibration) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
-    if (held := made.held_out) is not None:
+    if (held := calibration.held_out) is not None:
         prediction = held.prediction
         arrays["held_out.predictions"] = (
             prediction.prediction if prediction.regression else prediction.logits
@@ -204,16 +206,16 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays["held_out.anomaly"] = held.anomaly
         if held.repeats is not None:
             arrays["held_out.repeats"] = held.repeats
-    fitted = None if made.detector is None else made.detector.fitted
+    fitted = None if calibration.detector is None else calibration.detector.fitted
     if fitted is not None:
         arrays |= {f"mahalanobis.{name}": array for name, array in vars(fitted).items()}
         arrays["mahalanobis.whitening"] = fitted.whitening.astype(np.float32)
-    if made.reference is not None:
-        arrays["shift.states"] = made.reference
-    if held is not None and made.confidences is not None:
-        arrays["risk.confidences"] = made.confidences
+    if calibration.reference is not None:
+        arrays["shift.states"] = calibration.reference
+    if held is not None and calibration.confidences is not None:
+        arrays["risk.confidences"] = calibration.confidences
         # Stored for programs without Temper, because computing it takes statistical tests.
-        arrays["risk.limits"] = made.shown_risks
+        arrays["risk.limits"] = calibration.shown_risks
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
@@ -222,7 +224,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
 
     Damaged files raise a `ValueError`, `KeyError`, `OSError` or `SafetensorError`.
     """
-    made = Calibration(
+    calibration = Calibration(
         record.max_length,
         record.temperature,
         windows=record.windows,
@@ -237,7 +239,7 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     if not arrays:
         if record.temperature is None:
             raise ValueError("`temperature` is missing.")
-        return made
+        return calibration
     outputs = arrays["held_out.predictions"]
     if "held_out.words" in arrays:
         words = np.split(outputs, np.cumsum(arrays["held_out.words"])[:-1])
@@ -248,8 +250,8 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         prediction = Prediction.of_logits(outputs)
     else:
         prediction = Prediction.of_values(outputs)
-    made = replace(
-        made,
+    calibration = replace(
+        calibration,
         held_out=HeldOut(
             prediction,
             arrays["held_out.labels"],
@@ -263,10 +265,10 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
     if record.anomaly is None:
         if record.sets is not None:
             raise ValueError("`anomaly` is missing.")
-        return made
+        return calibration
     fitted = None
     if record.anomaly.detector == "mahalanobis":
         names = [field.name for field in fields(Mahalanobis)]
         fitted = Mahalanobis(*(arrays[f"mahalanobis.{n}"].astype(np.float64) for n in names))
     detector = Detector(record.anomaly.detector, fitted)
-    return replace(made, detector=detector, false_alarms=record.anomaly.false_alarms)
+    return replace(calibration, detector=detector, false_alarms=record.anomaly.false_alarms)

@@ -67,9 +67,9 @@ def make_int8(
         folder,
         fields={"model": model_identity(model.name)},
     )
-    made = Int8Predictor.load(folder, max_length=predictor.max_length)
+    quantized = Int8Predictor.load(folder, max_length=predictor.max_length)
     compared = rows.select(range(min(len(rows), COMPARED)))
-    differences = _compared(predictor, made, compared)
+    differences = _compared(predictor, quantized, compared)
     notices = []
     if differences["same_label"] is not None and differences["same_label"] < ALIKE:
         notices.append(
@@ -77,7 +77,7 @@ def make_int8(
             f"{differences['rows']} held-out rows. Compare the accuracy on more rows before using "
             "it."
         )
-    return made, differences, notices
+    return quantized, differences, notices
 
 
 def _compared(one: Predictor, other: Predictor, rows: Examples) -> dict[str, Any]:

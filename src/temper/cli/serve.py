@@ -60,13 +60,13 @@ def serve(
     with bind(service, token=token) as bound:
         classifier = load_classifier(model, tree, batch_size=batch_size, backend=backend)
         terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
-        made = Service(classifier, service, terms, token=token)
+        web_service = Service(classifier, service, terms, token=token)
         for message in classifier.notices(terms):
             notice(message)
         url = address_of(bound)
         say(f"Serving {model} at {url} (API: {url}/openapi.json)")
         run(
-            made,
+            web_service,
             bound,
             stopped=lambda service: say(
                 f"Requests: {service.accepted} accepted, {service.completed} completed."

@@ -46,10 +46,10 @@ class _Statistics(Scoring):
     def compute(
         self, condition: Condition, wanted: Sequence[tuple[ScoreEntry, Statistic]], rows: int
     ) -> None:
-        for made, statistic in wanted:
+        for entry, statistic in wanted:
             names = ("perspective", "set", "condition", "parameters", "name")
-            named = {part: made[part] for part in (*names, "n")}
-            self.taken[condition, made["name"]] = (named, statistic, rows)
+            named = {part: entry[part] for part in (*names, "n")}
+            self.taken[condition, entry["name"]] = (named, statistic, rows)
 
 
 def paired_differences(

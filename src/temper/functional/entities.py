@@ -103,15 +103,15 @@ def to_iob2(rows: Sequence[Sequence[str]]) -> tuple[list[list[str]], str | None]
     scheme = "BIOES" if prefixes & set(_PREFIXES) else None
     converted = []
     for row in rows:
-        made: list[str] = []
+        tags: list[str] = []
         for index, tag in enumerate(row):
             prefix, dash, kind = tag.partition("-")
             prefix = _PREFIXES.get(prefix, prefix)
-            before = made[-1].partition("-")[2] if index else ""
+            before = tags[-1].partition("-")[2] if index else ""
             if prefix == "I" and before != kind:
                 prefix, scheme = "B", scheme or "IOB1"
-            made.append(prefix + dash + kind)
-        converted.append(made)
+            tags.append(prefix + dash + kind)
+        converted.append(tags)
     return converted, scheme
 
 

@@ -133,11 +133,13 @@ class Scores:
             key: {run for run, record in self.values[key].items() if record.value is None}
             for key in keys
         }
-        asked = [run for run in self.runs if any(run not in runs for runs in undefined.values())]
+        applicable = [
+            run for run in self.runs if any(run not in runs for runs in undefined.values())
+        ]
         for key in keys:
             lacking = [
                 run
-                for run in asked or self.runs
+                for run in applicable or self.runs
                 if run not in self.values[key] or run in undefined[key]
             ]
             if not lacking:

@@ -424,18 +424,18 @@ def _difference(
 
 
 def _judged(
-    found: Difference, *, higher: bool | None, margin: float | None, largest: float | None
+    difference: Difference, *, higher: bool | None, margin: float | None, largest: float | None
 ) -> Difference:
     """Add the verdict, and cut the interval at ``largest``, the largest possible difference."""
-    low, high, least = found.low, found.high, found.least
+    low, high, least = difference.low, difference.high, difference.least
     if low is None or high is None:
-        return found
+        return difference
     if largest is not None:
         # The interval of two seeds may exceed it by far.
         low, high = max(low, -largest), min(high, largest)
         least = least if least is not None and least <= largest else None
     return replace(
-        found,
+        difference,
         low=low,
         high=high,
         least=least,

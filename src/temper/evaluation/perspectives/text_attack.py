@@ -121,17 +121,17 @@ def misfits(
     data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
 ) -> list[str]:
     """Return errors about settings that do not fit the data or classes, or name unknown models."""
-    asked, dev = settings.section("text_attack", TextAttackSettings), data.dev
-    result = recipes.misfits(asked)
-    if asked.field != "text" and dev.text_pair is None:
+    chosen, dev = settings.section("text_attack", TextAttackSettings), data.dev
+    result = recipes.misfits(chosen)
+    if chosen.field != "text" and dev.text_pair is None:
         result.append(
-            f"text_attack's `field` is {asked.field!r}, but set {dev.name!r} has no second text. "
+            f"text_attack's `field` is {chosen.field!r}, but set {dev.name!r} has no second text. "
             "Use 'text'."
         )
     names = dev.label_names if label_names is None else label_names
-    if asked.target is not None and names is not None:
+    if chosen.target is not None and names is not None:
         try:
-            _class_of(asked.target, names, len(names))
+            _class_of(chosen.target, names, len(names))
         except SettingError as error:
             result.append(str(error))
     return result
@@ -139,8 +139,8 @@ def misfits(
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
     """Return why the requested recipes cannot run on a predictor."""
-    asked = settings.section("text_attack", TextAttackSettings)
-    reason = lacks_swaps(predictor) if "swaps" in asked.recipes else ""
+    chosen = settings.section("text_attack", TextAttackSettings)
+    reason = lacks_swaps(predictor) if "swaps" in chosen.recipes else ""
     return [reason] if reason else []
 
 
