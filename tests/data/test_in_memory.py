@@ -143,7 +143,7 @@ def test_an_error_about_a_setting_does_not_print_the_data(name: str) -> None:
 
 
 def test_a_process_without_the_data_in_memory_raises_an_error() -> None:
-    with pytest.raises(DataError, match=r"data in memory.*[Gg]ive the same data again"):
+    with pytest.raises(DataError, match=r"data in memory.*[Pp]ass the same data again"):
         load_examples("in-memory-0123456789abcdef")
 
 

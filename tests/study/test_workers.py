@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+import temper
 from temper.cluster import plugins
 from temper.errors import NonFiniteError, SettingError, TemperError
 from temper.study import workers as module
@@ -214,5 +215,11 @@ def test_a_number_of_workers_is_at_least_one(
     workers: int, tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingError, match=f"--workers .*got {workers}"):
-        study(tiny_model, tiny_data, tmp_path / "out", workers=workers)
+        temper.compare(
+            tiny_data,
+            model=tiny_model,
+            methods="plain",
+            out=tmp_path / "out",
+            workers=workers,
+        )
     assert not (tmp_path / "out").exists()
