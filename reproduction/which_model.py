@@ -168,7 +168,9 @@ def run_cell(cell: Cell, data: Path, models: Path, scratch: Path) -> dict[str, A
         # Validation rows are predicted below, once.
         settings["train"]["evaluate"] = "off"
         lora = options.get("lora", False)
-        run = temper.train(config=settings, out=scratch / "run", resume=False, lora=lora)
+        # A killed cell leaves its run.
+        shutil.rmtree(scratch / "run", ignore_errors=True)
+        run = temper.train(config=settings, out=scratch / "run", lora=lora)
         predictor = run.load()
     seconds = time.perf_counter() - begun
     validation, reported = (load_examples(f"{folder}@{split}") for split in ("dev", "test"))
@@ -178,7 +180,6 @@ def run_cell(cell: Cell, data: Path, models: Path, scratch: Path) -> dict[str, A
     predictor.predict(reported.sample(min(TIMED_ROWS, len(reported)), seed=0))
     timed = time.perf_counter() - begun
     outputs = predictor.predict(reported).logits
-    shutil.rmtree(scratch / "run", ignore_errors=True)
     return {
         "cell": cell,
         "accuracy": float((outputs.argmax(1) == np.asarray(reported.labels)).mean()),
