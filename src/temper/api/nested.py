@@ -223,7 +223,8 @@ def tasks_settings(
         >>> tasks_settings(["reviews=a.csv", "rte=data/RTE"])
         {'reviews': {'source': 'a.csv'}, 'rte': {'task': 'rte', 'source': 'data/RTE'}}
     """
-    pairs: Any = named.items() if isinstance(named, Mapping) else map(_name_and_path, named)
+    items = named.items() if isinstance(named, Mapping) else named
+    pairs: Any = (_name_and_path(item) if isinstance(item, str) else item for item in items)
     settings: dict[str, dict[str, Any]] = {}
     root_is_read = False
     for name, source in pairs:

@@ -376,7 +376,7 @@ class _Fit:
         except ValueError as error:
             raise DataError(
                 f"No temperature can be fitted on the {len(labels)} rows of "
-                f"{self.request.data.source}: {error}. Choose other or more rows with --data."
+                f"{self.request.data.source}: {error}. Pass other or more rows with --data."
             ) from error
         if self._tagged:
             # The notice below is about prediction sets, which tags do not have.

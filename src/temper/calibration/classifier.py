@@ -193,15 +193,15 @@ class Classifier:
             ModelError: A prediction is not finite.
         """
         texts = texts_of(texts)
-        seconds: Any = None if text_pairs is None else texts_of(text_pairs)
-        if self.predictor.gives == "choices" and isinstance(seconds, list):
-            seconds = [
-                as_text(second) if isinstance(second, list) else second for second in seconds
+        second_texts: Any = None if text_pairs is None else texts_of(text_pairs)
+        if self.predictor.gives == "choices" and isinstance(second_texts, list):
+            second_texts = [
+                as_text(second) if isinstance(second, list) else second for second in second_texts
             ]
-        for name, given in (("texts", texts), ("text_pairs", seconds)):
+        for name, given in (("texts", texts), ("text_pairs", second_texts)):
             _check_texts(name, given, len(texts))
-        check_pairs(self.name, self.pairs, seconds is not None, rows="these texts")
-        pairs = None if seconds is None else list(seconds)
+        check_pairs(self.name, self.pairs, second_texts is not None, rows="these texts")
+        pairs = None if second_texts is None else list(second_texts)
         examples = Examples("texts", list(texts), pairs)
         return self.predict_examples(
             examples, self.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
@@ -351,8 +351,8 @@ class Classifier:
         notices += cut_in(self.predictor, uncalibrated.truncated, rows="texts")
         scaled = uncalibrated if known is None else known.applied(uncalibrated)
         names = self.names_of(scaled)
-        seconds = examples.text_pair or ()
-        fields = fields_of(scaled, names, seconds, tagged, gives=self.predictor.gives)
+        second_texts = examples.text_pair or ()
+        fields = fields_of(scaled, names, second_texts, tagged, gives=self.predictor.gives)
         if known is None or known.detector is None:
             return CalibratedPredictions(
                 tuple(CalibratedPrediction(**record) for record in fields), notices

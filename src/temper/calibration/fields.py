@@ -56,18 +56,18 @@ def split_words(examples: Examples) -> tuple[Examples, list[WordsInText]]:
 def fields_of(
     predictions: Prediction,
     names: Sequence[str],
-    seconds: Sequence[str],
+    second_texts: Sequence[str],
     tagged: Sequence[WordsInText] | None,
     *,
     gives: Gives,
 ) -> list[dict[str, Any]]:
     """Return the fields of each prediction, without those of a calibration.
 
-    ``names`` are the class names, ``seconds`` the second texts: contexts, or the choices of each
+    ``names`` are the class names, ``second_texts`` the contexts, or the choices of each
     question as a JSON list. ``tagged`` are the words of texts to tag.
     """
     if predictions.spans is not None:
-        return _spans(predictions, seconds)
+        return _spans(predictions, second_texts)
     if tagged is not None:
         return _entities(predictions, names, tagged)
     if predictions.regression:
@@ -88,7 +88,7 @@ def fields_of(
     ):
         picked: dict[str, Any] = {"label": names[best]}
         if gives == "choices":
-            picked = {"label": choices_of(seconds[row])[best], "choice": best}
+            picked = {"label": choices_of(second_texts[row])[best], "choice": best}
         probabilities = dict(zip(names, chances, strict=True))
         fields.append({**picked, "probabilities": probabilities, "anomaly": 1.0 - max(chances)})
     return fields

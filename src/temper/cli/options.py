@@ -512,7 +512,8 @@ Into = Annotated[Path, option(
 def settings(paths: Paths, arguments: Mapping[str, Any]) -> Tree:
     """Join ``--config``, options and ``--set`` of a command to nested settings, not checked yet.
 
-    ``arguments`` are the `locals()` of the command's function; keywords of ``paths`` count.
+    ``arguments`` are the `locals()` of the command's function. ``config``, ``assignments`` and the
+    keywords of ``paths`` are read, so no other local variable may have such a name.
     """
     given = {name: value for name, value in arguments.items() if name in paths}
     return nested(paths, arguments.get("config"), given, arguments["assignments"])

@@ -111,7 +111,7 @@ class Cluster:
                 ray.shutdown()
 
     def task(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that starts another one on a machine, and returns Ray's reference."""
+        """Return a function that starts ``function`` on a machine and returns Ray's reference."""
         task = load_ray().remote(
             num_cpus=self.cpus,
             num_gpus=self.gpus,

@@ -80,7 +80,7 @@ class ModelSession:
 
 
 class ModelPredictor:
-    """Base of predictors with a PyTorch model, which can be perturbed and its states be read."""
+    """Base of predictors with a PyTorch model: opens it for perturbation and reads its states."""
 
     model: nn.Module
     tokenizer: Any

@@ -194,7 +194,10 @@ class _Loader:
     unchecked: list[str] = field(default_factory=list)
 
     def load(self, source: str, *, labeled: bool | None) -> Examples:
-        """Load a set with labels, without, or with any; skip unknown classes if asked."""
+        """Load a set; with ``skip_bad_rows``, skip rows of unknown classes.
+
+        ``labeled`` is as in `load_examples`: None reads labels if there are any.
+        """
         reading, kind = self.settings.reading, None if labeled is False else self.kind
         rows = load_examples(
             source, kind=kind, labeled=labeled, reading=reading, known=self.columns

@@ -106,7 +106,8 @@ class RAT(AttackConfig):
             gradient, embeddings = gradient_at(step, zero, site=self.site)
         delta = self.delta(step, gradient, embeddings)  # [B, T, D]
         step.note_size(delta, embeddings)
-        # 2 x [B, U, C]. Without `reuse` it is the second pass of the clean pass's total.
+        # 2 x [B, U, C]. Only one pass per backward pass may use the distributed wrapper; without
+        # `reuse` that is the clean pass.
         logits = step.passes(SubModels(passes=2), delta=delta, site=self.site, wrapped=self.reuse)
         weight = self.divergence_weight
         terms = with_weight(

@@ -83,9 +83,9 @@ class PairedRecord(Record):
 
 @dataclass(frozen=True)
 class Paired:
-    """Statistic over rows of a method's difference from the reference at common seeds.
+    """Paired statistic of a method's difference from the reference at common seeds.
 
-    For one seed it has interval and p over examples.
+    For one seed it is the interval and p over examples, for several the variance over rows.
     """
 
     seeds: frozenset[int | None]

@@ -360,7 +360,7 @@ def _allowed(search: Search, study: Any) -> Allowed:
         if skipped or result.seeds < len(search.request.seeds):
             search.progress.notice(
                 f"The budget allows {result.seeds} of {len(search.request.seeds)} seeds in the "
-                f"final comparison. Skipped: {', '.join(skipped) or 'nothing'}. For more, pass a "
+                f"final comparison. Skipped: {', '.join(skipped) or 'nothing'}. For more, use a "
                 "larger --budget."
             )
     return Allowed(**study.user_attrs["allowed"])

@@ -69,7 +69,7 @@ def check_predictor(predictor: object, examples: Examples) -> None:
     if len(set(examples.rows)) < LEAST_ROWS:
         raise DataError(
             f"A predictor is checked on {LEAST_ROWS} different texts or more, but set "
-            f"{examples.name!r} has {len(set(examples.rows))}. Use more."
+            f"{examples.name!r} has {len(set(examples.rows))}. Pass a set with more texts."
         )
     gives = getattr(predictor, "gives", None)
     if gives in get_args(Gives) and gives not in CHECKED:

@@ -36,7 +36,7 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
     try:
         device = next(model.parameters()).device
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        # The model and its random states are left as they were, and warnings come in training.
+        # The model's modes and the random states are restored, and training repeats any warning.
         with quiet(), seeded(0, device), in_mode(model, training=True):
             plain = _products(model, "plain", batch, [STEPS - 1])
             period = max(int(getattr(member, "every", 1)) for member in method.composed())
