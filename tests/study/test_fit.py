@@ -135,7 +135,7 @@ def test_a_training_longer_than_the_remaining_time_is_skipped(
     (trial,) = choice.trials
     assert trial.candidate is CANDIDATES[0]
     (finding,) = skipped_candidates(choice)
-    assert "1 of 3 candidates" in finding
+    assert "trained: 1 of 3" in finding
 
 
 def test_without_time_one_candidate_is_trained_on_one_fold(model: str) -> None:

@@ -171,8 +171,9 @@ def _refused(splits: Splits, calibration: Mapping[str, Any] | None, model: Path)
         return "Uncertain texts: not measured, because the model is not calibrated."
     if "sets" not in calibration:
         return (
-            "Uncertain texts: not measured. Prediction sets and OOD detection need "
-            f"{2 * LEAST_ROWS} rows that were set aside, and there are {len(splits.dev)}."
+            "Uncertain texts: not measured. The model has no prediction sets and no OOD detector, "
+            f"which need {2 * LEAST_ROWS} rows that were set aside, and there are "
+            f"{len(splits.dev)}."
         )
     dev = splits.dev
     pairs = None if dev.text_pair is None else list(dev.text_pair)
@@ -240,8 +241,8 @@ def skipped_candidates(choice: Choice) -> list[str]:
         return []
     every = len(choice.trials) + choice.skipped
     return [
-        f"Budget: only {len(choice.trials)} of {every} candidates were trained. A larger --budget "
-        "may give a better model."
+        f"Budget: candidates trained: {len(choice.trials)} of {every}. A larger --budget may give "
+        "a better model."
     ]
 
 

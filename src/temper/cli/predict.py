@@ -237,7 +237,7 @@ def read_lines(content: bytes) -> Examples:
             ) from error
     if not texts:
         raise DataError(
-            "Stdin is empty, expected one text per line. Pass texts, or a file with --data."
+            "Stdin is empty, expected one text per line. Pass --text, or a file with --data."
         )
     return Examples("stdin", texts)
 
