@@ -202,9 +202,9 @@ class _Loader:
         rows = load_examples(
             source, kind=kind, labeled=labeled, reading=reading, known=self.columns
         )
-        return rows if labeled is False else self.known(rows)
+        return rows if labeled is False else self.of_known_classes(rows)
 
-    def known(self, rows: Examples) -> Examples:
+    def of_known_classes(self, rows: Examples) -> Examples:
         return without_unknown(rows, self.classes) if self.settings.skip_bad_rows else rows
 
     def sets(self, role: str, sources: SetSources) -> dict[str, Examples]:
@@ -217,7 +217,8 @@ class _Loader:
             for name, suite_set in suite.sets[role].items():
                 rows = load_set(suite_set, labels, self.settings.reading)
                 bounds = filter(None, (suite_set.entry.rows, most))
-                loaded[name] = self.known(rows) if labeled else rows, min(bounds, default=None)
+                rows = self.of_known_classes(rows) if labeled else rows
+                loaded[name] = rows, min(bounds, default=None)
         result = {}
         for name, (rows, limit) in loaded.items():
             unseen = self.unseen(rows, name) if labeled else rows

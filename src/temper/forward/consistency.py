@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from temper.forward.step import StepContext
+from temper.functional.losses import Divergence
 from temper.lazy import Tensor, torch
 from temper.models.passes import Recording
-from temper.types import Term
+from temper.types import Reduction, Term
 
 if TYPE_CHECKING:
-    from temper.methods.adv_embed import AdvEmbed
-    from temper.methods.r3f import R3F
+    from temper.models.network import Site
+
+
+class ConsistencySettings(Protocol):
+    """The settings that a method with a consistency loss has."""
+
+    @property
+    def divergence(self) -> Divergence: ...
+    @property
+    def reduction(self) -> Reduction: ...
+    @property
+    def site(self) -> Site: ...
+    @property
+    def same_dropout(self) -> bool: ...
+    @property
+    def detached(self) -> bool: ...
 
 
 def consistency(
-    settings: AdvEmbed | R3F, step: StepContext, delta: Tensor, *, weight: float
+    settings: ConsistencySettings, step: StepContext, delta: Tensor, *, weight: float
 ) -> tuple[Tensor, Term]:
     """Run a perturbed pass; return its logits and its divergence from the clean pass.
 

@@ -94,7 +94,8 @@ def completed(given: Any, field: FieldInfo) -> Any:
     if kind not in kinds:
         raise ValueError(unknown("kind", str(kind), kinds))
     fields = kinds[kind].model_fields
-    if (name := next((name for name in table if name not in fields), None)) is not None:
+    if unknown_names := [name for name in table if name not in fields]:
+        name = unknown_names[0]
         owners = [other for other, variant in kinds.items() if name in variant.model_fields]
         if owners:
             raise ValueError(
